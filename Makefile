@@ -1,0 +1,44 @@
+# Everything that people and machines run here. `make` alone lists it.
+PYTHON ?= $(or $(shell command -v python3.11 2>/dev/null),python3)
+UV     := $(or $(shell command -v uv 2>/dev/null),.venv-uv/bin/uv)
+BIN    := .venv/bin
+DIR    ?= demo
+
+# What the system trusts, such as a company's proxy, uv trusts too.
+export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast lint bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: .venv/.installed ## make .venv with everything that uv.lock names
+
+demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 ends after one pass
+	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
+
+test: install ## all tests, and the branches of the core that they cover
+	$(BIN)/pytest --cov
+
+test-fast: install ## the tests that need neither Spark nor a server
+	$(BIN)/pytest -m "not spark and not external"
+
+lint: install ## style, types and walls
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: install ## compare with peers, each measured in the same run
+	@for script in $(sort $(wildcard benchmarks/bench_*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+.venv/.installed: pyproject.toml uv.lock | $(UV)
+	$(UV) sync --frozen --python $(PYTHON)
+	@touch $@
+
+.venv-uv/bin/uv: # a uv of our own, where the machine has none
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo >&2 \
+	  '$(PYTHON) cannot make virtual environments: install uv or, on Debian, the package python3-venv'; exit 1; }
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/pip install --quiet uv

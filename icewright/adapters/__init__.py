@@ -1,0 +1,1 @@
+"""One side of a port each: catalogs, files, engines, the state store, alert channels."""

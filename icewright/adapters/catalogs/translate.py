@@ -1,0 +1,91 @@
+"""One catalog configuration, said in the words of PyIceberg and of Spark. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from icewright.core.errors import ConfigError
+
+LOCK_WAIT_SECONDS = 60  # SQLite: how long a client waits for another's commit (PyIceberg's 5 s are too short)
+
+ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+_DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.54.1.0", "postgresql": "org.postgresql:postgresql:42.7.14"}
+_OURS = frozenset({"uri", "warehouse", "jdbc.user", "jdbc.password"})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCatalogProperties:
+    """A catalog of type `sql`: Iceberg's JDBC catalog, which PyIceberg calls SQL catalog."""
+
+    name: str
+    url: URL
+    warehouse: str
+    extra: Mapping[str, str]  # passed on to both, such as s3.endpoint
+
+
+def sql_catalog(name: str, properties: Mapping[str, str]) -> SqlCatalogProperties:
+    """Read the properties of a catalog of type `sql`; all faults at once as `ConfigError`."""
+    faults = [
+        f"catalogs.{name}.properties.{key}: missing; {meaning}"
+        for key, meaning in {
+            "uri": "give a database URL such as sqlite:////data/catalog.db or postgresql+psycopg://user@host/db",
+            "warehouse": "give the location where new tables go, such as s3://lake/ or file:///data/warehouse",
+        }.items()
+        if not properties.get(key)
+    ]
+    if faults:
+        raise ConfigError(faults)
+    where = f"catalogs.{name}.properties.uri"
+    try:
+        url = make_url(properties["uri"])
+    except (ArgumentError, ValueError):
+        raise ConfigError([f"{where}: not a database URL; write sqlite:////path or postgresql+psycopg://..."]) from None
+    kind = url.get_backend_name()
+    if kind not in _DRIVERS:
+        raise ConfigError([f"{where}: {kind} is not supported; use sqlite or postgresql"])
+    if kind == "sqlite":
+        if not url.database or url.database == ":memory:":
+            raise ConfigError([f"{where}: name a file, as in sqlite:////data/catalog.db (Spark opens it too)"])
+        url = url.update_query_dict({"timeout": str(LOCK_WAIT_SECONDS)})
+    else:
+        url = url.set(drivername="postgresql+psycopg")
+    extra = {k: v for k, v in properties.items() if k not in _OURS}
+    return SqlCatalogProperties(name, url, properties["warehouse"], extra)
+
+
+def pyiceberg_properties(catalog: SqlCatalogProperties) -> dict[str, str]:
+    """What `pyiceberg.catalog.sql.SqlCatalog` takes."""
+    uri = catalog.url.render_as_string(hide_password=False)
+    return {"type": "sql", "uri": uri, "warehouse": catalog.warehouse, **catalog.extra}
+
+
+def spark_packages(catalog: SqlCatalogProperties) -> tuple[str, ...]:
+    """Maven coordinates that Spark needs for this catalog."""
+    return (ICEBERG_RUNTIME, _DRIVERS[catalog.url.get_backend_name()])
+
+
+def spark_conf(catalog: SqlCatalogProperties) -> dict[str, str]:
+    """Spark's configuration of the same catalog, under the same name: the name is part of the rows' keys."""
+    url = catalog.url
+    settings = {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "jdbc.schema-version": "V1",
+        "warehouse": catalog.warehouse,
+        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
+        **catalog.extra,
+    }
+    if url.get_backend_name() == "sqlite":
+        settings["uri"] = f"jdbc:sqlite:{url.database}?busy_timeout={LOCK_WAIT_SECONDS * 1000}"
+    else:
+        port = f":{url.port}" if url.port else ""
+        settings["uri"] = f"jdbc:postgresql://{url.host or 'localhost'}{port}/{url.database}"
+        if url.username:
+            settings["jdbc.user"] = url.username
+        if url.password:
+            settings["jdbc.password"] = str(url.password)
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in settings.items()}

@@ -1,0 +1,1 @@
+"""The demo: a lakehouse made on the spot, rotten on purpose."""

@@ -1,0 +1,331 @@
+"""Writes the history of a format v2 table straight to disk, as its writers would have left it.
+
+Hundreds of commits through a client take minutes; this takes a second and can say when each one was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from icewright.app.demo.lake import Lake
+
+_DATA, _EQUALITY_DELETES = 0, 2  # a file's content, in the words of the spec
+_ADDED, _DELETED = 1, 2  # a manifest entry's status
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A data or delete file on disk, and its record in a manifest."""
+
+    path: Path
+    record: Mapping[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the file."""
+        return int(self.record["record_count"])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return int(self.record["file_size_in_bytes"])
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest on disk: its row in manifest lists, and the files that its commit added."""
+
+    row: Mapping[str, Any]
+    files: tuple[File, ...]
+
+
+def millis(at: datetime) -> int:
+    """A time as Iceberg's metadata says it."""
+    return round(at.timestamp() * 1000)
+
+
+def age(path: Path, at: datetime) -> None:
+    """Make a file look last written at `at`."""
+    os.utime(path, (at.timestamp(), at.timestamp()))
+
+
+class Craft:
+    """Collects the snapshots of a new table; `publish` writes its metadata and registers it with the catalog."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        name: str,
+        schema: Schema,
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        properties: Mapping[str, str] | None = None,
+        salt: str = "",
+    ) -> None:
+        self.lake = lake
+        self.name = name
+        self.random = lake.random(name + salt)
+        self.folder = lake.folder(name)
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        (self.folder / "metadata").mkdir(exist_ok=True)
+        self.properties = dict(properties or {})
+        self._metadata = new_table_metadata(
+            schema,
+            spec,
+            UNSORTED_SORT_ORDER,
+            f"file://{self.folder}",
+            {"format-version": "2"},
+            self.uuid(),
+        )
+        self.schema = self._metadata.schema()
+        self.spec = self._metadata.spec()
+        self.refs: dict[str, dict[str, Any]] = {}
+        self.snapshots: list[dict[str, Any]] = []
+        self._partition_type = self.spec.partition_type(self.schema)
+        entry = manifest_entry_schema_with_data_file(2, data_file_with_partition(self._partition_type, 2))
+        convert = AvroSchemaConversion().iceberg_to_avro
+        self._entry_schema = fastavro.parse_schema(convert(entry, schema_name="manifest_entry"))
+        self._list_schema = fastavro.parse_schema(convert(MANIFEST_LIST_FILE_SCHEMAS[2], schema_name="manifest_file"))
+        self._live: list[Manifest] = []
+        self._totals = Counter[str]()
+        self._sequence = 0
+        self._parent: int | None = None
+
+    def uuid(self) -> uuid.UUID:
+        """A fresh identifier, the same in every build."""
+        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    def data(self, columns: Mapping[str, Sequence[Any]], **partition: Any) -> File:  # noqa: ANN401 - values of any type
+        """Write a data file of one partition; it is not part of the table before a commit adds it."""
+        return self._write(columns, self.schema, partition, _DATA, None)
+
+    def equality_deletes(self, columns: Mapping[str, Sequence[Any]]) -> File:
+        """Write a file that deletes the older rows whose values in these columns are equal."""
+        fields = [self.schema.find_field(column) for column in columns]
+        ids = [field.field_id for field in fields]
+        return self._write(columns, Schema(*fields), {}, _EQUALITY_DELETES, ids)
+
+    def _write(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        schema: Schema,
+        partition: Mapping[str, Any],
+        content: int,
+        equality_ids: list[int] | None,
+    ) -> File:
+        folder = self.folder / "data"
+        if partition:
+            folder /= self.spec.partition_to_path(Record(*partition.values()), self.schema)
+            folder.mkdir(exist_ok=True)
+        path = folder / f"00000-{self.uuid()}.parquet"
+        footers: list[Any] = []
+        table = pa.Table.from_pydict(columns, schema=schema_to_pyarrow(schema))
+        pq.write_table(table, path, compression="zstd", metadata_collector=footers)
+        statistics = data_file_statistics_from_parquet_metadata(
+            footers[0], compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
+        ).to_serialized_dict()
+        pairs = {
+            key: [{"key": column, "value": value} for column, value in found.items()]
+            for key, found in statistics.items()
+            if isinstance(found, dict)
+        }
+        record = statistics | pairs
+        record |= {
+            "content": content,
+            "file_path": f"file://{path}",
+            "file_format": "PARQUET",
+            "partition": dict(partition),
+            "file_size_in_bytes": path.stat().st_size,
+            "equality_ids": equality_ids,
+            "sort_order_id": None if equality_ids else 0,
+        }
+        return File(path, record)
+
+    def commit(
+        self,
+        at: datetime,
+        added: Sequence[File],
+        *,
+        replaced: Manifest | None = None,
+        deletes: Sequence[File] = (),
+        expired: bool = False,
+    ) -> Manifest:
+        """Commit data files and delete files, taking out all files that an earlier commit added.
+
+        A commit that is `expired` already leaves its files to the later ones, but no snapshot of its own.
+        """
+        self._sequence += 1
+        snapshot = self.random.getrandbits(62) | 1
+        manifest = self._manifest(at, snapshot, _ADDED, added)
+        removed = replaced.files if replaced else ()
+        fresh = [manifest]
+        if replaced:
+            fresh.append(self._manifest(at, snapshot, _DELETED, removed, replaced.row["sequence_number"]))
+        if deletes:
+            fresh.append(self._manifest(at, snapshot, _ADDED, deletes))
+        # an emptied manifest is gone from the next list on, as Iceberg's writers have it
+        self._live = [m for m in self._live if m is not replaced and not m.row["deleted_files_count"]] + fresh
+        for file in (*added, *deletes):
+            age(file.path, at)
+        summary = self._summary(added, removed, deletes)
+        if not expired:
+            self._snapshot(at, snapshot, summary)
+        self._parent = snapshot
+        return manifest
+
+    def _manifest(self, at: datetime, snapshot: int, status: int, files: Sequence[File], sequence: int | None = None) -> Manifest:
+        content = int(files[0].record["content"] != _DATA)
+        path = self.folder / "metadata" / f"{self.uuid()}-m0.avro"
+        entries = [
+            {
+                "status": status,
+                "snapshot_id": snapshot,
+                "sequence_number": sequence,  # none is inherited from the manifest list
+                "file_sequence_number": sequence,
+                "data_file": file.record,
+            }
+            for file in files
+        ]
+        header = {
+            "schema": self.schema.model_dump_json(),
+            "partition-spec": json.dumps([f.model_dump(by_alias=True, mode="json") for f in self.spec.fields]),
+            "partition-spec-id": str(self.spec.spec_id),
+            "format-version": "2",
+            "content": "deletes" if content else "data",
+        }
+        self._avro(path, self._entry_schema, entries, header, at)
+        rows = sum(file.rows for file in files)
+        row = {
+            "manifest_path": f"file://{path}",
+            "manifest_length": path.stat().st_size,
+            "partition_spec_id": self.spec.spec_id,
+            "content": content,
+            "sequence_number": self._sequence,
+            "min_sequence_number": sequence or self._sequence,
+            "added_snapshot_id": snapshot,
+            "added_files_count": len(files) if status == _ADDED else 0,
+            "existing_files_count": 0,
+            "deleted_files_count": len(files) if status == _DELETED else 0,
+            "added_rows_count": rows if status == _ADDED else 0,
+            "existing_rows_count": 0,
+            "deleted_rows_count": rows if status == _DELETED else 0,
+            "partitions": self._bounds(files),
+        }
+        return Manifest(row, tuple(files))
+
+    def _bounds(self, files: Sequence[File]) -> list[dict[str, Any]]:
+        bounds = []
+        for field in self._partition_type.fields:
+            values = [file.record["partition"][field.name] for file in files]
+            kind = field.field_type
+            if not isinstance(kind, PrimitiveType):
+                raise TypeError(kind)
+            bounds.append(
+                {
+                    "contains_null": False,
+                    "contains_nan": False,
+                    "lower_bound": to_bytes(kind, min(values)),
+                    "upper_bound": to_bytes(kind, max(values)),
+                }
+            )
+        return bounds
+
+    def _avro(self, path: Path, schema: Any, records: Sequence[Any], header: Mapping[str, str], at: datetime) -> None:  # noqa: ANN401 - fastavro's
+        with path.open("wb") as out:
+            marker = self.random.randbytes(16)
+            fastavro.writer(out, schema, records, codec="deflate", metadata=dict(header), sync_marker=marker)
+        age(path, at)
+
+    def _summary(self, added: Sequence[File], removed: Sequence[File], deletes: Sequence[File]) -> dict[str, str]:
+        facts: dict[str, int] = {}
+        for verb, files in (("added", added), ("deleted", removed)):
+            if files:
+                facts[f"{verb}-data-files"] = len(files)
+                facts[f"{verb}-records"] = sum(file.rows for file in files)
+                facts["added-files-size" if verb == "added" else "removed-files-size"] = sum(file.size for file in files)
+        if deletes:
+            facts["added-delete-files"] = facts["added-equality-delete-files"] = len(deletes)
+            facts["added-equality-deletes"] = sum(file.rows for file in deletes)
+        totals = self._totals
+        totals["data-files"] += len(added) - len(removed)
+        totals["records"] += sum(file.rows for file in added) - sum(file.rows for file in removed)
+        totals["files-size"] += sum(f.size for f in (*added, *deletes)) - sum(f.size for f in removed)
+        totals["delete-files"] += len(deletes)
+        totals["equality-deletes"] += sum(file.rows for file in deletes)
+        totals["position-deletes"] += 0
+        operation = "overwrite" if removed or deletes else "append"
+        texts = facts | {f"total-{what}": count for what, count in totals.items()}
+        return {"operation": operation} | {key: str(count) for key, count in texts.items()}
+
+    def _snapshot(self, at: datetime, snapshot: int, summary: Mapping[str, str]) -> None:
+        path = self.folder / "metadata" / f"snap-{snapshot}-1-{self.uuid()}.avro"
+        header = {
+            "snapshot-id": str(snapshot),
+            "parent-snapshot-id": "null" if self._parent is None else str(self._parent),
+            "sequence-number": str(self._sequence),
+            "format-version": "2",
+        }
+        self._avro(path, self._list_schema, [m.row for m in self._live], header, at)
+        said = {
+            "snapshot-id": snapshot,
+            "sequence-number": self._sequence,
+            "timestamp-ms": millis(at),
+            "manifest-list": f"file://{path}",
+            "summary": summary,
+            "schema-id": self.schema.schema_id,
+        }
+        self.snapshots.append(said if self._parent is None else said | {"parent-snapshot-id": self._parent})
+
+    def fit_target(self) -> None:
+        """Make the live data files as large as the table wants its files."""
+        largest = max(file.size for manifest in self._live for file in manifest.files)
+        self.properties["write.target-file-size-bytes"] = str(-(-largest // 1024) * 1024)
+
+    def publish(self, *, register: bool = True) -> Path:
+        """Write the metadata file; unless told not to, register the table with the catalog."""
+        last = self.snapshots[-1]
+        document = json.loads(self._metadata.model_dump_json()) | {
+            "last-sequence-number": self._sequence,
+            "last-updated-ms": last["timestamp-ms"],
+            "current-snapshot-id": last["snapshot-id"],
+            "properties": self.properties,
+            "snapshots": self.snapshots,
+            "snapshot-log": [{key: s[key] for key in ("snapshot-id", "timestamp-ms")} for s in self.snapshots],
+            "refs": {"main": {"snapshot-id": last["snapshot-id"], "type": "branch"}} | self.refs,
+        }
+        path = self.folder / "metadata" / f"{self._sequence:05d}-{self.uuid()}.metadata.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        os.utime(path, (last["timestamp-ms"] / 1000, last["timestamp-ms"] / 1000))
+        if register:
+            self.lake.catalog.register_table(self.lake.identifier(self.name), f"file://{path}")
+        return path

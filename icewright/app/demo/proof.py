@@ -1,0 +1,79 @@
+"""Fingerprints of tables: two that are equal say that the same rows are read, in whatever order and files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icewright.core.table import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """How many rows a table has, and a 128-bit sum over all of them as hexadecimal digits."""
+
+    rows: int
+    checksum: str
+
+
+def fingerprint(spark: SparkSession, table: str, version: str | int | None = None) -> Fingerprint:
+    """Read the table once, or what a snapshot id, tag or branch of it holds, and sum up every column of every row."""
+    source = ".".join(_quote(part) for part in TableRef.parse(table).parts)
+    if version is not None:
+        source += f" VERSION AS OF {version if isinstance(version, int) else _literal(version)}"
+    schema = spark.sql(f"SELECT * FROM {source}").schema.jsonValue()  # noqa: S608 - quoted
+    columns = [part for f in schema["fields"] for part in hashable(_quote(f["name"]), f["type"], itertools.count())]
+    everything = ", ".join(columns)
+    # Halves of the hashes, centred on zero: their sums do not overflow, which Spark would take for an error.
+    sums = ", ".join(f"sum(shiftright({h}, 32)), sum(({h} & 4294967295) - 2147483648)" for h in ("`h1`", "`h2`"))
+    row = spark.sql(
+        f"SELECT count(*), {sums} FROM "  # noqa: S608
+        f"(SELECT xxhash64({everything}) AS `h1`, xxhash64(1, {everything}) AS `h2` FROM {source})"
+    ).head()
+    rows, *parts = (value or 0 for value in row or ())
+    return Fingerprint(rows, _total(rows, *parts[:2]) + _total(rows, *parts[2:]))
+
+
+def fingerprints(spark: SparkSession, tables: Iterable[str]) -> dict[str, Fingerprint]:
+    """The fingerprint of each table."""
+    return {table: fingerprint(spark, table) for table in tables}
+
+
+def hashable(value: str, kind: str | Mapping[str, Any], names: Iterator[int]) -> list[str]:
+    """The SQL expressions that together say a value whole to `xxhash64`; `kind` is a type as Spark's JSON says it.
+
+    A hash passes over nulls and refuses maps and variants, so each nullable thing says whether it is null, and
+    a map becomes its sorted entries.
+    """
+    absent = f"isnull({value})"
+    if kind == "variant":
+        return [absent, f"cast({value} AS string)"]
+    if isinstance(kind, str):
+        return [absent, value]
+    if kind["type"] == "struct":
+        fields = [part for f in kind["fields"] for part in hashable(f"{value}.{_quote(f['name'])}", f["type"], names)]
+        return [absent, *fields]
+    item = f"`x{next(names)}`"
+    if kind["type"] == "array":
+        parts = hashable(item, kind["elementType"], names)
+        return [absent, f"transform({value}, {item} -> struct({', '.join(parts)}))"]
+    parts = hashable(f"{item}.`key`", kind["keyType"], names) + hashable(f"{item}.`value`", kind["valueType"], names)
+    return [absent, f"array_sort(transform(map_entries({value}), {item} -> struct({', '.join(parts)})))"]
+
+
+def _total(rows: int, high: int, low: int) -> str:
+    """The sum of all hashes modulo 2^64, from the sums of their halves."""
+    return f"{((high << 32) + low + (rows << 31)) % (1 << 64):016x}"
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,55 @@
+"""Makes the demo's lakehouse: real Iceberg tables, each rotten in a way of its own, and two healthy ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from icewright.app.demo.lake import Lake, Rot
+from icewright.app.demo.ops import ledger, metrics, shared, uploads
+from icewright.app.demo.shop import customers, orders, payments, products, returns
+from icewright.app.demo.web import clicks, events, sessions
+
+__all__ = [
+    "TABLES",
+    "Lake",
+    "Rot",
+    "build",
+    "clicks",
+    "customers",
+    "events",
+    "ledger",
+    "metrics",
+    "orders",
+    "payments",
+    "products",
+    "returns",
+    "sessions",
+    "shared",
+    "uploads",
+]
+
+# those that need Spark come last: it may start in the meantime
+TABLES: tuple[Callable[[Lake], Rot], ...] = (
+    clicks,
+    events,
+    sessions,
+    payments,
+    customers,
+    products,
+    metrics,
+    uploads,
+    shared,
+    ledger,
+    orders,
+    returns,
+)
+
+
+def build(lake: Lake, say: Callable[[str], None]) -> tuple[Rot, ...]:
+    """Make every table, in the namespaces web, shop and ops, and tell of each one when it is there."""
+    rots = []
+    for make in TABLES:
+        rot = make(lake)
+        say(f"{rot.name}: {rot.story}")
+        rots.append(rot)
+    return tuple(rots)

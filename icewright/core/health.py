@@ -1,0 +1,90 @@
+"""A table's health, 0 to 100, and its parts with the numbers behind them. None means unknown, never healthy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from icewright.core.cost import expected_files
+from icewright.core.policy import DELETE_RATIO_THRESHOLD, MEGABYTE, MIN_INPUT_FILES, MIN_MANIFESTS, Knobs
+from icewright.core.retention import Expiry
+from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
+
+WEIGHTS: Mapping[str, int] = {"small_files": 35, "deletes": 25, "manifests": 15, "snapshots": 15, "orphans": 10}
+LARGE_METADATA = 64 * MEGABYTE  # every reader and every commit pays for the whole metadata file
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the health: its score, None when unknown, and the number behind it in words."""
+
+    score: int | None
+    behind: str
+
+
+def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: float | None) -> dict[str, Part]:
+    """The parts by name. `orphan_share` is the share of orphans that the last scan saw, None when there was none."""
+    return {
+        "small_files": _small_files(facts, knobs),
+        "deletes": _deletes(facts, knobs),
+        "manifests": _manifests(facts, knobs),
+        "snapshots": _snapshots(facts, expiry),
+        "orphans": Part(None, "no scan yet")
+        if orphan_share is None
+        else Part(_score(1 - orphan_share), f"{orphan_share:.1%} of the files seen by the last scan"),
+    }
+
+
+def overall(parts: Mapping[str, Part]) -> int | None:
+    """The weighted mean of the parts that are known."""
+    known = [(WEIGHTS[name], part.score) for name, part in parts.items() if part.score is not None]
+    weight = sum(w for w, _ in known)
+    return round(sum(w * s for w, s in known) / weight) if weight else None
+
+
+def files_to_save(partition: PartitionFacts, facts: TableFacts) -> int:
+    """How many files fewer the partition would have after a rewrite of its candidates."""
+    t = facts.thresholds
+    if partition.candidate_files < 2:  # noqa: PLR2004 - one file cannot be merged with itself
+        return 0
+    outputs = expected_files(partition.candidate_bytes, t.target_bytes, t.min_bytes, t.max_bytes)
+    return max(0, partition.candidate_files - outputs)
+
+
+def _score(share: float) -> int:
+    return round(100 * min(1.0, max(0.0, share)))
+
+
+def _small_files(facts: TableFacts, knobs: Knobs) -> Part:
+    least = knobs[MIN_INPUT_FILES]
+    excess = sum(files_to_save(p, facts) for p in facts.partitions if p.candidate_files >= least)
+    total = facts.data_files
+    return Part(_score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away")
+
+
+def _deletes(facts: TableFacts, knobs: Knobs) -> Part:
+    ratio = facts.deleted_rows / facts.records if facts.records else 0.0
+    files = facts.delete_files
+    per_file = files / facts.data_files if facts.data_files else float(files > 0)
+    limit = knobs[DELETE_RATIO_THRESHOLD] or 1e-9
+    score = _score(1 - max(ratio / limit / 2, per_file / 4))
+    return Part(score if files else 100, f"{files} delete files, {ratio:.1%} of the rows deleted")
+
+
+def _manifests(facts: TableFacts, knobs: Knobs) -> Part:
+    data = [m for m in facts.manifests if m.content is ManifestContent.DATA]
+    count = sum(m.manifests for m in data)
+    ideal = sum(max(1, math.ceil(m.bytes / facts.thresholds.manifest_target_bytes)) for m in data)
+    healthy = count < knobs[MIN_MANIFESTS] or count <= ideal
+    return Part(100 if healthy else _score(ideal / count), f"{count} data manifests where {ideal} would do")
+
+
+def _snapshots(facts: TableFacts, expiry: Expiry) -> Part:
+    total = len(facts.metadata.snapshots)
+    size = facts.metadata.metadata_length
+    share = 1 - len(expiry.snapshot_ids) / total if total else 1.0
+    if size > LARGE_METADATA:
+        share *= LARGE_METADATA / size
+    behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {size / MEGABYTE:.1f} MB"
+    return Part(_score(share), behind)

@@ -1,0 +1,1 @@
+"""The operations, each a pure function from facts to a verdict. The tuple is explicit: nothing registers itself."""

@@ -1,0 +1,64 @@
+"""Snapshot expiry: a snapshot goes when it is beyond the count and older than the retention."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from icewright.core.cost import service_cost, storage_benefit
+from icewright.core.policy import (
+    DELETE_FILES,
+    EXPIRE_CONCURRENCY,
+    EXPIRE_ENGINE,
+    MAX_REF_AGE,
+    MIN_SNAPSHOTS,
+    RETENTION,
+    Knobs,
+    Operation,
+)
+from icewright.core.retention import Expiry, plan_expiry
+from icewright.core.runs import LastRun
+from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
+from icewright.core.table import TableFacts, TableMetadata
+
+NOTHING = "no snapshots to expire"
+
+
+def expiry(metadata: TableMetadata, knobs: Knobs, now: datetime) -> Expiry:
+    """What the knobs let go now."""
+    ref_age = knobs[MAX_REF_AGE]
+    return plan_expiry(
+        metadata,
+        now=now,
+        older_than=now - timedelta(hours=knobs[RETENTION]),
+        retain_last=knobs[MIN_SNAPSHOTS],
+        max_ref_age=None if ref_age is None else timedelta(hours=ref_age),
+    )
+
+
+def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
+    """Due when at least one snapshot or ref may go."""
+    metadata = facts.metadata
+    if metadata.properties.get("gc.enabled", "true").lower() == "false":
+        return Blocked("gc.enabled is false on the table")
+    if not metadata.snapshots:
+        return NotDue("no current snapshot")
+    found = expiry(metadata, knobs, now)
+    if found.empty:
+        return NotDue(NOTHING, found.next_expiry)
+    step = ExpireSnapshots(
+        snapshot_ids=found.snapshot_ids,
+        remove_refs=found.remove_refs,
+        older_than=now - timedelta(hours=knobs[RETENTION]),
+        retain_last=knobs[MIN_SNAPSHOTS],
+        delete_files=knobs[DELETE_FILES],
+        max_concurrent_deletes=knobs[EXPIRE_CONCURRENCY],
+        by_spark=knobs[EXPIRE_ENGINE] == "spark",
+    )
+    count = len(found.snapshot_ids)
+    return Due(
+        Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
+        benefit=storage_benefit(3 * count),
+        cost=service_cost(10 * count),
+        why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
+        f"and older than {knobs[RETENTION]:g} h" + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
+    )

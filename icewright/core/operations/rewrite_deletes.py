@@ -1,0 +1,40 @@
+"""Position delete files: merged when many, dropped when they apply to nothing any more."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from icewright.core.cost import OPEN_COST_MB, spark_cost
+from icewright.core.policy import DANGLING, MIN_DELETE_FILES, Knobs, Operation
+from icewright.core.predicates import partitions_predicate
+from icewright.core.runs import LastRun
+from icewright.core.steps import Due, NotDue, RewritePositionDeletes, Verdict, Work
+from icewright.core.table import TableFacts
+
+
+def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
+    """Due when a partition has many position delete files, or files that apply to nothing."""
+    if facts.metadata.current_snapshot is None:
+        return NotDue("no current snapshot")
+    least = knobs[MIN_DELETE_FILES]
+    if last is not None and last.metadata_location == facts.metadata.metadata_location:
+        return NotDue("the last run left the table as it is")
+    chosen = [
+        p
+        for p in facts.partitions
+        if p.mergeable_deletes >= least or (knobs[DANGLING] and p.dangling_position_deletes)
+    ]
+    if not chosen:
+        count = sum(p.position_delete_files for p in facts.partitions)
+        return NotDue(f"{count} position delete files, no partition has {least} to merge")
+    with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
+    where = None if len(chosen) == len(with_deletes) else partitions_predicate(facts.metadata, chosen)
+    files = sum(p.position_delete_files + p.dangling_position_deletes for p in chosen)
+    dangling = sum(p.dangling_position_deletes for p in chosen)
+    step = RewritePositionDeletes(where=where, options={"rewrite-all": "true"}, files=files)
+    return Due(
+        Work(Operation.REWRITE_DELETES, (step,)),
+        benefit=OPEN_COST_MB * (sum(p.mergeable_deletes for p in chosen) + dangling),
+        cost=spark_cost(files * 64 * 1024),
+        why=f"{files} position delete files in {len(chosen)} partition(s), {dangling} of them apply to nothing",
+    )

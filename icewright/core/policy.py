@@ -1,0 +1,363 @@
+"""Every knob once: name, kind, default, unit, bounds and help. Everything that shows a knob is made from here."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+from icewright.core.table import TableMetadata
+
+T = TypeVar("T")
+
+MEGABYTE = 1024 * 1024
+
+
+class Operation(enum.StrEnum):
+    """What can be done to a table, in the canonical order."""
+
+    COMPACT = "compact"
+    REWRITE_DELETES = "rewrite_deletes"
+    REWRITE_MANIFESTS = "rewrite_manifests"
+    EXPIRE_SNAPSHOTS = "expire_snapshots"
+    REMOVE_ORPHANS = "remove_orphans"
+
+
+ORDERS: Mapping[str, tuple[Operation, ...]] = {
+    "canonical": tuple(Operation),
+    "seaweedfs": (
+        Operation.COMPACT,
+        Operation.REWRITE_DELETES,
+        Operation.EXPIRE_SNAPSHOTS,
+        Operation.REMOVE_ORPHANS,
+        Operation.REWRITE_MANIFESTS,
+    ),
+}
+
+
+class Kind(enum.StrEnum):
+    """What a knob's value is."""
+
+    INTEGER = "whole number"
+    NUMBER = "number"
+    FLAG = "true or false"
+    TEXT = "text"
+    CHOICE = "one of"
+    MAPPING = "mapping"
+
+
+@dataclass(frozen=True)
+class Knob(Generic[T]):
+    """One setting. `default` None means: not set; `also` names a word accepted in place of a number."""
+
+    name: str
+    kind: Kind
+    default: T
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    also: str | None = None
+
+    @property
+    def expects(self) -> str:
+        """What a right value looks like, in words."""
+        text = f"one of {', '.join(self.choices)}" if self.kind is Kind.CHOICE else f"a {self.kind}"
+        if self.kind is Kind.FLAG:
+            text = str(self.kind)
+        if self.minimum is not None and self.maximum is not None:
+            text += f" from {self.minimum:g} to {self.maximum:g}"
+        elif self.minimum is not None:
+            text += f" of at least {self.minimum:g}"
+        if self.also:
+            text += f", or {self.also}"
+        return f"{text} ({self.unit})" if self.unit else text
+
+    def parse(self, value: object) -> T:
+        """The value as the knob's type; text is read as YAML and table properties write it. Raises `ValueError`."""
+        if value is None and self.default is None:
+            return cast(T, None)
+        parsed: Any
+        if self.also is not None and value == self.also:
+            return cast(T, value)
+        match self.kind:
+            case Kind.FLAG:
+                parsed = {"true": True, "false": False}.get(str(value).strip().lower())
+            case Kind.INTEGER:
+                parsed = _number(value)
+                parsed = int(parsed) if parsed is not None and parsed == int(parsed) else None
+            case Kind.NUMBER:
+                parsed = _number(value)
+            case Kind.CHOICE:
+                parsed = value if value in self.choices else None
+            case Kind.TEXT:
+                parsed = value if isinstance(value, str) and value.strip() else None
+            case Kind.MAPPING:
+                parsed = _mapping(value)
+        if parsed is None or not self._within(parsed):
+            raise ValueError(f"{value!r} is not {self.expects}")
+        return cast(T, parsed)
+
+    def saturate(self, number: float) -> T:
+        """The nearest value within the bounds: Iceberg writes its largest long for "never"."""
+        bounded = max(number, self.minimum if self.minimum is not None else number)
+        bounded = min(bounded, self.maximum if self.maximum is not None else bounded)
+        return cast(T, round(bounded) if self.kind is Kind.INTEGER else bounded)
+
+    def _within(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if abs(number) < 1e15 else None  # noqa: PLR2004 - beyond it arithmetic on times would overflow
+
+
+def _mapping(value: object) -> dict[str, str] | None:
+    if isinstance(value, Mapping):
+        return {str(k): str(v) for k, v in value.items()}
+    if isinstance(value, str):  # "s3a=s3,s3n=s3", as in a table property
+        pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+        return {k.strip(): v.strip() for k, _, v in pairs} if all(s and v for _, s, v in pairs) else None
+    return None
+
+
+_KNOBS: dict[str, Knob[Any]] = {}
+
+
+def _knob(name: str, kind: Kind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
+    knob: Knob[T] = Knob(name, kind, default, text, **more)
+    _KNOBS[name] = knob
+    return knob
+
+
+def _integer(name: str, default: int, text: str, **more: Any) -> Knob[int]:  # noqa: ANN401
+    return _knob(name, Kind.INTEGER, default, text, **{"minimum": 1, **more})
+
+
+def _number_knob(name: str, default: float, text: str, **more: Any) -> Knob[float]:  # noqa: ANN401
+    return _knob(name, Kind.NUMBER, default, text, **{"minimum": 0, **more})
+
+
+def _flag(name: str, text: str, *, default: bool = True) -> Knob[bool]:
+    return _knob(name, Kind.FLAG, default, text)
+
+
+def _choice(name: str, default: str, choices: tuple[str, ...], text: str) -> Knob[str]:
+    return _knob(name, Kind.CHOICE, default, text, choices=choices)
+
+
+YEAR_HOURS = 24 * 366 * 20  # beyond it arithmetic on times would overflow
+
+PRESET = _choice("preset", "iceberg", ("iceberg", "seaweedfs", "streaming", "compliance"), "named set of defaults")
+ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operations of one job run")
+IMPORTANCE = _choice("importance", "normal", ("critical", "high", "normal", "low"), "weight of the table in the queue")
+EVALUATE_COOLDOWN = _integer(
+    "evaluate.cooldown_minutes", 10, "a changed table is evaluated at most this often", unit="minutes", minimum=0
+)
+TIMEOUT = _integer("execute.timeout_seconds", 3600, "a job that runs longer is cancelled", unit="seconds")
+RETRIES = _integer("execute.retry_limit", 1, "how often a failed operation is tried again", minimum=0, maximum=10)
+COMMIT_RETRIES = _integer(
+    "execute.max_commit_retries", 5, "how often a lost commit is planned again", minimum=0, maximum=20
+)
+BREAKER = _integer("execute.pause_after_failures", 3, "failed jobs in a row after which the table is paused")
+
+ENABLED: Mapping[Operation, Knob[bool]] = {
+    op: _flag(f"{op}.enabled", f"whether {op} runs by itself; a table may always be run by hand") for op in Operation
+}
+_COOLDOWNS = {
+    Operation.COMPACT: 60,
+    Operation.REWRITE_DELETES: 60,
+    Operation.REWRITE_MANIFESTS: 360,
+    Operation.EXPIRE_SNAPSHOTS: 60,
+    Operation.REMOVE_ORPHANS: 60,
+}
+COOLDOWN: Mapping[Operation, Knob[int]] = {
+    op: _integer(
+        f"{op}.cooldown_minutes", minutes, f"time between two runs of {op} on one table", unit="minutes", minimum=0
+    )
+    for op, minutes in _COOLDOWNS.items()
+}
+
+TARGET_FILE_SIZE = _number_knob(
+    "compact.target_file_size_mb", 512, "size that rewritten data files aim at", unit="MB", minimum=0.001,
+    maximum=1_000_000,
+)
+MIN_FILE_SIZE_RATIO = _number_knob(
+    "compact.min_file_size_ratio", 0.75, "a file below this share of the target is a candidate", maximum=1
+)
+MAX_FILE_SIZE_RATIO = _number_knob(
+    "compact.max_file_size_ratio", 1.8, "a file above this share of the target is a candidate", minimum=1, maximum=100
+)
+MIN_INPUT_FILES = _integer("compact.min_input_files", 5, "candidates that make a partition worth rewriting", minimum=2)
+MAX_GROUP_SIZE = _integer("compact.max_file_group_size_mb", 10240, "bytes rewritten by one Spark job", unit="MB")
+MAX_CONCURRENT_GROUPS = _integer(
+    "compact.max_concurrent_file_group_rewrites", 5, "file groups of one table rewritten at the same time", maximum=1000
+)
+STRATEGY = _choice("compact.strategy", "binpack", ("binpack", "sort", "zorder"), "how rows are laid out")
+SORT_ORDER: Knob[str | None] = _knob(
+    "compact.sort_order", Kind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
+)
+APPLY_DELETES = _flag("compact.apply_deletes", "whether tables with delete files are compacted, the deletes applied")
+DELETE_FILE_THRESHOLD = _integer(
+    "compact.delete_file_threshold", 10, "delete files on one data file that make its partition worth rewriting"
+)
+DELETE_RATIO_THRESHOLD = _number_knob(
+    "compact.delete_ratio_threshold", 0.3, "share of deleted rows that makes a partition worth rewriting", maximum=1
+)
+REMOVE_DANGLING = _flag("compact.remove_dangling_deletes", "drop delete files that apply to nothing any more")
+PARTIAL_PROGRESS = _flag("compact.partial_progress", "commit file groups as they finish, so that a failure keeps the rest")
+MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
+MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
+WHERE: Knob[str | None] = _knob("compact.where", Kind.TEXT, None, "predicate that the rewritten rows must match (SQL)")
+HOT_PARTITIONS = _choice("compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written")
+HOT_MINUTES = _integer(
+    "compact.hot_minutes", 60, "a partition written within this time is hot", unit="minutes", minimum=0
+)
+
+MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
+DANGLING = _flag("rewrite_deletes.dangling", "whether delete files that apply to nothing make a table due")
+
+MIN_MANIFESTS = _integer("rewrite_manifests.min_manifests", 5, "data manifests that make a table due", minimum=2)
+TARGET_MANIFEST = _number_knob(
+    "rewrite_manifests.target_manifest_mb", 8, "size that manifests aim at", unit="MB", minimum=0.001, maximum=10_000
+)
+MANIFEST_SPEC: Knob[int | None] = _knob(
+    "rewrite_manifests.spec_id", Kind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
+)
+MANIFEST_CACHING = _flag("rewrite_manifests.use_caching", "Spark's option of the same name", default=False)
+MANIFEST_ENGINE = _choice(
+    "rewrite_manifests.engine", "auto", ("auto", "service", "spark"), "auto: in-service for format v1 and v2, else Spark"
+)
+
+RETENTION = _number_knob(
+    "expire_snapshots.retention_hours", 168, "snapshots younger than this are kept", unit="hours", minimum=1,
+    maximum=YEAR_HOURS,
+)
+MIN_SNAPSHOTS = _integer("expire_snapshots.min_snapshots_to_keep", 5, "snapshots kept whatever their age", maximum=10**9)
+MAX_REF_AGE: Knob[float | None] = _knob(
+    "expire_snapshots.max_ref_age_hours", Kind.NUMBER, None, "tags and branches older than this are removed; unset: kept",
+    unit="hours", minimum=1, maximum=YEAR_HOURS,
+)
+DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
+EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
+EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark"), "who expires snapshots")
+
+ORPHAN_EVERY: Knob[int] = _integer("remove_orphans.every_hours", 168, "time between two scans", unit="hours")
+ORPHAN_AGE = _integer(
+    "remove_orphans.older_than_hours", 72, "younger files are kept: a writer may be about to commit them", unit="hours",
+    minimum=24, maximum=YEAR_HOURS,
+)
+ORPHAN_MODE = _choice(
+    "remove_orphans.mode", "report", ("report", "confirm", "delete"),
+    "report: list only; confirm: delete what two scans found; delete: delete at once",
+)
+CONFIRM_HOURS = _integer("remove_orphans.confirm_hours", 24, "least time between the two scans of confirm", unit="hours")
+EQUAL_SCHEMES: Knob[Mapping[str, str]] = _knob(
+    "remove_orphans.equal_schemes", Kind.MAPPING, {"s3a": "s3", "s3n": "s3"}, "path schemes that mean the same"
+)
+EQUAL_AUTHORITIES: Knob[Mapping[str, str]] = _knob(
+    "remove_orphans.equal_authorities", Kind.MAPPING, {}, "path authorities (hosts, buckets) that mean the same"
+)
+MAX_DELETE_RATIO = _number_knob(
+    "remove_orphans.max_delete_ratio", 0.5, "a scan that calls a larger share of the files orphans stops", maximum=1
+)
+ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
+
+KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
+
+PRESETS: Mapping[str, Mapping[str, object]] = {
+    "iceberg": {},
+    "seaweedfs": {
+        "compact.target_file_size_mb": 256,
+        "compact.min_input_files": 5,
+        "expire_snapshots.retention_hours": 168,
+        "expire_snapshots.min_snapshots_to_keep": 5,
+        "remove_orphans.older_than_hours": 72,
+        "rewrite_manifests.min_manifests": 5,
+        "order": "seaweedfs",
+    },
+    "streaming": {
+        "compact.target_file_size_mb": 256,
+        "compact.cooldown_minutes": 30,
+        "compact.hot_minutes": 60,
+        "expire_snapshots.retention_hours": 48,
+        "expire_snapshots.min_snapshots_to_keep": 20,
+        "rewrite_manifests.cooldown_minutes": 60,
+    },
+    "compliance": {
+        "compact.delete_file_threshold": 1,
+        "compact.delete_ratio_threshold": 0,
+        "compact.hot_partitions": "include",
+        "expire_snapshots.retention_hours": 24,
+        "expire_snapshots.min_snapshots_to_keep": 1,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a knob's value comes from."""
+
+    level: str  # default, platform, catalog, namespace, table properties, table, command
+    rule: str  # the pattern (and preset) or the property that set it
+    value: Any
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The values that hold for one table: `knobs[RETENTION]`. Missing ones have their default."""
+
+    origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)  # strongest first
+
+    def __getitem__(self, knob: Knob[T]) -> T:
+        found = self.origins.get(knob.name)
+        return cast(T, found[0].value) if found else knob.default
+
+    def is_set(self, knob: Knob[Any]) -> bool:
+        """Whether anything but the built-in default says the value."""
+        return knob.name in self.origins
+
+
+def from_properties(metadata: TableMetadata) -> tuple[dict[str, tuple[str, Any]], list[str]]:
+    """Knobs that the table's own properties set, by name with the property that says it, and the faults found.
+
+    Ours are `icewright.<knob>`; of Iceberg's own, those that mean the same as a knob.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    faults: list[str] = []
+    hour_ms = 3_600_000
+    iceberg: Mapping[str, tuple[Knob[Any], float]] = {
+        "history.expire.max-snapshot-age-ms": (RETENTION, hour_ms),
+        "history.expire.min-snapshots-to-keep": (MIN_SNAPSHOTS, 1),
+        "history.expire.max-ref-age-ms": (MAX_REF_AGE, hour_ms),
+        "write.target-file-size-bytes": (TARGET_FILE_SIZE, MEGABYTE),
+        "commit.manifest.target-size-bytes": (TARGET_MANIFEST, MEGABYTE),
+    }
+    for name, (knob, divisor) in iceberg.items():
+        if (text := metadata.properties.get(name)) is not None:
+            if not text.strip().isdecimal() or int(text) == 0:
+                faults.append(f"table property {name}: {text!r} is not a whole number above 0")
+            else:
+                found[knob.name] = (name, knob.saturate(int(text) / divisor))
+    for name, text in metadata.properties.items():
+        if name.startswith("icewright."):
+            own = KNOBS.get(name.removeprefix("icewright."))
+            if own is None:
+                faults.append(f"table property {name}: there is no such knob")
+                continue
+            try:
+                found[own.name] = (name, own.parse(text))
+            except ValueError as error:
+                faults.append(f"table property {name}: {error}")
+    return found, faults

@@ -1,0 +1,115 @@
+"""A set of partitions said as the predicate that Iceberg's procedures take. Pure text from typed values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from icewright.core.table import PartitionFacts, PartitionField, TableMetadata
+
+_PARAMETERISED = re.compile(r"(bucket|truncate)\[(\d+)\]")
+_FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+
+
+def quoted(name: str) -> str:
+    """An identifier for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """A string literal for Spark SQL, which reads backslashes as escapes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def literal(value: Any) -> str | None:  # noqa: ANN401, PLR0911 - one line for each type of the spec
+    """A typed literal for Spark SQL, or None when the value cannot be said as one."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return f"{value!r}D" if math.isfinite(value) else None
+        case Decimal():
+            return f"{value}BD"
+        case str():
+            return text_literal(value)
+        case datetime():
+            return f"timestamp'{value.isoformat(sep=' ')}'"
+        case date():
+            return f"date'{value.isoformat()}'"
+        case UUID() | time() | bytes():
+            return None
+    return None
+
+
+def column_names(schema: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
+    """The path of each column by its field id, through structs."""
+    found: dict[int, tuple[str, ...]] = {}
+
+    def walk(fields: Sequence[Mapping[str, Any]], above: tuple[str, ...]) -> None:
+        for field in fields:
+            found[int(field["id"])] = (*above, str(field["name"]))
+            kind = field["type"]
+            if isinstance(kind, Mapping) and kind.get("type") == "struct":
+                walk(kind["fields"], (*above, str(field["name"])))
+
+    walk(schema.get("fields", ()), ())
+    return found
+
+
+def partitions_predicate(metadata: TableMetadata, partitions: Iterable[PartitionFacts]) -> str | None:
+    """A predicate that holds for exactly the rows of these partitions, or None when it cannot be said.
+
+    The catalog's own transform functions say transforms (`catalog.system.bucket(4, id) = 2`); a void field says
+    nothing, so that a spec of void fields alone, or none, has no predicate.
+    """
+    columns = column_names(metadata.schema)
+    alone: dict[str, list[str]] = {}  # term -> values, for specs with one telling field
+    alternatives: list[str] = []
+    for partition in partitions:
+        spec = metadata.spec(partition.spec_id)
+        conditions: list[tuple[str, str | None]] = []
+        for field, value in zip(spec.fields, partition.values, strict=True):
+            if field.transform == "void":
+                continue
+            term = _term(metadata.ref.catalog, field, columns, is_null=value is None)
+            said = None if value is None else literal(value)
+            if term is None or (value is not None and said is None):
+                return None
+            conditions.append((term, said))
+        if not conditions:
+            return None
+        if len(conditions) == 1 and conditions[0][1] is not None:
+            alone.setdefault(conditions[0][0], []).append(conditions[0][1])
+        else:
+            alternatives.append(" and ".join(_condition(term, said) for term, said in conditions))
+    for term, values in alone.items():
+        listed = f"{term} in ({', '.join(values)})" if len(values) > 1 else f"{term} = {values[0]}"
+        alternatives.append(listed)
+    if not alternatives:
+        return None
+    return alternatives[0] if len(alternatives) == 1 else " or ".join(f"({a})" for a in alternatives)
+
+
+def _condition(term: str, said: str | None) -> str:
+    return f"{term} is null" if said is None else f"{term} = {said}"
+
+
+def _term(catalog: str, field: PartitionField, columns: Mapping[int, tuple[str, ...]], *, is_null: bool) -> str | None:
+    path = columns.get(field.source_id)
+    if path is None:  # the column was dropped: nothing can name it any more
+        return None
+    column = ".".join(quoted(p) for p in path)
+    if is_null or field.transform == "identity":
+        return column
+    system = f"{quoted(catalog)}.system"
+    if found := _PARAMETERISED.fullmatch(field.transform):
+        return f"{system}.{found[1]}({found[2]}, {column})"
+    function = _FUNCTIONS.get(field.transform)
+    return f"{system}.{function}({column})" if function else None

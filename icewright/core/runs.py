@@ -1,0 +1,126 @@
+"""States of jobs as one transition table, what an operation came to, and the arithmetic of trying again."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from icewright.core.policy import Operation
+
+
+class JobState(enum.StrEnum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"  # its process ended without a word; settled at the next start
+
+
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset(JobState) - {JobState.QUEUED, JobState.RUNNING},
+    JobState.SUCCEEDED: frozenset(),
+    JobState.PARTIAL: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.SKIPPED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+    JobState.INTERRUPTED: frozenset(),
+}
+
+
+class OperationState(enum.StrEnum):
+    """What became of one operation of a job."""
+
+    COMMITTED = "committed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFate:
+    """A file that an operation rewrites or deletes. `kind` says what it is, such as data or manifest."""
+
+    path: str
+    bytes: int | None
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one operation came to. `metrics` has the keys that the reference lists for the operation."""
+
+    operation: Operation
+    state: OperationState
+    reason: str = ""  # why nothing was done, or what went wrong
+    summary: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    files: tuple[FileFate, ...] = ()
+    statements: tuple[str, ...] = ()  # SQL that was run, for the record
+    notes: tuple[str, ...] = ()
+
+
+def committed(
+    operation: Operation, summary: str, metrics: Mapping[str, float], files: tuple[FileFate, ...] = (), **more: Any  # noqa: ANN401
+) -> Outcome:
+    """The operation did its work."""
+    return Outcome(operation, OperationState.COMMITTED, summary=summary, metrics=metrics, files=files, **more)
+
+
+def skipped(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: ANN401
+    """The operation found nothing to do, for a typed reason."""
+    return Outcome(operation, OperationState.SKIPPED, reason=reason, summary=reason, **more)
+
+
+def failed(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: ANN401
+    """The operation did not do its work."""
+    return Outcome(operation, OperationState.FAILED, reason=reason, summary=f"failed: {reason}", **more)
+
+
+def deferred(operation: Operation, reason: str) -> Outcome:
+    """The operation gave way, and will be tried later."""
+    return Outcome(operation, OperationState.DEFERRED, reason=reason, summary=f"deferred: {reason}")
+
+
+def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
+    """What a job came to as a whole: partial when some operations failed and others did not."""
+    states = {o.state for o in outcomes}
+    bad = OperationState.FAILED in states
+    if bad and states == {OperationState.FAILED}:
+        return JobState.FAILED
+    if bad or (OperationState.DEFERRED in states and OperationState.COMMITTED in states):
+        return JobState.PARTIAL
+    return JobState.SUCCEEDED if OperationState.COMMITTED in states else JobState.SKIPPED
+
+
+def job_summary(outcomes: tuple[Outcome, ...]) -> str:
+    """The operations' summaries in the order in which they ran."""
+    return "; ".join(f"{o.operation}: {o.summary}" for o in outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """What the history says of one operation on one table."""
+
+    operation: Operation
+    finished: datetime
+    state: OperationState
+    metadata_location: str = ""  # of the table as the run left it
+    reason: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+History = Mapping[Operation, LastRun]
+
+
+def backoff(attempt: int) -> timedelta:
+    """How long to wait before the attempt of this number (from 1): 50 ms, 100 ms, 200 ms ... at most 5 s."""
+    return timedelta(milliseconds=min(5000, 50 * 2 ** (attempt - 1)))

@@ -1,0 +1,122 @@
+"""The closed union of what can be done to a table. A step is data: explain prints it, an engine carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from icewright.core.policy import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteDataFiles:
+    """Merge data files and apply their deletes, by Spark's `rewrite_data_files`."""
+
+    where: str | None
+    strategy: str
+    sort_order: str | None
+    options: Mapping[str, str]
+    partitions: int  # how many partitions `where` names; for people
+    files: int  # candidates as counted, for people and for cost
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePositionDeletes:
+    """Merge position delete files and drop dangling ones, by Spark's `rewrite_position_delete_files`."""
+
+    where: str | None
+    options: Mapping[str, str]
+    files: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteManifests:
+    """Merge the data manifests of the named specs, clustered by partition."""
+
+    spec_ids: tuple[int, ...]
+    target_bytes: int
+    by_spark: bool
+    use_caching: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshots:
+    """Remove snapshots and refs from the metadata, then the files that only they reached."""
+
+    snapshot_ids: tuple[int, ...]
+    remove_refs: tuple[str, ...]
+    older_than: datetime
+    retain_last: int
+    delete_files: bool
+    max_concurrent_deletes: int
+    by_spark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOrphans:
+    """Find files under the table's location that nothing reaches; delete them as far as the mode allows."""
+
+    older_than: datetime
+    mode: str
+    confirm_before: datetime  # mode confirm: a first finding counts when it is older than this
+    equal_schemes: Mapping[str, str]
+    equal_authorities: Mapping[str, str]
+    max_delete_ratio: float
+    max_concurrent_deletes: int
+
+
+Step = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one operation means to do to one table now."""
+
+    operation: Operation
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The operation is worth doing now. `benefit` is in MB of scan work saved, `cost` in GB-hours."""
+
+    work: Work
+    benefit: float
+    cost: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotDue:
+    """Nothing to do; `revisit` is when time alone may change that."""
+
+    reason: str
+    revisit: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Something is set, or somebody is in the way, so that it must not be done."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """This path cannot do it to such a table."""
+
+    reason: str
+
+
+Verdict = Due | NotDue | Blocked | Unsupported
+
+VERDICT_NAMES: Mapping[type, str] = {Due: "due", NotDue: "not_due", Blocked: "blocked", Unsupported: "unsupported"}
+
+
+def why(verdict: Verdict) -> str:
+    """The verdict's reason in words."""
+    return verdict.why if isinstance(verdict, Due) else verdict.reason

@@ -1,0 +1,311 @@
+"""What an Iceberg table is, as far as maintenance needs to know. Names are those of the Iceberg spec."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from icewright.core.errors import UsageError
+
+_PLAIN = re.compile(r"[^.`\s]+")
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableRef:
+    """A table's full name: `catalog.namespace.table`, namespaces nested by dots."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The name from the catalog down to the table."""
+        return (self.catalog, *self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return ".".join(p if _PLAIN.fullmatch(p) else "`" + p.replace("`", "``") + "`" for p in self.parts)
+
+    @classmethod
+    def parse(cls, text: str) -> TableRef:
+        """Read a name as people type it; a part that holds a dot, blank or backtick is quoted with backticks.
+
+        Raises `UsageError` when the text is not at least `catalog.namespace.table`.
+        """
+        parts: list[str] = []
+        position = 0
+        while match := _PART.match(text, position):
+            parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
+            position = match.end()
+            if position == len(text):
+                if len(parts) < 3:  # noqa: PLR2004 - catalog, namespace and table
+                    break
+                return cls(parts[0], tuple(parts[1:-1]), parts[-1])
+            if text[position] != ".":
+                break
+            position += 1
+        raise UsageError(
+            f"{text!r} is not a table name: write catalog.namespace.table, and quote a part that holds a dot "
+            "with backticks, as in lake.sales.`a.b`"
+        )
+
+
+class RefKind(enum.StrEnum):
+    """The two kinds of snapshot references."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag with its own retention (spec, Snapshot References)."""
+
+    name: str
+    kind: RefKind
+    snapshot_id: int
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age: timedelta | None = None
+    max_ref_age: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One state of the table."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp: datetime
+    manifest_list: str | None
+    manifests: tuple[str, ...] = ()  # format v1 may name the manifests here instead of a list
+    operation: str | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One field of a partition spec."""
+
+    source_id: int
+    field_id: int
+    name: str
+    transform: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """How the files of one spec are partitioned."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsFile:
+    """A Puffin statistics file or a partition statistics file."""
+
+    snapshot_id: int
+    path: str
+    length: int
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """One metadata file, read. Immutable: a commit makes another one at another location."""
+
+    ref: TableRef
+    metadata_location: str
+    metadata_length: int
+    table_uuid: str
+    location: str
+    format_version: int
+    last_updated: datetime
+    last_sequence_number: int
+    current_snapshot_id: int | None
+    snapshots: tuple[Snapshot, ...]
+    refs: tuple[Ref, ...]
+    metadata_log: tuple[str, ...]
+    statistics: tuple[StatisticsFile, ...]
+    partition_statistics: tuple[StatisticsFile, ...]
+    properties: Mapping[str, str]
+    specs: tuple[PartitionSpec, ...]
+    default_spec_id: int
+    schema: Mapping[str, Any]  # the current schema as the spec's JSON
+    sort_order: str | None  # the default sort order as SQL, None when unsorted
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Snapshot]:
+        """Snapshots by their id."""
+        return {s.snapshot_id: s for s in self.snapshots}
+
+    @property
+    def current_snapshot(self) -> Snapshot | None:
+        """The snapshot that a plain read of the table sees."""
+        return None if self.current_snapshot_id is None else self.by_id.get(self.current_snapshot_id)
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """The partition spec of this id."""
+        return next(s for s in self.specs if s.spec_id == spec_id)
+
+
+class ManifestContent(enum.IntEnum):
+    """What a manifest lists."""
+
+    DATA = 0
+    DELETES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One row of a manifest list."""
+
+    path: str
+    length: int
+    spec_id: int
+    content: ManifestContent
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added_files: int
+    existing_files: int
+    deleted_files: int
+
+    @property
+    def live_files(self) -> int:
+        """Entries that are not deleted."""
+        return self.added_files + self.existing_files
+
+
+@dataclass(frozen=True, slots=True)
+class FileHistogram:
+    """How many files there are of each size: bucket i counts files below `LIMITS[i]` bytes."""
+
+    counts: tuple[int, ...]
+
+    LIMITS_MB = (1, 8, 32, 64, 128, 256, 512, 1024)  # noqa: RUF012 - a constant; the last bucket is open
+
+    def __add__(self, other: FileHistogram) -> FileHistogram:
+        return FileHistogram(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+
+    @classmethod
+    def empty(cls) -> FileHistogram:
+        """No file at all."""
+        return cls((0,) * (len(cls.LIMITS_MB) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The sizes in bytes by which files are called candidates; part of facts, so that facts say what they counted."""
+
+    target_bytes: int
+    min_bytes: int
+    max_bytes: int
+    manifest_target_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What the manifests say of one partition (spec id and partition tuple) of the current snapshot."""
+
+    spec_id: int
+    values: tuple[Any, ...]  # JSON-like values in the order of the spec's fields; None is a null value
+    data_files: int
+    data_bytes: int
+    records: int
+    candidate_files: int  # smaller than min_bytes or larger than max_bytes
+    candidate_bytes: int
+    histogram: FileHistogram
+    position_delete_files: int  # that still apply to some data file
+    equality_delete_files: int
+    deletion_vectors: int
+    mergeable_deletes: int  # position delete files that share their data file, or the partition, with another
+    dangling_position_deletes: int  # apply to no data file any more
+    dangling_equality_deletes: int
+    deleted_rows: int  # positions and keys in delete files that still apply: an upper bound for positions
+    max_deletes_of_a_file: int  # delete files that one data file's reader opens
+    max_delete_ratio_of_a_file: float  # deleted rows by file-scoped deletes over its records
+    last_write: datetime | None  # last commit that was not a rewrite; None when its snapshot is gone
+
+    @property
+    def delete_files(self) -> int:
+        """Delete files of every kind that still apply."""
+        return self.position_delete_files + self.equality_delete_files + self.deletion_vectors
+
+    @property
+    def dangling_delete_files(self) -> int:
+        """Delete files that apply to nothing."""
+        return self.dangling_position_deletes + self.dangling_equality_deletes
+
+    @property
+    def deleted_ratio(self) -> float:
+        """Deleted rows over rows in data files."""
+        return min(1.0, self.deleted_rows / self.records) if self.records else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFacts:
+    """The manifests of the current snapshot that share a spec and a content."""
+
+    spec_id: int
+    content: ManifestContent
+    manifests: int
+    bytes: int
+    entries: int
+    small: int  # smaller than 75 % of the target
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """Everything that verdicts are made from: one metadata file and the manifests of its current snapshot."""
+
+    metadata: TableMetadata
+    thresholds: Thresholds
+    partitions: tuple[PartitionFacts, ...]
+    manifests: tuple[ManifestFacts, ...]
+
+    @property
+    def ref(self) -> TableRef:
+        """The table that the facts are of."""
+        return self.metadata.ref
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(p, name) for p in self.partitions)
+
+    @cached_property
+    def data_files(self) -> int:
+        """Live data files."""
+        return self._sum("data_files")
+
+    @cached_property
+    def data_bytes(self) -> int:
+        """Bytes of live data files."""
+        return self._sum("data_bytes")
+
+    @cached_property
+    def records(self) -> int:
+        """Rows in live data files, deleted ones included."""
+        return self._sum("records")
+
+    @cached_property
+    def delete_files(self) -> int:
+        """Delete files, dangling ones included."""
+        return self._sum("delete_files") + self._sum("dangling_delete_files")
+
+    @cached_property
+    def deleted_rows(self) -> int:
+        """Rows that live delete files name."""
+        return self._sum("deleted_rows")
+
+    @cached_property
+    def manifest_count(self) -> int:
+        """Manifests of the current snapshot."""
+        return sum(m.manifests for m in self.manifests)

@@ -1,0 +1,100 @@
+"""All operations over one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from icewright.core.errors import IcewrightError
+from icewright.core.health import Part, health_parts, overall
+from icewright.core.operations import compact, expire_snapshots, remove_orphans, rewrite_deletes, rewrite_manifests
+from icewright.core.policy import (
+    ENABLED,
+    MAX_FILE_SIZE_RATIO,
+    MEGABYTE,
+    MIN_FILE_SIZE_RATIO,
+    TARGET_FILE_SIZE,
+    TARGET_MANIFEST,
+    Knobs,
+    Operation,
+)
+from icewright.core.runs import History, LastRun
+from icewright.core.steps import Blocked, Due, NotDue, Unsupported, Verdict
+from icewright.core.table import TableFacts, Thresholds
+
+LATEST_FORMAT = 3
+REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looked at again after this
+
+
+class Evaluate(Protocol):
+    """The one function that an operation is."""
+
+    def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict: ...
+
+
+EVALUATE: Mapping[Operation, Evaluate] = {
+    Operation.COMPACT: compact.evaluate,
+    Operation.REWRITE_DELETES: rewrite_deletes.evaluate,
+    Operation.REWRITE_MANIFESTS: rewrite_manifests.evaluate,
+    Operation.EXPIRE_SNAPSHOTS: expire_snapshots.evaluate,
+    Operation.REMOVE_ORPHANS: remove_orphans.evaluate,
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What there is to say of one table: verdicts by operation, health and its parts."""
+
+    facts: TableFacts
+    verdicts: Mapping[Operation, Verdict]
+    parts: Mapping[str, Part]
+    health: int | None
+    revisit: datetime
+
+
+def thresholds(knobs: Knobs) -> Thresholds:
+    """The sizes that facts count candidates by."""
+    target = int(knobs[TARGET_FILE_SIZE] * MEGABYTE)
+    return Thresholds(
+        target_bytes=target,
+        min_bytes=int(target * knobs[MIN_FILE_SIZE_RATIO]),
+        max_bytes=int(target * knobs[MAX_FILE_SIZE_RATIO]),
+        manifest_target_bytes=int(knobs[TARGET_MANIFEST] * MEGABYTE),
+    )
+
+
+def evaluate(facts: TableFacts, knobs: Knobs, history: History, now: datetime) -> Evaluation:
+    """Every operation's verdict; a fault in one operation does not hide another that is due."""
+    verdicts = {op: verdict(op, facts, knobs, history, now) for op in Operation}
+    scan = history.get(Operation.REMOVE_ORPHANS)
+    share = None
+    if scan is not None and scan.metrics.get("files_scanned"):
+        left = scan.metrics.get("orphans_found", 0) - scan.metrics.get("orphans_removed", 0)
+        share = left / scan.metrics["files_scanned"]
+    parts = health_parts(facts, knobs, expire_snapshots.expiry(facts.metadata, knobs, now), share)
+    revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
+    return Evaluation(facts, verdicts, parts, overall(parts), min([now + REVISIT, *(r for r in revisits if r > now)]))
+
+
+def verdict(
+    operation: Operation, facts: TableFacts, knobs: Knobs, history: History, now: datetime, *, by_hand: bool = False
+) -> Verdict:
+    """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
+    if not knobs[ENABLED[operation]] and not by_hand:
+        return Blocked(f"{operation}.enabled is false")
+    metadata = facts.metadata
+    if metadata.format_version > LATEST_FORMAT:
+        return Unsupported(f"format version {metadata.format_version} is newer than {LATEST_FORMAT}")
+    if "encryption.key-id" in metadata.properties:
+        return Unsupported("the table is encrypted")
+    try:
+        return EVALUATE[operation](facts, knobs, history.get(operation), now)
+    except (IcewrightError, ArithmeticError, LookupError, ValueError) as error:
+        return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
+
+
+def due(evaluation: Evaluation) -> dict[Operation, Due]:
+    """The operations that are worth doing now."""
+    return {op: v for op, v in evaluation.verdicts.items() if isinstance(v, Due)}

@@ -1,0 +1,94 @@
+"""Invariants that a commit must keep, as functions that name what was broken. An empty answer is a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from icewright.core.steps import ExpireSnapshots
+from icewright.core.table import Snapshot, TableFacts, TableMetadata
+
+_TOTALS = ("total-records", "total-data-files", "total-delete-files", "total-position-deletes", "total-equality-deletes")
+
+
+def identity_kept(before: TableMetadata, after: TableMetadata) -> list[str]:
+    """What no maintenance may change: the table's identity, schema and partition specs."""
+    broken = []
+    if before.table_uuid != after.table_uuid:
+        broken.append(f"table uuid changed from {before.table_uuid} to {after.table_uuid}")
+    if before.location != after.location:
+        broken.append(f"location changed from {before.location} to {after.location}")
+    if before.schema != after.schema:
+        broken.append("the current schema changed")
+    if not set(before.specs) <= set(after.specs):
+        broken.append("a partition spec is gone")
+    return broken
+
+
+def expiry_kept(before: TableMetadata, after: TableMetadata, step: ExpireSnapshots) -> list[str]:
+    """An expiry's own commit: everything but the planned snapshots and refs is as it was."""
+    broken = identity_kept(before, after)
+    if before.current_snapshot_id != after.current_snapshot_id:
+        broken.append("the current snapshot changed")
+    kept_refs = {r for r in before.refs if r.name not in step.remove_refs}
+    broken += [f"ref {r.name} changed" for r in sorted(kept_refs - set(after.refs), key=lambda r: r.name)]
+    gone = set(before.by_id) - set(after.by_id) - set(step.snapshot_ids)
+    broken += [f"snapshot {s} is gone though not planned" for s in sorted(gone)]
+    left = set(step.snapshot_ids) & set(after.by_id)
+    broken += [f"snapshot {s} is still there" for s in sorted(left)]
+    return broken
+
+
+def refs_kept(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:
+    """A rewrite moves the branch it commits to and no other ref."""
+    names = set(moved)
+    had = {r for r in before.refs if r.name not in names}
+    return [f"ref {r.name} changed" for r in sorted(had - set(after.refs), key=lambda r: r.name)]
+
+
+def totals_kept(before: Snapshot, after: Snapshot) -> list[str]:
+    """A manifest rewrite changes no count of the table; only totals that both snapshots state are compared."""
+    return [
+        f"{name} changed from {before.summary[name]} to {after.summary[name]}"
+        for name in _TOTALS
+        if name in before.summary and name in after.summary and before.summary[name] != after.summary[name]
+    ]
+
+
+def rewrites_kept(before: TableFacts, after: TableMetadata) -> list[str]:
+    """Each `replace` snapshot since `before` adds as many records as it removes, less rows that deletes named.
+
+    Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must
+    keep every record, and any other may lose at most as many as its delete files name.
+    """
+    broken = []
+    known = before.metadata.by_id
+    for snapshot in after.snapshots:
+        if snapshot.snapshot_id in known or snapshot.operation != "replace":
+            continue
+        added, removed = _count(snapshot.summary, "added-records"), _count(snapshot.summary, "deleted-records")
+        lost = removed - added
+        if lost < 0:
+            broken.append(f"snapshot {snapshot.snapshot_id} wrote {added} records for {removed}")
+        elif lost and not before.delete_files and not _deletes_since(before, after):
+            broken.append(f"snapshot {snapshot.snapshot_id} lost {lost} of {removed} records")
+        elif lost > before.deleted_rows and not _inexact(before) and not _deletes_since(before, after):
+            broken.append(f"snapshot {snapshot.snapshot_id} lost {lost} records, deletes name {before.deleted_rows}")
+    return broken
+
+
+def _inexact(facts: TableFacts) -> bool:
+    """An equality delete may name any number of rows."""
+    return any(p.equality_delete_files or p.dangling_equality_deletes for p in facts.partitions)
+
+
+def _deletes_since(before: TableFacts, after: TableMetadata) -> bool:
+    """Whether a writer committed deletes meanwhile: then the rewrite may have applied them too."""
+    return any(
+        _count(s.summary, "added-delete-files")
+        for s in after.snapshots
+        if s.snapshot_id not in before.metadata.by_id and s.operation != "replace"
+    )
+
+
+def _count(summary: Mapping[str, str], key: str) -> int:
+    return int(summary.get(key, "0"))

@@ -1,0 +1,325 @@
+"""What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from icewright.core.layering import Rule
+from icewright.core.policy import Operation
+from icewright.core.runs import FileFate, History, JobState, Outcome
+from icewright.core.steps import Step
+from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.core.verdicts import Evaluation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Clock(Protocol):
+    """The only source of the time."""
+
+    def now(self) -> datetime:
+        """The time, aware, in UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, as back-off between attempts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A table as the catalog lists it: its name and the metadata file that is current."""
+
+    ref: TableRef
+    metadata_location: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddSnapshot:
+    """Make a new snapshot the head of a branch. `snapshot` is the JSON of the spec."""
+
+    snapshot: Mapping[str, Any]
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSnapshots:
+    """Drop snapshots, the named refs, and the statistics of the snapshots."""
+
+    snapshot_ids: frozenset[int]
+    refs: frozenset[str]
+
+
+Change = AddSnapshot | RemoveSnapshots
+
+
+class Catalog(Protocol):
+    """One catalog. Raises `CatalogUnavailable` when it does not answer: never an emptier answer."""
+
+    @property
+    def name(self) -> str:
+        """The name under which engines know it too."""
+        ...
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every table, views left out, by the cheapest means that the catalog has. Whole or not at all."""
+        ...
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
+        ...
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Apply `change` to exactly `base` and return the new metadata.
+
+        Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when
+        the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What a bulk deletion did: paths that are gone (also those that were gone before), and failures by path."""
+
+    deleted: tuple[str, ...]
+    failures: Mapping[str, str]
+
+
+class Files(Protocol):
+    """The tables' storage. Raises `StorageUnavailable`; what cannot be read raises `MetadataUnreadable`."""
+
+    def read(self, path: str) -> bytes:
+        """The file's content."""
+        ...
+
+    def write(self, path: str, content: bytes) -> None:
+        """A new file."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """The file's length in bytes, None when there is no such file."""
+        ...
+
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Delete files; one that is missing already counts as deleted."""
+        ...
+
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
+        ...
+
+    def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
+        """What the manifests of the current snapshot say. Whole or not at all."""
+        ...
+
+    def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The rows of the snapshot's manifest list."""
+        ...
+
+    def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
+        """The entries of the manifests; the columns are those of `icewright.adapters.files.manifests.ENTRY`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What an engine is asked to do: one step on one table, as seen when it was planned."""
+
+    job_id: str
+    operation: Operation
+    step: Step
+    base: TableMetadata
+    dry_run: bool = False
+    cancelled: Callable[[], bool] = field(default=lambda: False)
+
+
+class Engine(Protocol):
+    """Carries out steps. A step that could not be done raises; an `Outcome` is always the truth about the table.
+
+    A dry run changes nothing and its `files` are exactly those that the real run would rewrite or delete.
+    """
+
+    def run(self, assignment: Assignment) -> Outcome:
+        """Do the step, or say what it would do."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """What the store knows of a table."""
+
+    ref: TableRef
+    table_uuid: str | None
+    location: str | None
+    metadata_location: str  # as the catalog last said
+    evaluated_location: str | None  # as last evaluated; another than the former means: changed
+    evaluated_at: datetime | None
+    revisit_at: datetime | None
+    due_since: datetime | None
+    dropped: bool
+    paused: str | None
+    error: str | None
+    health: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the store has it."""
+
+    job_id: str
+    ref: TableRef
+    table_uuid: str
+    operations: tuple[Operation, ...]
+    state: JobState
+    trigger: str
+    actor: str
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    summary: str
+    cancel_requested: bool
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One operation of a job, with the table before and after it."""
+
+    job_id: str
+    outcome: Outcome
+    started: datetime
+    finished: datetime
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+class LedgerState:
+    """States of a deletion in the ledger."""
+
+    PLANNED = "planned"
+    FOUND = "found"  # by a scan that must be confirmed, or that only reports
+    DELETED = "deleted"
+    FAILED = "failed"
+    KEPT = "kept"  # the proof after the commit found it live
+
+
+class Ledger(Protocol):
+    """Deletions, written down before they happen."""
+
+    def plan(self, job_id: str, ref: TableRef, files: Iterable[FileFate], state: str, now: datetime) -> None:
+        """Write down files; durable when the call returns."""
+        ...
+
+    def settle(self, job_id: str, paths: Mapping[str, str], now: datetime) -> None:
+        """Set the state of files by path."""
+        ...
+
+    def found(self, ref: TableRef) -> Mapping[str, datetime]:
+        """Orphans that scans have found and not deleted, with the time of the first finding."""
+        ...
+
+    def forget(self, ref: TableRef, paths: Iterable[str]) -> None:
+        """Findings that a later scan did not repeat."""
+        ...
+
+    def unfinished(self) -> Mapping[tuple[str, TableRef], Sequence[FileFate]]:
+        """Planned deletions of jobs that ended without settling them, by job and table."""
+        ...
+
+
+class StoreReader(Protocol):
+    """What is known; the planner gets this and cannot write."""
+
+    def tables(self) -> Sequence[TableRow]:
+        """Every table, dropped ones too."""
+        ...
+
+    def history(self, ref: TableRef) -> History:
+        """The last run of each operation that ran to an end."""
+        ...
+
+    def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
+        """The last evaluation as JSON, for people."""
+        ...
+
+    def jobs(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
+        """Jobs, newest first."""
+        ...
+
+    def job(self, job_id: str) -> JobRow | None:
+        """One job by its id or a unique beginning of it."""
+        ...
+
+    def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:
+        """The operations of a job with metrics, statements, before and after."""
+        ...
+
+    def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
+        """What the ledger says of a job."""
+        ...
+
+    def rules(self) -> Sequence[Rule]:
+        """Policy rules that were set through the command line or API."""
+        ...
+
+
+class Store(StoreReader, Ledger, Protocol):
+    """The state store. Claims are compare-and-set: of two that claim one table, one gets it."""
+
+    def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
+        """Write down what a catalog lists: new, moved and dropped tables. Returns how many moved or are new."""
+        ...
+
+    def evaluated(self, evaluation: Evaluation, now: datetime) -> None:
+        """Write down an evaluation."""
+        ...
+
+    def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
+        """A table whose evaluation failed whole, with the reason."""
+        ...
+
+    def claim(
+        self, ref: TableRef, table_uuid: str, operations: Sequence[Operation], trigger: str, actor: str, now: datetime
+    ) -> str | None:
+        """Start a job: its id, or None when another job holds the table."""
+        ...
+
+    def run_recorded(self, run: RunRow, ref: TableRef) -> None:
+        """Write down one operation's outcome."""
+        ...
+
+    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
+        """End a job and free its table."""
+        ...
+
+    def interrupted(self, now: datetime) -> Sequence[JobRow]:
+        """Jobs whose process is gone: marked as interrupted, their tables freed, returned for settling."""
+        ...
+
+    def request_cancel(self, job_id: str) -> bool:
+        """Ask a job to stop; False when it does not run any more."""
+        ...
+
+    def cancel_requested(self, job_id: str) -> bool:
+        """Whether somebody asked."""
+        ...
+
+    def pause(self, ref: TableRef, reason: str | None) -> bool:
+        """Pause a table with a reason, or resume it with None; False when the table is unknown."""
+        ...
+
+    def failures(self, ref: TableRef) -> int:
+        """Failed jobs in a row, up to now."""
+        ...
+
+    def event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+        """Write down an activity."""
+        ...
+
+    def set_rule(self, rule: Rule, author: str, now: datetime) -> None:
+        """Store a policy rule; earlier versions are kept."""
+        ...

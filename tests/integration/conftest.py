@@ -1,0 +1,68 @@
+"""What integration tests share: one Spark application over one SQLite catalog, for the whole session."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from icewright.adapters.catalogs.translate import (
+    SqlCatalogProperties,
+    pyiceberg_properties,
+    spark_conf,
+    spark_packages,
+    sql_catalog,
+)
+from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.app.demo.rot import Lake
+
+_COUNTER = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def catalog_properties(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalogProperties:
+    """A catalog named `lake` in a temporary folder of the session, its warehouse beside it."""
+    home = tmp_path_factory.mktemp("lake")
+    warehouse = home / "warehouse"
+    warehouse.mkdir()
+    return sql_catalog("lake", {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{warehouse}"})
+
+
+@pytest.fixture(scope="session")
+def spark_pool(
+    tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties
+) -> Iterator[SparkPool]:
+    """A pool over the catalog `lake`; Spark starts when a test first asks for the session."""
+    home = tmp_path_factory.mktemp("spark")
+    pool = SparkPool(
+        "tests",
+        "local[2]",
+        {"spark.sql.warehouse.dir": str(home / "spark-warehouse")},
+        spark_conf(catalog_properties),
+        spark_packages(catalog_properties),
+        os.environ.get("JAVA_HOME"),
+        home / "cache",
+        home / "spark.log",
+    )
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture(scope="session")
+def lake(catalog_properties: SqlCatalogProperties, spark_pool: SparkPool) -> Iterator[Lake]:
+    """The catalog as PyIceberg and Spark see it; take table names from `new_name`."""
+    catalog = SqlCatalog("lake", **pyiceberg_properties(catalog_properties))
+    warehouse = catalog_properties.warehouse.removeprefix("file://")
+    yield Lake(catalog, spark_pool.session, Path(warehouse), datetime.now(UTC))
+    catalog.close()
+
+
+@pytest.fixture
+def new_name() -> Callable[[str], str]:
+    """Names of tables in namespace `test` that no other test has: `new_name("orders")` is `test.orders_1`."""
+    return lambda stem: f"test.{stem}_{next(_COUNTER)}"

@@ -1,0 +1,69 @@
+"""The house keeps its plan: modules and functions stay small, imports keep to the walls."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted(
+    path.relative_to(ROOT)
+    for path in (ROOT / "icewright").rglob("*.py")
+    if "migrations" not in path.parts  # written once, never changed
+)
+CORE = [path for path in MODULES if path.parts[1] == "core"]
+MODULE_LINES = 400
+FUNCTION_LINES = 60
+
+
+def _tree(module: Path) -> ast.Module:
+    return ast.parse((ROOT / module).read_text(encoding="utf-8"), str(module))
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_module_is_small(module: Path) -> None:
+    """A module does one job, and one job needs no more lines."""
+    assert len((ROOT / module).read_text(encoding="utf-8").splitlines()) <= MODULE_LINES
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_functions_are_short(module: Path) -> None:
+    """A function fits on a screen, its docstring included."""
+    too_long = [
+        f"{module}:{node.lineno} {node.name}: {lines} lines"
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
+    ]
+    assert not too_long
+
+
+@pytest.mark.parametrize("module", CORE, ids=str)
+def test_core_needs_the_standard_library_only(module: Path) -> None:
+    """The core imports itself and the standard library; which parts of that, import-linter says."""
+    imported = {name for node in ast.walk(_tree(module)) for name in _imported(node)}
+    foreign = {
+        name
+        for name in imported
+        if name.partition(".")[0] not in sys.stdlib_module_names and not f"{name}.".startswith("icewright.core.")
+    }
+    assert not foreign
+
+
+def test_imports_keep_to_the_walls() -> None:
+    """Every import-linter contract of pyproject.toml holds."""
+    lint_imports = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run(
+        [lint_imports, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
