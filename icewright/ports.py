@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from icewright.core.layering import Rule
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, History, JobState, Outcome
-from icewright.core.steps import Step
+from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes, Step
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
 from icewright.core.verdicts import Evaluation
 
@@ -109,6 +109,10 @@ class Files(Protocol):
         """Delete files; one that is missing already counts as deleted."""
         ...
 
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
+        ...
+
     def listing(self, location: str) -> Iterator[pa.RecordBatch]:
         """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
         ...
@@ -117,12 +121,24 @@ class Files(Protocol):
         """What the manifests of the current snapshot say. Whole or not at all."""
         ...
 
+    def candidates(self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes) -> tuple[FileFate, ...]:
+        """The files of the step's partitions that Spark's planner takes by the step's options."""
+        ...
+
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""
         ...
 
+    def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pa.Table:
+        """The rows of many manifest lists: the fields of `ManifestFile`, and `list_snapshot_id`."""
+        ...
+
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
-        """The entries of the manifests; the columns are those of `icewright.adapters.files.manifests.ENTRY`."""
+        """The entries of the manifests, deleted ones too, with inherited values filled in.
+
+        Columns: status, snapshot_id, sequence_number, content, path, format, partition (canonical text), records,
+        bytes, referenced, content_bytes, spec_id, and manifest: the index of the manifest in `manifests`.
+        """
         ...
 
 

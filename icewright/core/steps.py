@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from icewright.core.policy import Operation
+
+
+PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +18,12 @@ class RewriteDataFiles:
     """Merge data files and apply their deletes, by Spark's `rewrite_data_files`."""
 
     where: str | None
+    user_where: str | None  # the part of `where` that a policy gives: free text, checked before it is used
     strategy: str
     sort_order: str | None
     options: Mapping[str, str]
-    partitions: int  # how many partitions `where` names; for people
+    partitions: tuple[PartitionKey, ...]  # the partitions that `where` names
+    by_deletes: bool  # files with deletes are rewritten whatever their size
     files: int  # candidates as counted, for people and for cost
     bytes: int
 
@@ -28,8 +34,8 @@ class RewritePositionDeletes:
 
     where: str | None
     options: Mapping[str, str]
+    partitions: tuple[PartitionKey, ...]
     files: int
-    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

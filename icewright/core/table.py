@@ -236,6 +236,11 @@ class PartitionFacts:
     last_write: datetime | None  # last commit that was not a rewrite; None when its snapshot is gone
 
     @property
+    def key(self) -> tuple[int, tuple[Any, ...]]:
+        """Spec id and partition tuple."""
+        return (self.spec_id, self.values)
+
+    @property
     def delete_files(self) -> int:
         """Delete files of every kind that still apply."""
         return self.position_delete_files + self.equality_delete_files + self.deletion_vectors

@@ -24,6 +24,11 @@ from icewright.app.demo.rot import Lake
 _COUNTER = itertools.count(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark leaves the sockets of its results to the garbage collector, in whichever test that runs."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
 @pytest.fixture(scope="session")
 def catalog_properties(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalogProperties:
     """A catalog named `lake` in a temporary folder of the session, its warehouse beside it."""

@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
-from icewright.app.demo.craft import millis
+from icewright.app.demo.files import millis
 from icewright.app.demo.lake import Lake
 
 _MINUTE_MS = 60_000
@@ -56,8 +56,10 @@ def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[s
         entry["timestamp-ms"] = when[entry["snapshot-id"]]
     for entry in document.get("metadata-log", []):
         entry["timestamp-ms"] = logged[entry["metadata-file"]]
-    document["last-updated-ms"] = when.get(document.get("current-snapshot-id"), before)
-    return int(document["last-updated-ms"])
+    current = document.get("current-snapshot-id")
+    written = before if current is None else when.get(current, before)  # Java says -1 when there is none
+    document["last-updated-ms"] = written
+    return written
 
 
 def _save(path: Path, document: Mapping[str, Any], at: int) -> None:

@@ -16,50 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import (
-    MANIFEST_LIST_FILE_SCHEMAS,
-    data_file_with_partition,
-    manifest_entry_schema_with_data_file,
-)
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from icewright.app.demo.files import File, age, avro_schema, entry_schema, millis, write_file
 from icewright.app.demo.lake import Lake
 
 _DATA, _EQUALITY_DELETES = 0, 2  # a file's content, in the words of the spec
 _ADDED, _DELETED = 1, 2  # a manifest entry's status
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A data or delete file on disk, and its record in a manifest."""
-
-    path: Path
-    record: Mapping[str, Any]
-
-    @property
-    def rows(self) -> int:
-        """Rows in the file."""
-        return int(self.record["record_count"])
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return int(self.record["file_size_in_bytes"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +38,6 @@ class Manifest:
 
     row: Mapping[str, Any]
     files: tuple[File, ...]
-
-
-def millis(at: datetime) -> int:
-    """A time as Iceberg's metadata says it."""
-    return round(at.timestamp() * 1000)
-
-
-def age(path: Path, at: datetime) -> None:
-    """Make a file look last written at `at`."""
-    os.utime(path, (at.timestamp(), at.timestamp()))
 
 
 class Craft:
@@ -100,22 +60,15 @@ class Craft:
         (self.folder / "metadata").mkdir(exist_ok=True)
         self.properties = dict(properties or {})
         self._metadata = new_table_metadata(
-            schema,
-            spec,
-            UNSORTED_SORT_ORDER,
-            f"file://{self.folder}",
-            {"format-version": "2"},
-            self.uuid(),
+            schema, spec, UNSORTED_SORT_ORDER, f"file://{self.folder}", {"format-version": "2"}, self.uuid()
         )
         self.schema = self._metadata.schema()
         self.spec = self._metadata.spec()
         self.refs: dict[str, dict[str, Any]] = {}
         self.snapshots: list[dict[str, Any]] = []
         self._partition_type = self.spec.partition_type(self.schema)
-        entry = manifest_entry_schema_with_data_file(2, data_file_with_partition(self._partition_type, 2))
-        convert = AvroSchemaConversion().iceberg_to_avro
-        self._entry_schema = fastavro.parse_schema(convert(entry, schema_name="manifest_entry"))
-        self._list_schema = fastavro.parse_schema(convert(MANIFEST_LIST_FILE_SCHEMAS[2], schema_name="manifest_file"))
+        self._entry_schema = entry_schema(self._partition_type)
+        self._list_schema = avro_schema(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
         self._live: list[Manifest] = []
         self._totals = Counter[str]()
         self._sequence = 0
@@ -148,28 +101,17 @@ class Craft:
             folder /= self.spec.partition_to_path(Record(*partition.values()), self.schema)
             folder.mkdir(exist_ok=True)
         path = folder / f"00000-{self.uuid()}.parquet"
-        footers: list[Any] = []
-        table = pa.Table.from_pydict(columns, schema=schema_to_pyarrow(schema))
-        pq.write_table(table, path, compression="zstd", metadata_collector=footers)
-        statistics = data_file_statistics_from_parquet_metadata(
-            footers[0], compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
-        ).to_serialized_dict()
-        pairs = {
-            key: [{"key": column, "value": value} for column, value in found.items()]
-            for key, found in statistics.items()
-            if isinstance(found, dict)
-        }
-        record = statistics | pairs
-        record |= {
-            "content": content,
-            "file_path": f"file://{path}",
-            "file_format": "PARQUET",
-            "partition": dict(partition),
-            "file_size_in_bytes": path.stat().st_size,
-            "equality_ids": equality_ids,
-            "sort_order_id": None if equality_ids else 0,
-        }
-        return File(path, record)
+        return write_file(
+            path,
+            columns,
+            schema,
+            {
+                "content": content,
+                "partition": dict(partition),
+                "equality_ids": equality_ids,
+                "sort_order_id": None if equality_ids else 0,
+            },
+        )
 
     def commit(
         self,
@@ -203,7 +145,9 @@ class Craft:
         self._parent = snapshot
         return manifest
 
-    def _manifest(self, at: datetime, snapshot: int, status: int, files: Sequence[File], sequence: int | None = None) -> Manifest:
+    def _manifest(
+        self, at: datetime, snapshot: int, status: int, files: Sequence[File], sequence: int | None = None
+    ) -> Manifest:
         content = int(files[0].record["content"] != _DATA)
         path = self.folder / "metadata" / f"{self.uuid()}-m0.avro"
         entries = [
@@ -267,12 +211,15 @@ class Craft:
         age(path, at)
 
     def _summary(self, added: Sequence[File], removed: Sequence[File], deletes: Sequence[File]) -> dict[str, str]:
-        facts: dict[str, int] = {}
-        for verb, files in (("added", added), ("deleted", removed)):
-            if files:
-                facts[f"{verb}-data-files"] = len(files)
-                facts[f"{verb}-records"] = sum(file.rows for file in files)
-                facts["added-files-size" if verb == "added" else "removed-files-size"] = sum(file.size for file in files)
+        facts = {
+            "added-data-files": len(added),
+            "added-records": sum(file.rows for file in added),
+            "added-files-size": sum(file.size for file in (*added, *deletes)),
+        }
+        if removed:
+            facts["deleted-data-files"] = len(removed)
+            facts["deleted-records"] = sum(file.rows for file in removed)
+            facts["removed-files-size"] = sum(file.size for file in removed)
         if deletes:
             facts["added-delete-files"] = facts["added-equality-delete-files"] = len(deletes)
             facts["added-equality-deletes"] = sum(file.rows for file in deletes)

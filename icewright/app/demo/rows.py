@@ -113,12 +113,19 @@ def orders(rng: random.Random, rows: int, at: datetime, region: str, first: int)
     }
 
 
-def payments(rng: random.Random, ids: Sequence[int], at: datetime) -> Columns:
-    """One payment for each id; the same id is always for the same order."""
+def payment_orders(ids: Sequence[int]) -> Columns:
+    """The order and method of payments, which are another key of theirs."""
     return {
-        "payment_id": list(ids),
         "order_id": [100_000 + payment // 2 for payment in ids],
         "method": ["card" if payment % 2 else "transfer" for payment in ids],
+    }
+
+
+def payments(rng: random.Random, ids: Sequence[int], at: datetime) -> Columns:
+    """One payment for each id, received in the hour before `at`."""
+    return {
+        "payment_id": list(ids),
+        **payment_orders(ids),
         "amount": [Decimal(rng.randrange(100, 90_000)).scaleb(-2) for _ in ids],
         "paid": _moments(rng, len(ids), at, 3600),
     }

@@ -18,7 +18,12 @@ from icewright.app.demo.lake import Lake, Rot
 
 PAYMENT_BACK = 17  # deleted by one checkpoint, written again by a later one: lives
 PAYMENT_GONE = 18  # deleted and never written again
-PAYMENT_ORDER_GONE = 100_011  # the order whose card payment (23) was deleted by order and method
+PAYMENTS_GONE_BY_ORDER = (23, 32)  # deleted by their order and method
+
+# What a checkpoint of `payments` does to those, by its number.
+_DELETES = {3: [PAYMENT_BACK, PAYMENT_GONE]}
+_DELETES_BY_ORDER = {4: [PAYMENTS_GONE_BY_ORDER[0]], 8: [PAYMENTS_GONE_BY_ORDER[1]]}
+_WRITES_AGAIN = {6: [PAYMENT_BACK]}
 
 _MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
 
@@ -74,7 +79,9 @@ def orders(lake: Lake, name: str = "shop.orders", commits: int = 6, rows_per_fil
     )
     spark.sql(f"DELETE FROM {table} WHERE `region` = 'latam' AND `order_id` % 5 < 2")  # noqa: S608
     backdate(lake, name, [lake.now - timedelta(hours=hours) for hours in (30, 20, 6)])
-    return lake.rot(name, "Every reader must merge position deletes into it; in one region nearly half of the rows are dead.")
+    return lake.rot(
+        name, "Every reader must merge position deletes into it; in one region nearly half of the rows are dead."
+    )
 
 
 def returns(lake: Lake, name: str = "shop.returns", size: int = 4000) -> Rot:
@@ -101,29 +108,24 @@ def returns(lake: Lake, name: str = "shop.returns", size: int = 4000) -> Rot:
 def payments(lake: Lake, name: str = "shop.payments", checkpoints: int = 12, rows_per_file: int = 40) -> Rot:
     """Make an upsert table as Flink writes it: with each data file an equality-delete file for the same keys.
 
-    Two commits delete by order and method instead of by payment.
+    Two checkpoints delete by order and method too. There must be 9 checkpoints and 40 rows in a file at least.
     """
     craft = Craft(lake, name, _PAYMENTS, properties={"write.upsert.enabled": "true"})
+    left_alone = {PAYMENT_BACK, PAYMENT_GONE, *PAYMENTS_GONE_BY_ORDER}
     times = rows.spread(lake.now - timedelta(days=6), lake.now - timedelta(hours=3), checkpoints, craft.random)
     for number, at in enumerate(times):
         first = number * rows_per_file
-        written = list(range(first, first + rows_per_file))
-        if number:  # some older payments are written again with another amount
-            older = [payment for payment in range(first) if payment not in (PAYMENT_BACK, PAYMENT_GONE, 23)]
-            written += sorted(craft.random.sample(older, rows_per_file // 4))
-        keys = list(written)
-        if number == 3:  # noqa: PLR2004 - the story of these two keys
-            keys += [PAYMENT_BACK, PAYMENT_GONE]
-        if number == 6:  # noqa: PLR2004
-            written.append(PAYMENT_BACK)
-            keys.append(PAYMENT_BACK)
-        deletes = [craft.equality_deletes({"payment_id": keys})]
-        if number in (4, 8):
-            order, method = (PAYMENT_ORDER_GONE, "card") if number == 4 else (PAYMENT_ORDER_GONE + 5, "transfer")  # noqa: PLR2004
-            deletes.append(craft.equality_deletes({"order_id": [order], "method": [method]}))
+        older = [payment for payment in range(first) if payment not in left_alone]
+        changed = sorted(craft.random.sample(older, min(len(older), rows_per_file // 4)))
+        written = [*range(first, first + rows_per_file), *changed, *_WRITES_AGAIN.get(number, [])]
+        deletes = [craft.equality_deletes({"payment_id": written + _DELETES.get(number, [])})]
+        if number in _DELETES_BY_ORDER:
+            deletes.append(craft.equality_deletes(rows.payment_orders(_DELETES_BY_ORDER[number])))
         craft.commit(at, [craft.data(rows.payments(craft.random, written, at))], deletes=deletes)
     craft.publish()
-    return lake.rot(name, "Flink upserts: every reader must compare each row with the keys of all later equality deletes.")
+    return lake.rot(
+        name, "Flink upserts: every reader must compare each row with the keys of all later equality deletes."
+    )
 
 
 def customers(lake: Lake, name: str = "shop.customers", commits: int = 10, rows_per_file: int = 60) -> Rot:

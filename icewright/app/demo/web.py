@@ -60,7 +60,9 @@ def clicks(lake: Lake, name: str = "web.clicks", commits: int = 300, rows_per_fi
         file = craft.data(rows.clicks(craft.random, rows_per_file, at), ts_day=_day(at))
         craft.commit(at, [file])
     craft.publish()
-    return lake.rot(name, f"A stream wrote {commits} tiny files in ten days, each with a snapshot, and goes on writing.")
+    return lake.rot(
+        name, f"A stream wrote {commits} tiny files in ten days, each with a snapshot, and goes on writing."
+    )
 
 
 def events(lake: Lake, name: str = "web.events", manifests: int = 120, rows_per_file: int = 500) -> Rot:
@@ -73,7 +75,9 @@ def events(lake: Lake, name: str = "web.events", manifests: int = 120, rows_per_
         craft.commit(at, [file], expired=number < manifests - kept)
     craft.fit_target()
     craft.publish()
-    return lake.rot(name, f"Its files are fine, but to plan a query one must open {manifests} manifests of one file each.")
+    return lake.rot(
+        name, f"Its files are fine, but to plan a query one must open {manifests} manifests of one file each."
+    )
 
 
 def sessions(lake: Lake, name: str = "web.sessions", rows_per_file: int = 2000) -> Rot:

@@ -111,10 +111,12 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
             steps.append(
                 RewriteDataFiles(
                     where=_both(knobs[policy.WHERE], where),
+                    user_where=knobs[policy.WHERE],
                     strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
                     sort_order=_zorder(order) if knobs[policy.STRATEGY] == "zorder" else order,
                     options=options,
-                    partitions=len(batch),
+                    partitions=tuple(p.key for p in batch),
+                    by_deletes=partitions is choice.by_deletes,
                     files=sum(_files(p, by_deletes=partitions is choice.by_deletes) for p in batch),
                     bytes=sum(_bytes(p, by_deletes=partitions is choice.by_deletes) for p in batch),
                 )

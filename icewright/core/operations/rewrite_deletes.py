@@ -31,7 +31,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     where = None if len(chosen) == len(with_deletes) else partitions_predicate(facts.metadata, chosen)
     files = sum(p.position_delete_files + p.dangling_position_deletes for p in chosen)
     dangling = sum(p.dangling_position_deletes for p in chosen)
-    step = RewritePositionDeletes(where=where, options={"rewrite-all": "true"}, files=files)
+    keys = tuple(p.key for p in (chosen if where is not None else with_deletes))
+    step = RewritePositionDeletes(where=where, options={"rewrite-all": "true"}, partitions=keys, files=files)
     return Due(
         Work(Operation.REWRITE_DELETES, (step,)),
         benefit=OPEN_COST_MB * (sum(p.mergeable_deletes for p in chosen) + dangling),

@@ -1,0 +1,144 @@
+"""Catalogs of type `sql`: the tables of Iceberg's JDBC catalog, read and written with one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.catalogs.translate import SqlCatalogProperties
+from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
+from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Change, Clock, Pointer
+
+_TABLES = sa.table(
+    "iceberg_tables",
+    sa.column("catalog_name"),
+    sa.column("table_namespace"),
+    sa.column("table_name"),
+    sa.column("metadata_location"),
+    sa.column("previous_metadata_location"),
+    sa.column("iceberg_type"),
+)
+
+
+@dataclass
+class SqlCatalog:
+    """One catalog in a SQLite or PostgreSQL database. `read` and `write` reach the metadata files."""
+
+    properties: SqlCatalogProperties
+    read: Callable[[str], bytes]
+    write: Callable[[str, bytes], None]
+    clock: Clock
+    _engine: sa.Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._engine = sa.create_engine(self.properties.url, pool_pre_ping=True)
+
+    @property
+    def name(self) -> str:
+        """The name under which engines know it too."""
+        return self.properties.name
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every table by one query; views, and tables without metadata, are left out."""
+        with self._connection() as connection:
+            query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, _TABLES.c.metadata_location).where(
+                _TABLES.c.catalog_name == self.name, _TABLES.c.metadata_location.is_not(None)
+            )
+            if self._has_types(connection):  # schema V0 knows no views
+                query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
+            rows = connection.execute(query).all()
+        return [Pointer(TableRef(self.name, tuple(n.split(".")), t), m) for n, t, m in rows]
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata."""
+        location = self._location(ref)
+        return json_metadata.parse(ref, location, self.read(location))
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Write the next metadata file and swing the pointer, if it still names the file of `base`.
+
+        The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
+        property that somebody else changed meanwhile makes it a conflict.
+        """
+        document = json_metadata.decode(self.read(base.metadata_location), base.metadata_location)
+        new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
+        location = json_metadata.next_location(document, base.metadata_location)
+        content = json_metadata.encode(new)
+        after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
+        self.write(location, content)
+        swing = (
+            sa.update(_TABLES)
+            .where(*self._row(base.ref), _TABLES.c.metadata_location == base.metadata_location)
+            .values(metadata_location=location, previous_metadata_location=base.metadata_location)
+        )
+        try:
+            with self._engine.begin() as connection:
+                swung = connection.execute(swing).rowcount
+        except SQLAlchemyError as error:
+            self._settle(base, location, error)
+            return after
+        if swung != 1:
+            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+        return after
+
+    def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
+        """After a lost reply: returns when the commit landed, raises what else happened."""
+        try:
+            now = self._location(base.ref)
+        except CatalogUnavailable:
+            raise CommitStateUnknown(
+                f"{base.ref}: the catalog failed during the commit of {location} and does not answer: {_said(error)}"
+            ) from error
+        if now == location:
+            return
+        if now == base.metadata_location:
+            raise CommitConflict(f"{base.ref}: the commit did not land: {_said(error)}") from error
+        raise CommitStateUnknown(f"{base.ref}: somebody else committed after {location}: {_said(error)}") from error
+
+    def _location(self, ref: TableRef) -> str:
+        with self._connection() as connection:
+            found = connection.execute(sa.select(_TABLES.c.metadata_location).where(*self._row(ref))).scalar()
+        if found is None:
+            raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
+        return str(found)
+
+    def _row(self, ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
+        return (
+            _TABLES.c.catalog_name == self.name,
+            _TABLES.c.table_namespace == ".".join(ref.namespace),
+            _TABLES.c.table_name == ref.name,
+        )
+
+    @contextmanager
+    def _connection(self) -> Iterator[sa.Connection]:
+        url = self.properties.url
+        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+            raise CatalogUnavailable(
+                f"catalog {self.name}: there is no file {url.database}; correct catalogs.{self.name}.properties.uri"
+            )
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            where = self.properties.url.render_as_string(hide_password=True)
+            raise CatalogUnavailable(
+                f"catalog {self.name} at {where} does not answer: {_said(error)}; is the server up, and does the "
+                "database hold the table iceberg_tables?"
+            ) from error
+
+    @staticmethod
+    def _has_types(connection: sa.Connection) -> bool:
+        columns = sa.inspect(connection).get_columns("iceberg_tables")
+        return any(c["name"] == "iceberg_type" for c in columns)
+
+
+def _said(error: SQLAlchemyError) -> str:
+    """The database's own words, without the statement and its parameters."""
+    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]

@@ -1,0 +1,59 @@
+"""Which engine carries out which step: Spark for heavy rewriting, the service for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService
+from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
+from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.spark.engine import SparkEngine
+from icewright.core import cost
+from icewright.core.runs import Outcome
+from icewright.core.steps import (
+    ExpireSnapshots,
+    RemoveOrphans,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeletes,
+)
+from icewright.ports import Assignment, Catalog
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The Engine port over both."""
+
+    catalogs: Mapping[str, Catalog]
+    spark: SparkEngine
+    expire: ExpireInService
+    orphans: RemoveOrphansInService
+    manifests: RewriteManifestsInService
+
+    def run(self, assignment: Assignment) -> Outcome:
+        """Do the step, or say what it would do."""
+        catalog = self.catalogs[assignment.base.ref.catalog]
+        match assignment.step:
+            case RewriteDataFiles() | RewritePositionDeletes() as step:
+                return self.spark.run(catalog, assignment, step)
+            case RewriteManifests(by_spark=True) as step:
+                return self.spark.run(catalog, assignment, step)
+            case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
+                return self.spark.run(catalog, assignment, step)
+            case RewriteManifests() as step:
+                return _costed(self.manifests.run(catalog, assignment, step))
+            case ExpireSnapshots() as step:
+                return _costed(self.expire.run(catalog, assignment, step))
+            case RemoveOrphans() as step:
+                return _costed(self.orphans.run(catalog, assignment, step))
+        assert_never(assignment.step)
+
+
+def _costed(outcome: Outcome) -> Outcome:
+    """The outcome with what it cost in the service's memory."""
+    if "duration_ms" not in outcome.metrics:
+        return outcome
+    hours = cost.gb_hours(outcome.metrics["duration_ms"] / 1000, cost.SERVICE_MEMORY_GB)
+    return replace(outcome, metrics={**outcome.metrics, "gb_hours": hours})

@@ -1,0 +1,1 @@
+"""Metadata work done inside the service: no JVM, one module an operation."""

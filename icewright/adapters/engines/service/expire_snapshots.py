@@ -1,0 +1,138 @@
+"""Snapshot expiry: commit the metadata, then delete what only the expired snapshots reached.
+
+The list of deletions is the difference of two reachable sets (Spark's action does the same; Iceberg's incremental
+cleanup, which lost live files more than once, is never used). It stands in the ledger before the commit, and is
+proved again, against the metadata as it is then, after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.deletion import delete_unreached
+from icewright.adapters.engines.service.guard import Guard
+from icewright.core.errors import CommitConflict, InvariantViolated, TableReplaced
+from icewright.core.operations.expire_snapshots import NOTHING
+from icewright.core.policy import Operation
+from icewright.core.runs import FileFate, Outcome, committed, skipped
+from icewright.core.steps import ExpireSnapshots
+from icewright.core.table import TableMetadata
+from icewright.core.verify import expiry_kept
+from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState, RemoveSnapshots
+
+
+@dataclass(frozen=True)
+class ExpireInService:
+    """The operation with what it needs."""
+
+    files: Files
+    ledger: Ledger
+    guard: Guard
+    clock: Clock
+
+    def run(self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots) -> Outcome:
+        """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
+        base = assignment.base
+        started = self.clock.now()
+        ids = set(step.snapshot_ids) & set(base.by_id)
+        if not ids and not step.remove_refs:
+            return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
+        if step.delete_files:
+            self.guard.not_registered_twice(base)
+        doomed = self.unreachable_after(base, ids) if step.delete_files else sets.files_frame(())
+        inside = doomed.filter(pl.Series([self.guard.allows(base, p) for p in doomed["path"]], dtype=pl.Boolean))
+        fates = _fates(inside)
+        notes = _notes(base, doomed.height - inside.height)
+        if not assignment.dry_run:
+            self.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
+            self._commit(catalog, assignment, step, fates)
+            deleted, failures = self.finish(catalog, assignment.job_id, base, fates, step.max_concurrent_deletes)
+            notes += [f"{path} could not be deleted: {why}" for path, why in sorted(failures.items())[:20]]
+        else:
+            deleted = fates
+        seconds = (self.clock.now() - started).total_seconds()
+        return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
+
+    def unreachable_after(self, metadata: TableMetadata, ids: set[int]) -> pl.DataFrame:
+        """The files that the snapshots reach and no other does."""
+        gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
+        kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
+        kept_manifests = sets.manifests_of(self.files, kept)
+        only_gone = sets.without(sets.manifests_of(self.files, gone), kept_manifests)
+        content = sets.content_of(self.files, only_gone)
+        if content.height:
+            content = sets.without(content, sets.content_of(self.files, kept_manifests))
+        manifests = only_gone.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
+        lists = sets.without(sets.lists_of(gone), sets.lists_of(kept))
+        return pl.concat([content, _statistics_of_gone(metadata, ids), manifests, lists]).unique("path")
+
+    def _commit(
+        self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots, fates: Sequence[FileFate]
+    ) -> None:
+        base = assignment.base
+        try:
+            after = catalog.commit(base, RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs)))
+        except CommitConflict:
+            kept = {f.path: LedgerState.KEPT for f in fates}
+            self.ledger.settle(assignment.job_id, kept, self.clock.now())
+            raise
+        if broken := expiry_kept(base, after, step):
+            raise InvariantViolated(f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted")
+
+    def finish(
+        self, catalog: Catalog, job_id: str, base: TableMetadata, fates: Sequence[FileFate], concurrency: int
+    ) -> tuple[tuple[FileFate, ...], Mapping[str, str]]:
+        """Delete planned files after a fresh proof; also how a crashed run is resumed.
+
+        Returns the deleted files, and failures by path. What the table as it is now reaches is kept.
+        """
+        now = catalog.load(base.ref)
+        if now.table_uuid != base.table_uuid:
+            raise TableReplaced(f"{base.ref} was replaced by another table: nothing is deleted")
+        proof = sets.reachable(self.files, now)
+        return delete_unreached(self.files, self.ledger, self.clock, job_id, base, fates, proof, concurrency)
+
+
+def _statistics_of_gone(metadata: TableMetadata, ids: set[int]) -> pl.DataFrame:
+    gone = [(s.path, s.length, "statistics") for s in metadata.statistics if s.snapshot_id in ids]
+    gone += [(s.path, s.length, "partition statistics") for s in metadata.partition_statistics if s.snapshot_id in ids]
+    kept = [s for s in (*metadata.statistics, *metadata.partition_statistics) if s.snapshot_id not in ids]
+    return sets.without(sets.files_frame(gone), sets.files_frame((s.path, s.length, "") for s in kept))
+
+
+def _fates(frame: pl.DataFrame) -> tuple[FileFate, ...]:
+    return tuple(FileFate(p, b, k) for p, b, k in frame.select("path", "bytes", "kind").sort("path").rows())
+
+
+def _notes(metadata: TableMetadata, outside: int) -> list[str]:
+    return [f"{outside} files of {metadata.ref} lie outside allowed_locations and are kept"] if outside else []
+
+
+def _outcome(
+    snapshots: int,
+    step: ExpireSnapshots,
+    deleted: Sequence[FileFate],
+    notes: Sequence[str],
+    seconds: float,
+    *,
+    dry_run: bool,
+) -> Outcome:
+    expired, gone, removed = ("would expire", "delete", "remove") if dry_run else ("expired", "deleted", "removed")
+    refs = f", {removed} {len(step.remove_refs)} ref(s)" if step.remove_refs else ""
+    return committed(
+        Operation.EXPIRE_SNAPSHOTS,
+        f"{expired} {snapshots} snapshot(s), {gone} {len(deleted)} unreferenced file(s){refs}",
+        {
+            "snapshots_expired": snapshots,
+            "refs_removed": len(step.remove_refs),
+            "files_deleted": len(deleted),
+            "bytes_deleted": sum(f.bytes or 0 for f in deleted),
+            "duration_ms": round(seconds * 1000),
+        },
+        tuple(deleted),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,60 @@
+"""Iceberg's procedures as statements, and their answers as numbers. SQL is quoted names and typed literals only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from icewright.core.predicates import quoted, text_literal
+from icewright.core.steps import ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
+from icewright.core.table import TableRef
+
+
+def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
+    """`CALL catalog.system.procedure(table => ..., ...)`; the arguments are SQL already."""
+    table = ".".join(quoted(part) for part in ref.parts)
+    listed = ", ".join(f"{name} => {value}" for name, value in {"table": text_literal(table), **arguments}.items())
+    return f"CALL {quoted(ref.catalog)}.system.{procedure}({listed})"
+
+
+def rewrite_data_files(ref: TableRef, step: RewriteDataFiles) -> str:
+    """Compaction of the step's partitions."""
+    arguments = {"strategy": text_literal(step.strategy), "options": _options(step.options)}
+    if step.sort_order is not None:
+        arguments["sort_order"] = text_literal(step.sort_order)
+    if step.where is not None:
+        arguments["where"] = text_literal(step.where)
+    return call(ref, "rewrite_data_files", arguments)
+
+
+def rewrite_position_delete_files(ref: TableRef, step: RewritePositionDeletes) -> str:
+    """Position deletes of the step's partitions merged, dangling ones dropped."""
+    arguments = {"options": _options(step.options)}
+    if step.where is not None:
+        arguments["where"] = text_literal(step.where)
+    return call(ref, "rewrite_position_delete_files", arguments)
+
+
+def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec_id: int) -> str:
+    """The manifests of one spec."""
+    caching = "true" if step.use_caching else "false"
+    return call(ref, "rewrite_manifests", {"use_caching": caching, "spec_id": str(spec_id)})
+
+
+def expire_snapshots(ref: TableRef, step: ExpireSnapshots) -> str:
+    """Expiry by Spark, by the same cutoff and count."""
+    arguments = {
+        "older_than": _timestamp(step.older_than),
+        "retain_last": str(step.retain_last),
+        "max_concurrent_deletes": str(step.max_concurrent_deletes),
+    }
+    return call(ref, "expire_snapshots", arguments)
+
+
+def _timestamp(moment: datetime) -> str:
+    return f"timestamp'{moment.isoformat(sep=' ')}'"
+
+
+def _options(options: Mapping[str, str]) -> str:
+    pairs = (f"{text_literal(name)}, {text_literal(value)}" for name, value in options.items())
+    return f"map({', '.join(pairs)})"

@@ -1,0 +1,1 @@
+"""The tables' files: paths, storage, manifests with their cache, facts, reachable sets."""

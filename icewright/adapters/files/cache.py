@@ -1,0 +1,116 @@
+"""The manifest cache: what a manifest says, kept by path and length in one SQLite file.
+
+Each row holds one Arrow record batch as an IPC message without its schema, so that a thousand of them are read as one
+stream. SQLite makes it safe for several processes and after a crash; a broken file is thrown away and begun again.
+"""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+_VERSION = 1  # of the rows' schema: another version is another file
+_SCHEMA = """
+create table if not exists manifests (
+  path text primary key, length integer not null, batch blob not null, used integer not null
+) without rowid;
+create table if not exists size (id integer primary key check (id = 1), bytes integer not null, turn integer not null);
+insert or ignore into size values (1, 0, 0);
+"""
+_OVERHEAD = 200  # bytes of a row beside its batch
+
+
+@dataclass
+class Cache:
+    """At most `max_bytes` of manifests under `folder`; the least recently used go first."""
+
+    folder: Path
+    max_bytes: int
+    schema: pa.Schema
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def load(self, wanted: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
+        """Those of the manifests (path and length) that are known. A row of another length is not trusted."""
+        if not wanted:
+            return {}
+        lengths = dict(wanted)
+        try:
+            with self._lock, closing(self._connect()) as database:
+                turn = database.execute("update size set turn = turn + 1 returning turn").fetchone()[0]
+                rows: list[tuple[str, int, bytes]] = []
+                for start in range(0, len(wanted), 500):
+                    paths = [p for p, _ in wanted[start : start + 500]]
+                    marks = ",".join("?" * len(paths))
+                    rows += database.execute(
+                        f"update manifests set used = ? where path in ({marks}) returning path, length, batch",  # noqa: S608
+                        (turn, *paths),
+                    ).fetchall()
+                database.commit()
+        except sqlite3.DatabaseError as error:
+            self._give_up(error)
+            return {}
+        good = [(path, batch) for path, length, batch in rows if lengths[path] == length]
+        batches = _read([batch for _, batch in good], self.schema)
+        return dict(zip([path for path, _ in good], batches, strict=True))
+
+    def save(self, batches: Mapping[tuple[str, int], pa.RecordBatch]) -> None:
+        """Keep manifests; a full disk or a locked file costs the cache, never the caller."""
+        rows = [(path, length, batch.serialize().to_pybytes()) for (path, length), batch in batches.items()]
+        try:
+            with self._lock, closing(self._connect()) as database:
+                turn = database.execute("select turn from size").fetchone()[0]
+                for path, length, blob in rows:
+                    gone = database.execute("delete from manifests where path = ? returning length(batch)", (path,))
+                    freed = sum(n + _OVERHEAD for (n,) in gone.fetchall())
+                    database.execute("insert into manifests values (?, ?, ?, ?)", (path, length, blob, turn))
+                    database.execute("update size set bytes = bytes + ?", (len(blob) + _OVERHEAD - freed,))
+                self._evict(database)
+                database.commit()
+        except sqlite3.DatabaseError as error:
+            self._give_up(error)
+
+    def _evict(self, database: sqlite3.Connection) -> None:
+        held = database.execute("select bytes from size").fetchone()[0]
+        if held <= self.max_bytes:
+            return
+        aim = self.max_bytes * 9 // 10  # a tenth at a time, so that not every save evicts
+        oldest = database.execute("select path, length(batch) from manifests order by used").fetchall()
+        for path, length in oldest:
+            if held <= aim:
+                break
+            database.execute("delete from manifests where path = ?", (path,))
+            held -= length + _OVERHEAD
+        database.execute("update size set bytes = ?", (held,))
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / f"manifests-{_VERSION}.db"
+
+    def _connect(self) -> sqlite3.Connection:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(self._file, timeout=30, isolation_level="IMMEDIATE")
+        database.execute("pragma journal_mode = wal")
+        database.execute("pragma synchronous = off")  # losing rows in a power cut costs a read, no more
+        database.executescript(_SCHEMA)
+        return database
+
+    def _give_up(self, error: sqlite3.DatabaseError) -> None:
+        """A broken file is removed; a locked one or a full disk is left for later."""
+        if not isinstance(error, sqlite3.OperationalError):
+            for path in self.folder.glob(f"{self._file.name}*"):
+                path.unlink(missing_ok=True)
+
+
+def _read(messages: Sequence[bytes], schema: pa.Schema) -> list[pa.RecordBatch]:
+    if not messages:
+        return []
+    stream = io.BytesIO(b"".join((schema.serialize().to_pybytes(), *messages)))
+    with pa.ipc.open_stream(stream) as reader:
+        return list(reader)

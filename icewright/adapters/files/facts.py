@@ -1,0 +1,230 @@
+"""Table facts from manifests: counted per partition by Polars, never file by file in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from icewright.adapters.files.manifests import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES, partition_values
+from icewright.core.policy import MEGABYTE
+from icewright.core.runs import FileFate
+from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
+from icewright.core.table import (
+    FileHistogram,
+    ManifestContent,
+    ManifestFacts,
+    ManifestFile,
+    PartitionFacts,
+    PartitionSpec,
+    TableFacts,
+    TableMetadata,
+    Thresholds,
+)
+
+_KEY = ["spec_id", "partition"]
+_SMALL_MANIFEST = 0.75  # of the target, as for data files
+_EPOCH = date(1970, 1, 1)
+
+
+def table_facts(
+    metadata: TableMetadata, thresholds: Thresholds, manifests: Sequence[ManifestFile], entries: pa.Table
+) -> TableFacts:
+    """Facts of the current snapshot from its manifests and their entries."""
+    live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
+    data = live.filter(pl.col("content") == DATA)
+    deletes = _deletes(_applying(live, data, metadata))
+    frame = (
+        _data(data, metadata, thresholds)
+        .join(deletes, on=_KEY, how="full", coalesce=True)
+        .sort(_KEY)
+        .collect()
+    )
+    specs = {s.spec_id: s for s in metadata.specs}
+    partitions = tuple(_partition(row, specs[row["spec_id"]]) for row in frame.iter_rows(named=True))
+    return TableFacts(metadata, thresholds, partitions, _manifest_facts(manifests, thresholds))
+
+
+def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -> pl.LazyFrame:
+    size = pl.col("bytes")
+    candidate = (size < thresholds.min_bytes) | (size > thresholds.max_bytes)
+    limits = [0, *(limit * MEGABYTE for limit in FileHistogram.LIMITS_MB)]
+    histogram = [
+        (size >= low).sum() if high is None else ((size >= low) & (size < high)).sum()
+        for low, high in zip(limits, [*limits[1:], None], strict=True)
+    ]
+    # a rewrite is no write: its snapshots do not make a partition hot
+    written = [(s.snapshot_id, s.timestamp) for s in metadata.snapshots if s.operation != "replace"]
+    times = pl.LazyFrame(written, schema={"snapshot_id": pl.Int64, "written": pl.Datetime("us", "UTC")}, orient="row")
+    return (
+        data.join(times, on="snapshot_id", how="left")
+        .group_by(_KEY)
+        .agg(
+            data_files=pl.len(),
+            data_bytes=size.sum(),
+            records=pl.col("records").sum(),
+            candidate_files=candidate.sum(),
+            candidate_bytes=size.filter(candidate).sum(),
+            last_write=pl.col("written").max(),
+            histogram=pl.concat_list(*(h.cast(pl.Int64) for h in histogram)).first(),
+        )
+    )
+
+
+def _applying(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
+    """Delete files with `applies`: whether any data file of their scope is old enough.
+
+    A position delete applies to data of the same or a lower sequence number, an equality delete to data of a lower
+    one (spec, Scan Planning); an equality delete of an unpartitioned spec applies to every partition.
+    """
+    oldest = data.group_by(_KEY).agg(oldest=pl.col("sequence_number").min())
+    everywhere = [s.spec_id for s in metadata.specs if all(f.transform == "void" for f in s.fields)]
+    files = data.select(referenced="path", file_records="records", file_sequence="sequence_number")
+    is_global = pl.col("spec_id").is_in(everywhere) & (pl.col("content") == EQUALITY_DELETES)
+    own = live.filter(pl.col("content") != DATA)
+    local = own.filter(~is_global)
+    spread = own.filter(is_global).drop(*_KEY).join(data.select(_KEY).unique(), how="cross")
+    joined = (
+        pl.concat([local, spread.select(local.collect_schema().names())])
+        .join(oldest, on=_KEY, how="left")
+        .join(files, on="referenced", how="left")
+        .with_columns(
+            vector=pl.col("format") == "PUFFIN",
+            position=pl.col("content") == POSITION_DELETES,
+            scoped=pl.col("referenced").is_not_null(),
+        )
+    )
+    # what a delete is compared with: its own data file where it names one, else the oldest of the partition
+    against = pl.when("scoped").then("file_sequence").otherwise("oldest")
+    applies = pl.when("position").then(pl.col("sequence_number") >= against).otherwise(
+        pl.col("sequence_number") > against
+    )
+    return joined.with_columns(applies=applies.fill_null(value=False))
+
+
+def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
+    """Delete files counted per partition: those that still apply, by kind, and those that apply to nothing."""
+    per_file = (
+        applying.filter("applies", "scoped")
+        .group_by([*_KEY, "referenced"])
+        .agg(n=pl.len(), ratio=pl.col("records").sum() / pl.col("file_records").first())
+        .group_by(_KEY)
+        .agg(
+            most=pl.col("n").max(),
+            most_ratio=pl.col("ratio").max(),
+            shared=pl.col("n").filter(pl.col("n") > 1).sum(),
+        )
+    )
+    plain = pl.col("position") & ~pl.col("vector")
+    wide = plain & ~pl.col("scoped") & pl.col("applies")
+    return (
+        applying.group_by(_KEY)
+        .agg(
+            position_delete_files=(plain & pl.col("applies")).sum(),
+            equality_delete_files=(~pl.col("position") & pl.col("applies")).sum(),
+            deletion_vectors=(pl.col("vector") & pl.col("applies")).sum(),
+            dangling_position_deletes=(pl.col("position") & ~pl.col("applies")).sum(),
+            dangling_equality_deletes=(~pl.col("position") & ~pl.col("applies")).sum(),
+            deleted_rows=pl.col("records").filter("applies").sum(),
+            unscoped=(~pl.col("scoped") & pl.col("applies")).sum(),
+            wide=pl.when(wide.sum() > 1).then(wide.sum()).otherwise(0),
+        )
+        .join(per_file, on=_KEY, how="left")
+        .with_columns(
+            max_deletes_of_a_file=pl.col("most").fill_null(0) + pl.col("unscoped"),
+            mergeable_deletes=pl.col("shared").fill_null(0) + pl.col("wide"),
+            max_delete_ratio_of_a_file=pl.col("most_ratio").fill_null(0.0),
+        )
+        .drop("unscoped", "wide", "most", "most_ratio", "shared")
+    )
+
+
+def rewrite_candidates(
+    metadata: TableMetadata, entries: pa.Table, step: RewriteDataFiles | RewritePositionDeletes
+) -> tuple[FileFate, ...]:
+    """The files of the step's partitions that Iceberg's planner takes by the step's options."""
+    wanted = set(step.partitions)
+    specs = {s.spec_id: s for s in metadata.specs}
+    live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
+    keys = live.select(_KEY).unique().collect().rows()
+    chosen = [(s, t) for s, t in keys if (s, _values(t, specs[s])) in wanted]
+    inside = live.join(
+        pl.LazyFrame(chosen, schema={"spec_id": pl.Int32, "partition": pl.String}, orient="row"), on=_KEY, how="semi"
+    )
+    data = inside.filter(pl.col("content") == DATA)
+    match step:
+        case RewritePositionDeletes():
+            plain = (pl.col("content") == POSITION_DELETES) & (pl.col("format") != "PUFFIN")
+            frame = inside.filter(plain).select("path", "bytes", kind=pl.lit("position deletes"))
+        case RewriteDataFiles():
+            low, high = (int(step.options[f"{bound}-file-size-bytes"]) for bound in ("min", "max"))
+            wrong = (pl.col("bytes") < low) | (pl.col("bytes") > high)
+            if step.by_deletes:
+                wrong = wrong | pl.col("path").is_in(_with_deletes(live, data, metadata)["path"].implode())
+            elif ratio := step.options.get("delete-ratio-threshold"):
+                heavy = _scoped_ratio(live, data, metadata).filter(pl.col("ratio") >= float(ratio)).collect()
+                wrong = wrong | pl.col("path").is_in(heavy["path"].implode())
+            frame = data.filter(wrong).select("path", "bytes", kind=pl.lit("data"))
+    return tuple(FileFate(p, b, k) for p, b, k in frame.sort("path").collect().rows())
+
+
+def _with_deletes(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
+    """Data files that any delete file applies to."""
+    applying = _applying(live, live.filter(pl.col("content") == DATA), metadata).filter("applies")
+    own = applying.filter("scoped").select(path="referenced")
+    wide = applying.filter(~pl.col("scoped")).select(*_KEY, "position", deleted_at="sequence_number")
+    reached = data.join(wide, on=_KEY, how="inner").filter(
+        pl.when("position")
+        .then(pl.col("deleted_at") >= pl.col("sequence_number"))
+        .otherwise(pl.col("deleted_at") > pl.col("sequence_number"))
+    )
+    return pl.concat([own, reached.select("path")]).unique().collect()
+
+
+def _scoped_ratio(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
+    """Data files with the share of their rows that their own delete files name."""
+    applying = _applying(live, live.filter(pl.col("content") == DATA), metadata).filter("applies", "scoped")
+    named = applying.group_by(path="referenced").agg(named=pl.col("records").sum())
+    return data.join(named, on="path").select("path", ratio=pl.col("named") / pl.col("records"))
+
+
+def _values(text: str, spec: PartitionSpec) -> tuple[Any, ...]:
+    """A partition tuple; days are dates whichever way their writer stored them."""
+    return tuple(
+        _EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
+        for field, value in zip(spec.fields, partition_values(text), strict=True)
+    )
+
+
+def _partition(row: dict[str, Any], spec: PartitionSpec) -> PartitionFacts:
+    counts = {
+        name: row[name] or 0
+        for name in PartitionFacts.__dataclass_fields__
+        if name not in ("spec_id", "values", "histogram", "last_write")
+    }
+    values = _values(row["partition"], spec)
+    histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
+    return PartitionFacts(
+        spec_id=row["spec_id"], values=values, histogram=histogram, last_write=row["last_write"], **counts
+    )
+
+
+def _manifest_facts(manifests: Sequence[ManifestFile], thresholds: Thresholds) -> tuple[ManifestFacts, ...]:
+    small = thresholds.manifest_target_bytes * _SMALL_MANIFEST
+    groups: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
+    for manifest in manifests:
+        groups.setdefault((manifest.spec_id, manifest.content), []).append(manifest)
+    return tuple(
+        ManifestFacts(
+            spec_id=spec_id,
+            content=content,
+            manifests=len(group),
+            bytes=sum(m.length for m in group),
+            entries=sum(m.live_files for m in group),
+            small=sum(m.length < small for m in group),
+        )
+        for (spec_id, content), group in sorted(groups.items())
+    )

@@ -1,0 +1,68 @@
+"""Paths as writers spell them. Spark writes `file:/x`, PyIceberg `file:///x`, others s3a:// for s3://."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_SLASHES = re.compile(r"/{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A path in its parts. `scheme` and `authority` are empty where the writer left them out."""
+
+    scheme: str
+    authority: str
+    path: str
+
+
+def split(text: str) -> Location:
+    """`s3://bucket/a/b` into scheme, authority and path; the path always begins with a slash."""
+    found = _SCHEME.fullmatch(text)
+    scheme, rest = (found[1].lower(), found[2]) if found else ("", text)
+    authority = ""
+    if rest.startswith("//"):
+        authority, slash, tail = rest[2:].partition("/")
+        rest = slash + tail
+    return Location(scheme, authority, "/" + rest.lstrip("/"))
+
+
+def local_path(text: str) -> str | None:
+    """The file system's path, when the text names a local file."""
+    location = split(text)
+    if location.scheme not in ("", "file") or location.authority not in ("", "localhost"):
+        return None
+    return location.path
+
+
+def key(text: str) -> str:
+    """The form that two spellings of one path share: no scheme and authority, single slashes, decoded, composed.
+
+    Two different files may share a key (`a%20b` and `a b`); whoever compares by it treats both as live.
+    """
+    path = _SLASHES.sub("/", split(text).path)
+    if "%" in path:
+        path = unquote(path)
+    return path if path.isascii() else unicodedata.normalize("NFC", path)
+
+
+def directory_key(text: str) -> str:
+    """The key of a folder, with one slash at its end, so that /orders never holds /orders_archive."""
+    return key(text).rstrip("/") + "/"
+
+
+def same_place(one: Location, other: Location, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
+    """Whether scheme and authority mean the same; a side that leaves one out agrees with any."""
+
+    def agree(a: str, b: str, equal: Mapping[str, str]) -> bool:
+        return not a or not b or equal.get(a, a) == equal.get(b, b)
+
+    local = {one.scheme, other.scheme} <= {"", "file"}
+    return local or (
+        agree(one.scheme, other.scheme, schemes) and agree(one.authority, other.authority, authorities)
+    )
