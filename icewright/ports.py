@@ -121,7 +121,9 @@ class Files(Protocol):
         """What the manifests of the current snapshot say. Whole or not at all."""
         ...
 
-    def candidates(self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes) -> tuple[FileFate, ...]:
+    def candidates(
+        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
+    ) -> tuple[FileFate, ...]:
         """The files of the step's partitions that Spark's planner takes by the step's options."""
         ...
 
@@ -154,6 +156,17 @@ class Assignment:
     cancelled: Callable[[], bool] = field(default=lambda: False)
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Planned deletions of a job that ended without settling them."""
+
+    job_id: str
+    ref: TableRef
+    table_uuid: str
+    operations: tuple[Operation, ...]
+    files: tuple[FileFate, ...]
+
+
 class Engine(Protocol):
     """Carries out steps. A step that could not be done raises; an `Outcome` is always the truth about the table.
 
@@ -162,6 +175,10 @@ class Engine(Protocol):
 
     def run(self, assignment: Assignment) -> Outcome:
         """Do the step, or say what it would do."""
+        ...
+
+    def resume(self, unfinished: Unfinished) -> Outcome:
+        """Finish the planned deletions of a job that ended early, after a fresh proof."""
         ...
 
 
@@ -177,10 +194,20 @@ class TableRow:
     evaluated_at: datetime | None
     revisit_at: datetime | None
     due_since: datetime | None
+    held_by: str | None  # the job that holds the table
     dropped: bool
     paused: str | None
     error: str | None
     health: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Who or what started a job, and the process that holds it."""
+
+    kind: str  # "cycle" or "manual"
+    actor: str
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +236,7 @@ class RunRow:
     outcome: Outcome
     started: datetime
     finished: datetime
+    metadata_location: str  # as the operation left the table
     before: Mapping[str, Any]
     after: Mapping[str, Any]
 
@@ -242,8 +270,8 @@ class Ledger(Protocol):
         """Findings that a later scan did not repeat."""
         ...
 
-    def unfinished(self) -> Mapping[tuple[str, TableRef], Sequence[FileFate]]:
-        """Planned deletions of jobs that ended without settling them, by job and table."""
+    def unfinished(self) -> Sequence[Unfinished]:
+        """Planned deletions of jobs that do not run any more."""
         ...
 
 
@@ -254,8 +282,8 @@ class StoreReader(Protocol):
         """Every table, dropped ones too."""
         ...
 
-    def history(self, ref: TableRef) -> History:
-        """The last run of each operation that ran to an end."""
+    def history(self, ref: TableRef, table_uuid: str) -> History:
+        """The last run of each operation on the table of this uuid; of an earlier one of the name nothing counts."""
         ...
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
@@ -299,9 +327,13 @@ class Store(StoreReader, Ledger, Protocol):
         ...
 
     def claim(
-        self, ref: TableRef, table_uuid: str, operations: Sequence[Operation], trigger: str, actor: str, now: datetime
+        self, ref: TableRef, table_uuid: str, operations: Sequence[Operation], trigger: Trigger, now: datetime
     ) -> str | None:
         """Start a job: its id, or None when another job holds the table."""
+        ...
+
+    def heartbeat(self, job_id: str, now: datetime) -> bool:
+        """Renew the job's lease; False when the job does not hold its table any more."""
         ...
 
     def run_recorded(self, run: RunRow, ref: TableRef) -> None:
@@ -312,8 +344,8 @@ class Store(StoreReader, Ledger, Protocol):
         """End a job and free its table."""
         ...
 
-    def interrupted(self, now: datetime) -> Sequence[JobRow]:
-        """Jobs whose process is gone: marked as interrupted, their tables freed, returned for settling."""
+    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
+        """Running jobs whose lease ran out, or whose holder is `dead`: ended, their tables freed, for settling."""
         ...
 
     def request_cancel(self, job_id: str) -> bool:

@@ -1,8 +1,11 @@
 """What all tests share."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
+
+from tests.postgres import postgres
 
 
 @pytest.fixture(autouse=True)
@@ -10,3 +13,10 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the settings of whoever runs the tests out of them."""
     for name in [name for name in os.environ if name.startswith("ICEWRIGHT_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server for the whole session; mark as `external` what asks for it."""
+    with postgres() as url:
+        yield url

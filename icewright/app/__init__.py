@@ -1,1 +1,1 @@
-"""What people start: the command line, the service, the worker and the demo."""
+"""Processes and people: configuration, wiring, command line, demo."""

@@ -76,9 +76,7 @@ class Policy:
                 origins[guardrail.knob] = [Origin("default", "", held, f"held by guardrail {guardrail}")]
         return Knobs({name: tuple(found) for name, found in origins.items()})
 
-    def _layers(
-        self, ref: TableRef, metadata: TableMetadata | None
-    ) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+    def _layers(self, ref: TableRef, metadata: TableMetadata | None) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
         """Settings from the strongest level to the weakest."""
         yield "command", "--set", self.command
         matching = sorted(

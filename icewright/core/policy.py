@@ -189,7 +189,11 @@ COOLDOWN: Mapping[Operation, Knob[int]] = {
 }
 
 TARGET_FILE_SIZE = _number_knob(
-    "compact.target_file_size_mb", 512, "size that rewritten data files aim at", unit="MB", minimum=0.001,
+    "compact.target_file_size_mb",
+    512,
+    "size that rewritten data files aim at",
+    unit="MB",
+    minimum=0.001,
     maximum=1_000_000,
 )
 MIN_FILE_SIZE_RATIO = _number_knob(
@@ -215,11 +219,15 @@ DELETE_RATIO_THRESHOLD = _number_knob(
     "compact.delete_ratio_threshold", 0.3, "share of deleted rows that makes a partition worth rewriting", maximum=1
 )
 REMOVE_DANGLING = _flag("compact.remove_dangling_deletes", "drop delete files that apply to nothing any more")
-PARTIAL_PROGRESS = _flag("compact.partial_progress", "commit file groups as they finish, so that a failure keeps the rest")
+PARTIAL_PROGRESS = _flag(
+    "compact.partial_progress", "commit file groups as they finish, so that a failure keeps the rest"
+)
 MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
 MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
 WHERE: Knob[str | None] = _knob("compact.where", Kind.TEXT, None, "predicate that the rewritten rows must match (SQL)")
-HOT_PARTITIONS = _choice("compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written")
+HOT_PARTITIONS = _choice(
+    "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"
+)
 HOT_MINUTES = _integer(
     "compact.hot_minutes", 60, "a partition written within this time is hot", unit="minutes", minimum=0
 )
@@ -236,17 +244,31 @@ MANIFEST_SPEC: Knob[int | None] = _knob(
 )
 MANIFEST_CACHING = _flag("rewrite_manifests.use_caching", "Spark's option of the same name", default=False)
 MANIFEST_ENGINE = _choice(
-    "rewrite_manifests.engine", "auto", ("auto", "service", "spark"), "auto: in-service for format v1 and v2, else Spark"
+    "rewrite_manifests.engine",
+    "auto",
+    ("auto", "service", "spark"),
+    "auto: in-service for format v1 and v2, else Spark",
 )
 
 RETENTION = _number_knob(
-    "expire_snapshots.retention_hours", 168, "snapshots younger than this are kept", unit="hours", minimum=1,
+    "expire_snapshots.retention_hours",
+    168,
+    "snapshots younger than this are kept",
+    unit="hours",
+    minimum=1,
     maximum=YEAR_HOURS,
 )
-MIN_SNAPSHOTS = _integer("expire_snapshots.min_snapshots_to_keep", 5, "snapshots kept whatever their age", maximum=10**9)
+MIN_SNAPSHOTS = _integer(
+    "expire_snapshots.min_snapshots_to_keep", 5, "snapshots kept whatever their age", maximum=10**9
+)
 MAX_REF_AGE: Knob[float | None] = _knob(
-    "expire_snapshots.max_ref_age_hours", Kind.NUMBER, None, "tags and branches older than this are removed; unset: kept",
-    unit="hours", minimum=1, maximum=YEAR_HOURS,
+    "expire_snapshots.max_ref_age_hours",
+    Kind.NUMBER,
+    None,
+    "tags and branches older than this are removed; unset: kept",
+    unit="hours",
+    minimum=1,
+    maximum=YEAR_HOURS,
 )
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
@@ -254,14 +276,22 @@ EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark
 
 ORPHAN_EVERY: Knob[int] = _integer("remove_orphans.every_hours", 168, "time between two scans", unit="hours")
 ORPHAN_AGE = _integer(
-    "remove_orphans.older_than_hours", 72, "younger files are kept: a writer may be about to commit them", unit="hours",
-    minimum=24, maximum=YEAR_HOURS,
+    "remove_orphans.older_than_hours",
+    72,
+    "younger files are kept: a writer may be about to commit them",
+    unit="hours",
+    minimum=24,
+    maximum=YEAR_HOURS,
 )
 ORPHAN_MODE = _choice(
-    "remove_orphans.mode", "report", ("report", "confirm", "delete"),
+    "remove_orphans.mode",
+    "report",
+    ("report", "confirm", "delete"),
     "report: list only; confirm: delete what two scans found; delete: delete at once",
 )
-CONFIRM_HOURS = _integer("remove_orphans.confirm_hours", 24, "least time between the two scans of confirm", unit="hours")
+CONFIRM_HOURS = _integer(
+    "remove_orphans.confirm_hours", 24, "least time between the two scans of confirm", unit="hours"
+)
 EQUAL_SCHEMES: Knob[Mapping[str, str]] = _knob(
     "remove_orphans.equal_schemes", Kind.MAPPING, {"s3a": "s3", "s3n": "s3"}, "path schemes that mean the same"
 )

@@ -98,9 +98,11 @@ def _outlived(ref: Ref, metadata: TableMetadata, now: datetime, default: timedel
     return head is not None and limit is not None and now - head.timestamp > limit
 
 
-def _next_expiry(
-    metadata: TableMetadata, kept: dict[int, str], older_than: datetime, now: datetime
-) -> datetime | None:
+def _next_expiry(metadata: TableMetadata, kept: dict[int, str], older_than: datetime, now: datetime) -> datetime | None:
     """When the oldest snapshot that is kept for its age alone will be old enough."""
-    young = [s.timestamp for s in metadata.snapshots if s.timestamp >= older_than and "younger" in kept.get(s.snapshot_id, "")]
+    young = [
+        s.timestamp
+        for s in metadata.snapshots
+        if s.timestamp >= older_than and "younger" in kept.get(s.snapshot_id, "")
+    ]
     return min(young) + (now - older_than) + timedelta(seconds=1) if young else None

@@ -69,7 +69,11 @@ class Outcome:
 
 
 def committed(
-    operation: Operation, summary: str, metrics: Mapping[str, float], files: tuple[FileFate, ...] = (), **more: Any  # noqa: ANN401
+    operation: Operation,
+    summary: str,
+    metrics: Mapping[str, float],
+    files: tuple[FileFate, ...] = (),
+    **more: Any,  # noqa: ANN401
 ) -> Outcome:
     """The operation did its work."""
     return Outcome(operation, OperationState.COMMITTED, summary=summary, metrics=metrics, files=files, **more)

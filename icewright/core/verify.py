@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Snapshot, TableFacts, TableMetadata
 
-_TOTALS = ("total-records", "total-data-files", "total-delete-files", "total-position-deletes", "total-equality-deletes")
+_TOTALS = (
+    "total-records",
+    "total-data-files",
+    "total-delete-files",
+    "total-position-deletes",
+    "total-equality-deletes",
+)
 
 
 def identity_kept(before: TableMetadata, after: TableMetadata) -> list[str]:

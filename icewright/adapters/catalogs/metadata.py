@@ -128,7 +128,9 @@ def _specs(document: Mapping[str, Any]) -> tuple[PartitionSpec, ...]:
             spec["spec-id"],
             tuple(
                 PartitionField(
-                    f.get("source-id", (f.get("source-ids") or [0])[0]), f.get("field-id", 1000 + i), f["name"],
+                    f.get("source-id", (f.get("source-ids") or [0])[0]),
+                    f.get("field-id", 1000 + i),
+                    f["name"],
                     f["transform"],
                 )
                 for i, f in enumerate(spec["fields"])

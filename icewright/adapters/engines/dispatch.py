@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from icewright.adapters.engines.service.deletion import delete_unreached
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
+from icewright.adapters.engines.service.reachable import reachable
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
-from icewright.core.runs import Outcome
+from icewright.core.errors import TableReplaced
+from icewright.core.policy import Operation
+from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
     ExpireSnapshots,
     RemoveOrphans,
@@ -19,7 +23,9 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
 )
-from icewright.ports import Assignment, Catalog
+from icewright.ports import Assignment, Catalog, Unfinished
+
+RESUME_CONCURRENCY = 16
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,24 @@ class Engines:
             case RemoveOrphans() as step:
                 return _costed(self.orphans.run(catalog, assignment, step))
         assert_never(assignment.step)
+
+    def resume(self, unfinished: Unfinished) -> Outcome:
+        """Finish planned deletions, whichever operation planned them: the proof is the same."""
+        base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
+        if base.table_uuid != unfinished.table_uuid:
+            raise TableReplaced(f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void")
+        guard, orphans = self.orphans.guard, Operation.REMOVE_ORPHANS in unfinished.operations
+        guard.not_registered_twice(base)
+        if orphans:
+            guard.alone(base)
+        proof = reachable(self.orphans.files, base)
+        ledger, clock = self.orphans.ledger, self.orphans.clock
+        gone, failures = delete_unreached(
+            self.orphans.files, ledger, clock, unfinished.job_id, base, unfinished.files, proof, RESUME_CONCURRENCY
+        )
+        operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
+        summary = f"finished deleting {len(gone)} file(s) of job {unfinished.job_id}"
+        return committed(operation, summary, {"files_deleted": len(gone), "failures": len(failures)}, gone)
 
 
 def _costed(outcome: Outcome) -> Outcome:

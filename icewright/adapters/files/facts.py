@@ -37,12 +37,7 @@ def table_facts(
     live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
     data = live.filter(pl.col("content") == DATA)
     deletes = _deletes(_applying(live, data, metadata))
-    frame = (
-        _data(data, metadata, thresholds)
-        .join(deletes, on=_KEY, how="full", coalesce=True)
-        .sort(_KEY)
-        .collect()
-    )
+    frame = _data(data, metadata, thresholds).join(deletes, on=_KEY, how="full", coalesce=True).sort(_KEY).collect()
     specs = {s.spec_id: s for s in metadata.specs}
     partitions = tuple(_partition(row, specs[row["spec_id"]]) for row in frame.iter_rows(named=True))
     return TableFacts(metadata, thresholds, partitions, _manifest_facts(manifests, thresholds))
@@ -99,8 +94,8 @@ def _applying(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -
     )
     # what a delete is compared with: its own data file where it names one, else the oldest of the partition
     against = pl.when("scoped").then("file_sequence").otherwise("oldest")
-    applies = pl.when("position").then(pl.col("sequence_number") >= against).otherwise(
-        pl.col("sequence_number") > against
+    applies = (
+        pl.when("position").then(pl.col("sequence_number") >= against).otherwise(pl.col("sequence_number") > against)
     )
     return joined.with_columns(applies=applies.fill_null(value=False))
 

@@ -92,7 +92,9 @@ def listing(location: str) -> Iterator[pa.RecordBatch]:
 
     def flush() -> pa.RecordBatch:
         columns = [pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
-        batch = pa.RecordBatch.from_arrays([*columns[:2], columns[2].cast(LISTED.field("modified").type)], schema=LISTED)
+        batch = pa.RecordBatch.from_arrays(
+            [*columns[:2], columns[2].cast(LISTED.field("modified").type)], schema=LISTED
+        )
         paths.clear(), sizes.clear(), times.clear()
         return batch
 

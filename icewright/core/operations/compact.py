@@ -107,7 +107,9 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
         for batch in _batches(partitions):
             where = None if everything and len(batch) == len(chosen) else partitions_predicate(facts.metadata, batch)
             if where is None and not (everything and len(batch) == len(chosen)):
-                notes.append(f"{len(batch)} partition(s) cannot be said as a filter: the whole table is rewritten as due")
+                notes.append(
+                    f"{len(batch)} partition(s) cannot be said as a filter: the whole table is rewritten as due"
+                )
             steps.append(
                 RewriteDataFiles(
                     where=_both(knobs[policy.WHERE], where),

@@ -60,5 +60,6 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         benefit=storage_benefit(3 * count),
         cost=service_cost(10 * count),
         why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
-        f"and older than {knobs[RETENTION]:g} h" + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
+        f"and older than {knobs[RETENTION]:g} h"
+        + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
     )

@@ -20,9 +20,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if last is not None and last.metadata_location == facts.metadata.metadata_location:
         return NotDue("the last run left the table as it is")
     chosen = [
-        p
-        for p in facts.partitions
-        if p.mergeable_deletes >= least or (knobs[DANGLING] and p.dangling_position_deletes)
+        p for p in facts.partitions if p.mergeable_deletes >= least or (knobs[DANGLING] and p.dangling_position_deletes)
     ]
     if not chosen:
         count = sum(p.position_delete_files for p in facts.partitions)

@@ -21,9 +21,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("no current snapshot")
     least = knobs[MIN_MANIFESTS]
     only = knobs[MANIFEST_SPEC]
-    data = [
-        m for m in facts.manifests if m.content is ManifestContent.DATA and (only is None or m.spec_id == only)
-    ]
+    data = [m for m in facts.manifests if m.content is ManifestContent.DATA and (only is None or m.spec_id == only)]
     count = sum(m.manifests for m in data)
     if count < least:
         return NotDue(f"only {count} data manifests, below threshold of {least}")

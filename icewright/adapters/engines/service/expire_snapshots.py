@@ -81,7 +81,9 @@ class ExpireInService:
             self.ledger.settle(assignment.job_id, kept, self.clock.now())
             raise
         if broken := expiry_kept(base, after, step):
-            raise InvariantViolated(f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted")
+            raise InvariantViolated(
+                f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
+            )
 
     def finish(
         self, catalog: Catalog, job_id: str, base: TableMetadata, fates: Sequence[FileFate], concurrency: int

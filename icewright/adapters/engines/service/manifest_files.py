@@ -37,8 +37,14 @@ _LIST_ADDITIONS = (
     _field("sequence_number", 515, "long", 0),
     _field("min_sequence_number", 516, "long", 0),
 )
-_ENTRY_ADDITIONS = (_field("sequence_number", 3, ["null", "long"], 0), _field("file_sequence_number", 4, ["null", "long"], 0))
-_DATA_ADDITIONS = (_field("content", 134, "int", 0), _field("equality_ids", 135, ["null", {"type": "array", "items": "int", "element-id": 136}], None))
+_ENTRY_ADDITIONS = (
+    _field("sequence_number", 3, ["null", "long"], 0),
+    _field("file_sequence_number", 4, ["null", "long"], 0),
+)
+_DATA_ADDITIONS = (
+    _field("content", 134, "int", 0),
+    _field("equality_ids", 135, ["null", {"type": "array", "items": "int", "element-id": 136}], None),
+)
 
 Record = dict[str, Any]
 

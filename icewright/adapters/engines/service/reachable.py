@@ -30,15 +30,27 @@ def manifests_of(files: Files, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
 def content_of(files: Files, manifests: pl.DataFrame) -> pl.DataFrame:
     """The content files that are live in the manifests, each path once."""
     chosen = manifests.select(
-        "path", "length", "spec_id", "content", "sequence_number", "min_sequence_number", "added_snapshot_id",
-        "added_files", "existing_files", "deleted_files",
+        "path",
+        "length",
+        "spec_id",
+        "content",
+        "sequence_number",
+        "min_sequence_number",
+        "added_snapshot_id",
+        "added_files",
+        "existing_files",
+        "deleted_files",
     )
     listed = [ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in chosen.rows()]
     if not listed:
         return files_frame(())
     entries = pl.DataFrame(pl.from_arrow(files.entries(listed))).lazy().filter(pl.col("status") != _DELETED)
     vector = pl.col("format") == "PUFFIN"
-    kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(_KINDS, default="data"))
+    kind = (
+        pl.when(vector)
+        .then(pl.lit("deletion vectors"))
+        .otherwise(pl.col("content").replace_strict(_KINDS, default="data"))
+    )
     return entries.select("path", "bytes", kind.alias("kind")).unique("path").collect()
 
 
@@ -64,7 +76,13 @@ def reachable(files: Files, metadata: TableMetadata, snapshots: Sequence[Snapsho
     chosen = metadata.snapshots if snapshots is None else snapshots
     manifests = manifests_of(files, chosen)
     named = manifests.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
-    parts = [lists_of(chosen), named, content_of(files, manifests), statistics_of(metadata), metadata_files_of(metadata)]
+    parts = [
+        lists_of(chosen),
+        named,
+        content_of(files, manifests),
+        statistics_of(metadata),
+        metadata_files_of(metadata),
+    ]
     return pl.concat(parts).unique("path", maintain_order=True)
 
 

@@ -82,16 +82,12 @@ class RemoveOrphansInService:
 
     def scan(self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans) -> Scan:
         """List, then read what is reachable, then compare."""
-        listing = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(list(self.files.listing(base.location)))))
+        listed = self._listed(base)
         fresh = _same_table(base, catalog.load(base.ref))
         valid = sets.with_key(sets.reachable(self.files, fresh))
-        listed = sets.with_key(listing)
         self._no_foreign_data(fresh, listed, valid)
         self._same_prefix(fresh, listed, valid, step)
-        orphans = listed.join(valid, on="key", how="anti").filter(
-            pl.col("modified").is_not_null() & (pl.col("modified") < step.older_than)
-        )
-        orphans = orphans.filter(~_hidden(orphans, fresh))
+        orphans = _unreached(fresh, listed, valid, step.older_than)
         inside = [self.guard.allows(base, p) for p in orphans["path"]]
         orphans = orphans.filter(pl.Series(inside, dtype=pl.Boolean))
         if listed.height and orphans.height / listed.height > step.max_delete_ratio:
@@ -107,6 +103,16 @@ class RemoveOrphansInService:
             if name in base.properties and not key(base.properties[name]).startswith(key(base.location))
         )
         return Scan(listed.height, tuple(FileFate(p, b, _kind(p)) for p, b in rows), notes)
+
+    def count(self, base: TableMetadata, older_than: datetime) -> int:
+        """How many old files lie under the location that the table does not reach, whoever they belong to."""
+        listed = self._listed(base)
+        valid = sets.with_key(sets.reachable(self.files, base))
+        return _unreached(base, listed, valid, older_than).height
+
+    def _listed(self, base: TableMetadata) -> pl.DataFrame:
+        batches = list(self.files.listing(base.location))
+        return sets.with_key(pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches))))
 
     def finish(
         self, catalog: Catalog, job_id: str, base: TableMetadata, planned: Sequence[FileFate], concurrency: int
@@ -157,13 +163,18 @@ class RemoveOrphansInService:
             one=pl.col("path").str.extract(pattern), other=pl.col("path_valid").str.extract(pattern)
         )
         for one, other in both.unique().rows():
-            if not same_place(
-                split(f"{one}/x"), split(f"{other}/x"), step.equal_schemes, step.equal_authorities
-            ):
+            if not same_place(split(f"{one}/x"), split(f"{other}/x"), step.equal_schemes, step.equal_authorities):
                 raise Refused(
                     f"{base.ref}: files are listed under {one} and named by the metadata under {other}: if they mean the "
                     "same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities"
                 )
+
+
+def _unreached(metadata: TableMetadata, listed: pl.DataFrame, valid: pl.DataFrame, older_than: datetime) -> pl.DataFrame:
+    """Listed files that nothing reaches, of known age and older than the bound, in no hidden place."""
+    old = pl.col("modified").is_not_null() & (pl.col("modified") < older_than)
+    unreached = listed.join(valid, on="key", how="anti").filter(old)
+    return unreached.filter(~_hidden(unreached, metadata))
 
 
 def _same_table(base: TableMetadata, fresh: TableMetadata) -> TableMetadata:

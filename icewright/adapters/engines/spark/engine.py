@@ -77,7 +77,9 @@ class SparkEngine:
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
         summary = f"would rewrite {len(fates)} file(s)"
-        return committed(assignment.operation, summary, {"files": len(fates)}, fates, statements=_statements(assignment.base, step))
+        return committed(
+            assignment.operation, summary, {"files": len(fates)}, fates, statements=_statements(assignment.base, step)
+        )
 
     def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[FileFate, ...]:
         """The files that the new `replace` snapshots removed, read from their own manifests."""

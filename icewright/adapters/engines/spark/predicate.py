@@ -23,7 +23,9 @@ def checked(metadata: TableMetadata, where: str) -> str:
         raise Refused(f"compact.where {where!r} cannot be parsed: {str(error).splitlines()[0]}") from error
     tree = parsed[0] if len(parsed) == 1 else None
     if tree is None or not isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Paren):
-        raise Refused(f"compact.where {where!r} is not one predicate, such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS")
+        raise Refused(
+            f"compact.where {where!r} is not one predicate, such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
+        )
     for node in tree.walk():
         if isinstance(node, _FORBIDDEN):
             raise Refused(f"compact.where {where!r} may compare columns with values only, not use {node.key}")

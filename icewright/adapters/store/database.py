@@ -1,0 +1,87 @@
+"""Opening the store's database: pragmas, transactions and migrations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from icewright.core.errors import ConfigError, StorageUnavailable
+
+
+def open_database(address: str) -> sa.Engine:
+    """An engine on `sqlite:///file` or `postgresql+psycopg://...`. Raises `ConfigError` for anything else."""
+    try:
+        url = make_url(address)
+    except (ArgumentError, ValueError):
+        raise ConfigError(
+            ["state: not a database URL; write sqlite:///icewright.db or postgresql+psycopg://..."]
+        ) from None
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        return _sqlite(url)
+    if kind == "postgresql":
+        return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    raise ConfigError([f"state: {kind} is not supported; use sqlite or postgresql+psycopg"])
+
+
+def _sqlite(url: URL) -> sa.Engine:
+    if url.database and url.database != ":memory:":
+        Path(url.database).expanduser().resolve().parent.mkdir(parents=True, exist_ok=True)
+        engine = sa.create_engine(url, connect_args={"timeout": 60})
+    else:
+        engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
+
+    @sa.event.listens_for(engine, "connect")
+    def _connected(connection: Any, _record: Any) -> None:  # noqa: ANN401 - the driver's own objects
+        connection.isolation_level = None  # so that SQLAlchemy's BEGIN below is the only one
+        cursor = connection.cursor()
+        for pragma in ("journal_mode = wal", "synchronous = full", "foreign_keys = on", "busy_timeout = 60000"):
+            cursor.execute(f"pragma {pragma}")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begun(connection: sa.Connection) -> None:
+        # a transaction that reads first and writes later would fail instead of waiting for its turn
+        connection.exec_driver_sql("begin immediate")
+
+    return engine
+
+
+def _alembic(connection: sa.Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def upgrade(engine: sa.Engine) -> None:
+    """Bring the database to the newest revision. Raises `StorageUnavailable` when it does not answer."""
+    try:
+        with engine.begin() as connection:
+            command.upgrade(_alembic(connection), "head")
+    except SQLAlchemyError as error:
+        raise unavailable(engine, error) from error
+
+
+def is_current(engine: sa.Engine) -> bool:
+    """Whether the database has the newest revision."""
+    try:
+        with engine.begin() as connection:
+            script = ScriptDirectory.from_config(_alembic(connection))
+            return MigrationContext.configure(connection).get_current_revision() == script.get_current_head()
+    except SQLAlchemyError as error:
+        raise unavailable(engine, error) from error
+
+
+def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:
+    """The error as people should read it: without statement, parameters and password."""
+    said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    return StorageUnavailable(f"the state store {engine.url.render_as_string(hide_password=True)} failed: {said}")

@@ -1,0 +1,123 @@
+"""The deletion ledger: files are written down, durably, before any of them is deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from icewright.adapters.store.database import unavailable
+from icewright.adapters.store.schema import DELETIONS, JOBS, TABLES
+from icewright.core.policy import Operation
+from icewright.core.runs import FileFate, JobState
+from icewright.core.table import TableRef
+from icewright.ports import LedgerState, Unfinished
+
+_CHUNK = 500
+
+
+@dataclass
+class SqlLedger:
+    """The Ledger port on one SQLAlchemy engine."""
+
+    engine: sa.Engine
+
+    def plan(self, job_id: str, ref: TableRef, files: Iterable[FileFate], state: str, now: datetime) -> None:
+        """Write files down; committed when the call returns."""
+        with self._begin() as connection:
+            table = self._row(connection, ref)
+            rows = [
+                {
+                    "job_id": job_id,
+                    "table_id": table.id if table is not None else None,
+                    "path": f.path,
+                    "bytes": f.bytes,
+                    "kind": f.kind,
+                    "state": state,
+                    "planned_at": now,
+                }
+                for f in files
+            ]
+            if rows:
+                connection.execute(sa.insert(DELETIONS), rows)
+
+    def settle(self, job_id: str, paths: Mapping[str, str], now: datetime) -> None:
+        """Set the state of planned files; a deleted file is no finding any more, whoever found it."""
+        by_state: dict[str, list[str]] = {}
+        for path, state in paths.items():
+            by_state.setdefault(state, []).append(path)
+        with self._begin() as connection:
+            for state, group in by_state.items():
+                for chunk in _chunks(group):
+                    planned = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.PLANNED)
+                    connection.execute(
+                        sa.update(DELETIONS)
+                        .where(planned, DELETIONS.c.path.in_(chunk))
+                        .values(state=state, settled_at=now)
+                    )
+                    if state == LedgerState.DELETED:
+                        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+                        found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
+                        connection.execute(sa.delete(DELETIONS).where(found, DELETIONS.c.path.in_(chunk)))
+
+    def found(self, ref: TableRef) -> Mapping[str, datetime]:
+        """Findings that wait, with the time of the first."""
+        with self._begin() as connection:
+            table = self._row(connection, ref)
+            if table is None:
+                return {}
+            mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
+            rows = connection.execute(sa.select(DELETIONS.c.path, DELETIONS.c.planned_at).where(mine)).all()
+            return {row.path: row.planned_at for row in rows}
+
+    def forget(self, ref: TableRef, paths: Iterable[str]) -> None:
+        """Findings that a later scan did not repeat."""
+        with self._begin() as connection:
+            table = self._row(connection, ref)
+            for chunk in _chunks(list(paths)) if table is not None else ():
+                mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
+                connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
+
+    def unfinished(self) -> Sequence[Unfinished]:
+        """Planned deletions of jobs that do not run any more."""
+        jobs = (
+            sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+            .join(TABLES)
+            .where(JOBS.c.state != JobState.RUNNING)
+            .where(sa.exists().where(DELETIONS.c.job_id == JOBS.c.job_id, DELETIONS.c.state == LedgerState.PLANNED))
+        )
+        found = []
+        with self._begin() as connection:
+            for job in connection.execute(jobs).all():
+                planned = sa.select(DELETIONS.c.path, DELETIONS.c.bytes, DELETIONS.c.kind).where(
+                    DELETIONS.c.job_id == job.job_id, DELETIONS.c.state == LedgerState.PLANNED
+                )
+                ref = TableRef(job.catalog, tuple(json.loads(job.namespace)), job.name)
+                operations = tuple(Operation(op) for op in job.operations)
+                files = tuple(FileFate(*row) for row in connection.execute(planned))
+                found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files))
+        return found
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise unavailable(self.engine, error) from error
+
+    @staticmethod
+    def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row
+        namespace = json.dumps(ref.namespace, ensure_ascii=False)
+        mine = (TABLES.c.catalog == ref.catalog) & (TABLES.c.namespace == namespace) & (TABLES.c.name == ref.name)
+        return connection.execute(sa.select(TABLES).where(mine)).first()
+
+
+def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))

@@ -1,0 +1,1 @@
+"""Migrations of the state store, by Alembic."""

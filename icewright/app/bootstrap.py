@@ -1,0 +1,211 @@
+"""The only place that builds and wires adapters: configuration in, a World out."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from icewright.adapters.catalogs.sql import SqlCatalog
+from icewright.adapters.catalogs.translate import (
+    SqlCatalogProperties,
+    pyiceberg_properties,
+    spark_conf,
+    spark_packages,
+    sql_catalog,
+)
+from icewright.adapters.clock import SystemClock
+from icewright.adapters.engines.dispatch import Engines
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService
+from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
+from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.spark.engine import SparkEngine
+from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.adapters.files import storage
+from icewright.adapters.files.cache import Cache
+from icewright.adapters.files.local import LocalFiles
+from icewright.adapters.files.manifests import ENTRY, ManifestReader, read_manifests
+from icewright.adapters.store.database import is_current, open_database, upgrade
+from icewright.adapters.store.sql import SqlStore
+from icewright.app.config import CatalogConfig, Config, PoolConfig, load_config
+from icewright.core.errors import ConfigError
+from icewright.core.layering import Policy
+from icewright.core.table import TableRef
+from icewright.flow.world import Listener, World
+from icewright.ports import Clock, Trigger
+
+
+@dataclass(frozen=True)
+class Application:
+    """A wired world, and what only the edges need."""
+
+    config: Config
+    world: World
+    pools: Mapping[str, SparkPool]
+    engines: Engines
+
+    def orphans(self, ref: TableRef, older_than: datetime) -> int:
+        """How many old files under the table's location nothing of it reaches."""
+        return self.engines.orphans.count(self.world.catalog(ref).load(ref), older_than)
+
+    def planning_seconds(self, ref: TableRef) -> float:
+        """How long it takes to read, without the cache, the manifests that planning a full scan reads."""
+        snapshot = self.world.catalog(ref).load(ref).current_snapshot
+        started = time.perf_counter()
+        if snapshot is not None:
+            read_manifests([(m.path, m.length) for m in self.world.files.manifests(snapshot)])
+        return time.perf_counter() - started
+
+
+def check_catalog(catalog: CatalogConfig) -> None:
+    """Raise `ConfigError` with the faults of a catalog's properties."""
+    sql_catalog(catalog.name, catalog.properties)
+
+
+@contextmanager
+def application(
+    config: Config,
+    *,
+    kind: str,
+    command: Mapping[str, Any] | None = None,
+    tell: Listener | None = None,
+    clock: Clock | None = None,
+) -> Iterator[Application]:
+    """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
+    clock = clock or SystemClock()
+    store = open_store(config)
+    catalogs = {
+        name: SqlCatalog(_sql(entry), storage.read, storage.write, clock) for name, entry in config.catalogs.items()
+    }
+    files = LocalFiles(ManifestReader(Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+    pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
+
+    def policy() -> Policy:
+        return replace(config.policy, rules=(*config.policy.rules, *store.rules()), command=command or {})
+
+    def known_locations() -> dict[TableRef, str]:
+        return {row.ref: row.location for row in store.tables() if row.location and not row.dropped}
+
+    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
+    guard = Guard(catalogs, allowed, known_locations)
+    engine = Engines(
+        catalogs=catalogs,
+        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, clock),
+        expire=ExpireInService(files, store, guard, clock),
+        orphans=RemoveOrphansInService(files, store, guard, clock),
+        manifests=RewriteManifestsInService(files, clock),
+    )
+    world = World(
+        catalogs=catalogs,
+        files=files,
+        engine=engine,
+        store=store,
+        clock=clock,
+        policy=policy,
+        scopes={name: entry.scope for name, entry in config.catalogs.items()},
+        limits=config.limits,
+        trigger=Trigger(kind, _user(), holder()),
+    )
+    try:
+        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine)
+    finally:
+        for pool in pools.values():
+            pool.stop()
+        store.engine.dispose()
+
+
+def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
+    """The configuration, its catalogs' properties checked too."""
+    return load_config(path, check_catalog)
+
+
+def open_store(config: Config) -> SqlStore:
+    """The state store. SQLite is brought to the newest revision by itself, a shared database by `db upgrade` alone."""
+    engine = open_database(config.state)
+    if engine.dialect.name == "sqlite":
+        upgrade(engine)
+    elif not is_current(engine):
+        raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
+    return SqlStore(engine)
+
+
+def upgrade_store(config: Config) -> None:
+    """Bring the state store to the newest revision."""
+    engine = open_database(config.state)
+    try:
+        upgrade(engine)
+    finally:
+        engine.dispose()
+
+
+def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
+    """The same catalog for PyIceberg."""
+    return pyiceberg_properties(_sql(catalog))
+
+
+def holder() -> str:
+    """This process, as leases name it."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
+
+
+def is_dead(name: str) -> bool:
+    """Whether a holder's process is surely gone: it ran on this host, and runs no more."""
+    host, pid, started = name.rsplit(":", 2)
+    return host == socket.gethostname() and _started(int(pid)) != started
+
+
+def _started(pid: int) -> str:
+    """When a process began (Linux: in ticks since boot), so that a reused number is not taken for it."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
+            return stat.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return "0" if _alive(pid) else "gone"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def _sql(catalog: CatalogConfig) -> SqlCatalogProperties:
+    return sql_catalog(catalog.name, catalog.properties)
+
+
+def _pool(config: Config, pool: PoolConfig) -> SparkPool:
+    """The pool knows every catalog that uses it."""
+    mine: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
+    conf: dict[str, str] = {}
+    packages: set[str] = set()
+    for catalog in mine:
+        conf |= spark_conf(_sql(catalog))
+        packages |= set(spark_packages(_sql(catalog)))
+    return SparkPool(
+        name=pool.name,
+        master=pool.master,
+        conf=pool.conf,
+        catalog_conf=conf,
+        packages=tuple(sorted(packages)),
+        java=config.java_home,
+        cache=config.cache_folder,
+        log=config.cache_folder / "logs" / f"spark-{pool.name}.log",
+    )

@@ -1,0 +1,74 @@
+"""Checks of everything that Icewright needs, each with how to mend what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from icewright.app.bootstrap import Application
+from icewright.core.errors import IcewrightError
+from icewright.core.predicates import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check and what it found."""
+
+    name: str
+    ok: bool
+    said: str
+
+
+def examine(app: Application) -> tuple[Check, ...]:
+    """Every check; one that fails does not stop the next."""
+    return tuple(_checks(app))
+
+
+def _checks(app: Application) -> Iterator[Check]:
+    world = app.world
+    yield _check("state store", lambda: f"{len(world.store.tables())} tables known")
+    for name, catalog in world.catalogs.items():
+        yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
+        yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
+        for place in app.config.catalogs[name].allowed_locations:
+            yield _check(f"storage {place}", lambda place=place: _writable(app, place))  # type: ignore[misc]
+    for name, pool in app.pools.items():
+        used = [c.name for c in app.config.catalogs.values() if c.pool == name]
+        if used:
+            yield _check(f"pool {name} ({pool.master})", lambda pool=pool, used=used: _spark(pool.session(), used))  # type: ignore[misc]
+
+
+def _check(name: str, run: Callable[[], str]) -> Check:
+    try:
+        return Check(name, ok=True, said=run())
+    except IcewrightError as error:
+        return Check(name, ok=False, said=str(error))
+
+
+def _enabled(app: Application, name: str) -> str:
+    if app.world.scopes[name].enabled:
+        return "maintained automatically"
+    return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
+
+
+def _writable(app: Application, place: str) -> str:
+    """Writes and deletes a small file, as maintenance will."""
+    probe = f"{place.rstrip('/')}/.icewright-doctor"
+    app.world.files.write(probe, b"doctor")
+    failures = app.world.files.delete([probe], 1).failures
+    if failures:
+        return f"can be written to, but not deleted from: {failures[probe]}; nothing could be cleaned up here"
+    return "can be written to and deleted from"
+
+
+def _spark(session: object, catalogs: list[str]) -> str:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the service starts without a JVM
+
+    from icewright.core.errors import EngineUnavailable  # noqa: PLC0415
+
+    for name in catalogs:
+        try:
+            session.sql(f"SHOW NAMESPACES IN {quoted(name)}").collect()  # type: ignore[attr-defined]
+        except PySparkException as error:
+            raise EngineUnavailable(f"Spark cannot read catalog {name}: {str(error).splitlines()[0]}") from error
+    return f"Spark {session.version} reads {', '.join(catalogs)}"  # type: ignore[attr-defined]

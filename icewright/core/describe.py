@@ -1,0 +1,94 @@
+"""Evaluations and facts as plain JSON: what commands print, the store keeps and pages show."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+from icewright.core.operations.compact import partition_name
+from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
+from icewright.core.table import FileHistogram, TableFacts
+from icewright.core.verdicts import Evaluation
+
+SHOWN_PARTITIONS = 20
+
+
+def facts_summary(facts: TableFacts) -> dict[str, Any]:
+    """Counts of one table; also the before and after of every run."""
+    metadata = facts.metadata
+    return {
+        "snapshot_id": metadata.current_snapshot_id,
+        "files": facts.data_files,
+        "bytes": facts.data_bytes,
+        "records": facts.records,
+        "delete_files": facts.delete_files,
+        "deleted_rows": facts.deleted_rows,
+        "partitions": len(facts.partitions),
+        "manifests": facts.manifest_count,
+        "manifest_bytes": sum(m.bytes for m in facts.manifests),
+        "snapshots": len(metadata.snapshots),
+        "refs": {r.name: str(r.kind) for r in metadata.refs},
+        "metadata_bytes": metadata.metadata_length,
+        "format_version": metadata.format_version,
+        "last_updated": metadata.last_updated.isoformat(),
+    }
+
+
+def facts_document(facts: TableFacts) -> dict[str, Any]:
+    """The summary, with the file sizes and the partitions that have most to gain."""
+    histogram = sum((p.histogram for p in facts.partitions), FileHistogram.empty())
+    limits = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
+    worst = heapq.nlargest(SHOWN_PARTITIONS, facts.partitions, key=lambda p: p.candidate_files + p.delete_files)
+    return {
+        **facts_summary(facts),
+        "target_file_size_bytes": facts.thresholds.target_bytes,
+        "file_sizes": {name: count for name, count in zip(limits, histogram.counts, strict=True) if count},
+        "worst_partitions": [
+            {
+                "partition": partition_name(facts, p),
+                "spec_id": p.spec_id,
+                "files": p.data_files,
+                "bytes": p.data_bytes,
+                "candidate_files": p.candidate_files,
+                "delete_files": p.delete_files,
+                "dangling_delete_files": p.dangling_delete_files,
+                "deleted_ratio": round(p.deleted_ratio, 4),
+                "last_write": p.last_write.isoformat() if p.last_write else None,
+            }
+            for p in worst
+        ],
+    }
+
+
+def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
+    """One verdict; a due one with its benefit, its cost and what it would do."""
+    document: dict[str, Any] = {
+        "operation": operation,
+        "verdict": VERDICT_NAMES[type(verdict)],
+        "reason": why(verdict),
+    }
+    if isinstance(verdict, Due):
+        document |= {
+            "benefit_mb": round(verdict.benefit, 3),
+            "cost_gb_hours": round(verdict.cost, 6),
+            "steps": len(verdict.work.steps),
+            "notes": list(verdict.work.notes),
+        }
+    elif isinstance(verdict, NotDue) and verdict.revisit is not None:
+        document["revisit"] = verdict.revisit.isoformat()
+    return document
+
+
+def evaluation_document(evaluation: Evaluation) -> Mapping[str, Any]:
+    """What `icewright health` prints."""
+    return {
+        "table": str(evaluation.facts.ref),
+        "table_uuid": evaluation.facts.metadata.table_uuid,
+        "metadata_location": evaluation.facts.metadata.metadata_location,
+        "snapshot_id": evaluation.facts.metadata.current_snapshot_id,
+        "health": evaluation.health,
+        "parts": {name: {"score": p.score, "behind": p.behind} for name, p in evaluation.parts.items()},
+        "facts": facts_document(evaluation.facts),
+        "verdicts": [verdict_document(op, verdict) for op, verdict in evaluation.verdicts.items()],
+    }

@@ -1,0 +1,1 @@
+"""The shell: detect, evaluate, plan, execute, record. Talks to ports only."""

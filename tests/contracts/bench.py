@@ -1,0 +1,160 @@
+"""A catalog with what stands around it: PyIceberg's client of it, its database, its warehouse."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import sqlalchemy as sa
+from pyiceberg.catalog.sql import SqlCatalog as PyIcebergCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+
+from icewright.adapters.catalogs.sql import SqlCatalog
+from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
+from icewright.adapters.files import storage
+from icewright.app.demo.craft import Craft
+from icewright.app.demo.lake import Lake
+from icewright.core.paths import local_path
+from icewright.core.table import TableMetadata, TableRef
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SCHEMA = Schema(NestedField(1, "id", LongType()))
+TYPES = {"V0": "", "V1": ", iceberg_type varchar(5)"}
+
+
+@dataclass
+class FixedClock:
+    """A clock that stands still unless it is set."""
+
+    time: datetime = NOW
+
+    def now(self) -> datetime:
+        """The time that was set."""
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass at once."""
+        self.time += timedelta(seconds=seconds)
+
+
+@dataclass
+class Bench:
+    """A catalog, PyIceberg's client of it, and the database and warehouse behind both."""
+
+    uri: str
+    warehouse: Path
+    clock: FixedClock = field(default_factory=FixedClock)
+    name: str = "lake"
+
+    def __post_init__(self) -> None:
+        self.properties = sql_catalog(self.name, {"uri": self.uri, "warehouse": f"file://{self.warehouse}"})
+        self.iceberg = PyIcebergCatalog(self.name, **pyiceberg_properties(self.properties))
+        self.database = sa.create_engine(self.properties.url)
+        self.catalog = self.open()
+        self._engine = self.catalog._engine  # tests may put another in its place
+
+    def open(self) -> SqlCatalog:
+        """Another client of the same catalog."""
+        return SqlCatalog(self.properties, storage.read, storage.write, self.clock)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.iceberg.close()
+        self.database.dispose()
+        self._engine.dispose()
+
+    def ref(self, *parts: str) -> TableRef:
+        """The table's name in this catalog."""
+        return TableRef(self.name, parts[:-1], parts[-1])
+
+    def execute(self, statement: str, **values: object) -> None:
+        """Change the database behind everybody's back."""
+        with self.database.begin() as connection:
+            connection.execute(sa.text(statement), values)
+
+    def insert(self, namespace: str, name: str, location: str | None, **more: str) -> None:
+        """Insert a row of a table, as some other client would."""
+        row = {"catalog_name": self.name, "table_namespace": namespace, "table_name": name, **more}
+        row |= {"metadata_location": location} if location is not None else {}
+        self.execute(f"INSERT INTO iceberg_tables ({', '.join(row)}) VALUES (:{', :'.join(row)})", **row)  # noqa: S608
+
+    def start_over(self, version: str) -> None:
+        """Make the catalog's tables anew, as a client of this schema version does."""
+        self.execute("DROP TABLE iceberg_tables")
+        self.execute(
+            "CREATE TABLE iceberg_tables (catalog_name varchar(255) NOT NULL, table_namespace varchar(255) NOT NULL, "
+            "table_name varchar(255) NOT NULL, metadata_location varchar(1000), "
+            f"previous_metadata_location varchar(1000){TYPES[version]}, "
+            "PRIMARY KEY (catalog_name, table_namespace, table_name))"
+        )
+
+    def rows(self) -> dict[tuple[str, str], tuple[str, str | None]]:
+        """The pointers in the database: current and previous metadata file by namespace and name."""
+        query = "SELECT table_namespace, table_name, metadata_location, previous_metadata_location FROM iceberg_tables"
+        with self.database.connect() as connection:
+            return {(space, name): (now, before) for space, name, now, before in connection.execute(sa.text(query))}
+
+    def create(self, *parts: str) -> Table:
+        """Make an empty table by PyIceberg."""
+        self.iceberg.create_namespace_if_not_exists(parts[:-1])
+        return self.iceberg.create_table(parts, SCHEMA)
+
+    def craft(self, name: str, snapshots: int = 4, change: Callable[[Craft], None] | None = None) -> TableMetadata:
+        """Make a table of so many snapshots, an hour apart, one file each."""
+        lake = Lake(self.iceberg, no_spark, self.warehouse, self.clock.now())
+        craft = Craft(lake, name, SCHEMA)
+        for number in range(snapshots):
+            craft.commit(NOW - timedelta(hours=snapshots - number), [craft.data({"id": [number]})])
+        if change is not None:
+            change(craft)
+        craft.publish()
+        return self.catalog.load(self.ref(*name.split(".")))
+
+    def read(self, *parts: str) -> Table:
+        """The table as PyIceberg loads it."""
+        return self.iceberg.load_table(parts)
+
+
+def no_spark() -> NoReturn:
+    """Spark is not wanted here."""
+    raise AssertionError
+
+
+def json_of(location: str) -> dict[str, Any]:
+    """The JSON of a metadata file."""
+    content = file_of(location).read_bytes()
+    document: dict[str, Any] = json.loads(
+        gzip.decompress(content) if location.endswith(".gz.metadata.json") else content
+    )
+    return document
+
+
+def file_of(location: str) -> Path:
+    """The local file."""
+    path = local_path(location)
+    assert path is not None
+    return Path(path)
+
+
+def edit(location: str, **fields: Any) -> None:
+    """Change top fields of a metadata file, as a writer of another client would have written them."""
+    changed: Mapping[str, Any] = {name.replace("_", "-"): value for name, value in fields.items()}
+    file_of(location).write_text(json.dumps(json_of(location) | changed), encoding="utf-8")
+
+
+def new_database(url: str) -> str:
+    """An empty database in the server of `url`."""
+    name = f"test_{uuid4().hex}"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name} STRATEGY wal_log"))
+    engine.dispose()
+    return sa.make_url(url).set(database=name).render_as_string(hide_password=False)

@@ -1,0 +1,96 @@
+"""A PostgreSQL server of the tests' own: made in a temporary folder, on a free loopback port, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+USER = "icewright"
+_UNPRIVILEGED = ("postgres", "nobody")  # PostgreSQL refuses to run as root
+
+
+class NoPostgres(Exception):
+    """There is no PostgreSQL on this machine."""
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """Start a server and give the URL of its database `postgres`; it keeps nothing and syncs nothing."""
+    programs, user = _programs(), _user()
+    home = Path(tempfile.mkdtemp(prefix="icewright-postgres-"))
+    try:
+        if user is not None:
+            os.chown(home, user.pw_uid, user.pw_gid)
+        data, port = home / "data", free_port()
+        auth = ("-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+        _run(user, home, programs / "initdb", "-D", data, *auth)
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": port,
+            "unix_socket_directories": home,
+            "fsync": "off",
+            "max_connections": 100,
+            "shared_buffers": "16MB",
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        _run(user, home, programs / "pg_ctl", "-D", data, "-l", home / "log", "-w", "-o", options, "start")
+        try:
+            yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres"
+        finally:
+            _run(user, home, programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _programs() -> Path:
+    """The folder of `initdb` and `pg_ctl`: Debian's newest, else that of the one on the PATH."""
+    debian = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    newest = sorted(debian, key=lambda program: [int(n) for n in program.parts[4].split(".") if n.isdecimal()])
+    if newest:
+        return newest[-1].parent
+    found = shutil.which("pg_ctl")
+    if found is None:
+        raise NoPostgres("there is no PostgreSQL here: install Debian's package postgresql, or put pg_ctl on the PATH")
+    return Path(found).resolve().parent
+
+
+def _user() -> pwd.struct_passwd | None:
+    """Who runs the server when root may not; None is oneself."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return next(known[name] for name in _UNPRIVILEGED if name in known)
+
+
+def _run(user: pwd.struct_passwd | None, home: Path, *command: str | Path | int) -> None:
+    """Run one of the programs; what it prints goes to a file, as the server keeps the pipe of its starter open."""
+    said = home / "said"
+    with said.open("wb") as out:
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            user=None if user is None else user.pw_uid,
+            group=None if user is None else user.pw_gid,
+            extra_groups=None if user is None else [],
+            timeout=60,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: {said.read_text(errors='replace')}")
