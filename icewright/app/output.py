@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,8 +21,16 @@ from icewright.flow.execute import JobResult
 from icewright.flow.world import Listener
 from icewright.ports import JobRow
 
-OUT = Console(highlight=False)
-ERR = Console(stderr=True, highlight=False)
+_PLAIN_WIDTH = 160  # of what is piped or logged: a file has no edge
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH)
+
+
+OUT = _console(stderr=False)
+ERR = _console(stderr=True)
 
 _COLOURS = {
     "due": "yellow",
@@ -51,7 +60,7 @@ def _plain(value: object) -> object:
 
 def rows(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]]) -> None:
     """A table; an empty one says so."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", expand=False)
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD)
     for column in columns:
         table.add_column(column, overflow="fold")
     for line in lines:
@@ -209,5 +218,11 @@ def progress() -> Iterator[Listener]:
 
 
 def _line(kind: str, details: Mapping[str, Any]) -> None:
-    said = " ".join(f"{k}={json.dumps(str(v), ensure_ascii=False)}" for k, v in details.items() if v is not None)
-    sys.stderr.write(f"{kind} {said}\n")
+    """One event as one line: what happened, then its details as key=value."""
+    said = " ".join(f"{name}={_logged(value)}" for name, value in details.items() if value is not None)
+    sys.stderr.write(f"icewright: {kind} {said}\n")
+
+
+def _logged(value: object) -> str:
+    text = ",".join(str(v) for v in value) if isinstance(value, tuple | list) else str(value)
+    return text if text and not any(c.isspace() or c in "\"=" for c in text) else json.dumps(text, ensure_ascii=False)

@@ -45,6 +45,9 @@ class OperationState(enum.StrEnum):
     DEFERRED = "deferred"
 
 
+REFUSED = "refused"  # how the reason begins when a safety rule stopped an operation
+
+
 @dataclass(frozen=True, slots=True)
 class FileFate:
     """A file that an operation rewrites or deletes. `kind` says what it is, such as data or manifest."""

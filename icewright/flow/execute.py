@@ -18,12 +18,14 @@ from icewright.core.errors import (
     IcewrightError,
     InvariantViolated,
     LeaseLost,
+    Refused,
     RetryableError,
     TableNotFound,
     TableReplaced,
 )
 from icewright.core.policy import BREAKER, COMMIT_RETRIES, RETRIES, TIMEOUT, Operation
 from icewright.core.runs import (
+    REFUSED,
     JobState,
     Outcome,
     OperationState,
@@ -156,6 +158,8 @@ def _operation(world: World, request: Request, operation: Operation, job_id: str
             world.clock.sleep(backoff(attempt).total_seconds())
         except (Cancelled, LeaseLost):
             raise
+        except Refused as error:
+            return skipped(operation, f"{REFUSED}: {error}")
         except InvariantViolated as error:
             world.store.pause(request.ref, f"verification failed: {error}")
             return failed(operation, f"{error}; the table is paused")

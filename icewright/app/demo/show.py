@@ -22,6 +22,7 @@ from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
 from icewright.core.describe import facts_summary
 from icewright.core.errors import UsageError
+from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import CycleResult, run_cycle
 from icewright.flow.evaluate import read_facts
@@ -148,7 +149,8 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     ]
     failures = [f"{name}: rows changed" for name in names if rows_before[name] != rows_after[name]]
     failures += [f"{ref}: rows changed" for ref, rows in refs_before.items() if refs_after[ref] != rows]
-    failures += [f"{job.ref}: {job.summary}" for c in cycles for job in c.jobs if job.state in ("failed", "partial")]
+    bad = (JobState.FAILED, JobState.PARTIAL)
+    failures += [f"{job.ref}: {job.summary}" for c in cycles for job in c.jobs if job.state in bad]
     failures += [f"{source}: {error}" for c in cycles for source, error in c.errors]
     if cycles[-1].due:
         failures.append(f"{cycles[-1].due} tables are still due after {len(cycles)} cycles")
@@ -165,7 +167,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
             for ref, rows in refs_before.items()
         ],
         "jobs": [job for document in documents for job in document["jobs"]],
-        "refused": [f"{name}: {why}" for name in names for why in _refused(app, name)],
+        "left_alone": [f"{name}: {why}" for name in names for why in _left_alone(app, name)],
     }
 
 
@@ -190,13 +192,10 @@ def _state(app: Application, name: str) -> State:
     )
 
 
-def _refused(app: Application, name: str) -> list[str]:
-    """What Icewright left alone on purpose: blocked verdicts, and runs that a guard stopped."""
-    ref = TableRef.parse(name)
-    known = app.world.store.evaluation(ref) or {"verdicts": []}
-    blocked = [f"{v['operation']}: {v['reason']}" for v in known["verdicts"] if v["verdict"] == "blocked"]
-    history = app.world.store.history(ref, known.get("table_uuid", ""))
-    return blocked + [f"{op}: {last.reason}" for op, last in history.items() if last.state == "skipped" and last.reason]
+def _left_alone(app: Application, name: str) -> list[str]:
+    """What Icewright does not touch on purpose, with the reason."""
+    known = app.world.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
+    return [f"{v['operation']}: {v['reason']}" for v in known["verdicts"] if v["verdict"] in ("blocked", "unsupported")]
 
 
 def _show(report: dict[str, Any], home: Path) -> None:
@@ -216,10 +215,10 @@ def _show(report: dict[str, Any], home: Path) -> None:
         )
         for t in report["tables"]
     ]
-    headings = ("table", "files", "deletes", "manifests", "snapshots", "orphans", "bytes", "planning ms", "rows", "content")
+    headings = ("table", "files", "deletes", "manifests", "snapshots", "orphans", "size", "plan ms", "rows", "content")
     output.rows("Before → after", headings, lines)
-    for text in report["refused"]:
-        output.OUT.print(f"left alone  {escape(text)}")
+    for text in report["left_alone"]:
+        output.OUT.print(f"[dim]left alone[/]  {escape(text)}")
     for text in report["failures"]:
         output.OUT.print(f"[red]FAILED  {escape(text)}[/]")
     if report["ok"]:

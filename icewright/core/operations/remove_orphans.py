@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from icewright.core import policy
 from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.policy import Knobs, Operation
-from icewright.core.runs import LastRun, OperationState
+from icewright.core.runs import REFUSED, LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
 
@@ -17,6 +17,10 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if facts.metadata.properties.get("gc.enabled", "true").lower() == "false":
         return Blocked("gc.enabled is false on the table")
     mode = knobs[policy.ORPHAN_MODE]
+    if last is not None and last.reason.startswith(REFUSED):
+        again = last.finished + timedelta(hours=knobs[policy.ORPHAN_EVERY])
+        if now < again:
+            return Blocked(f"{last.reason} (looked at again at {again:%Y-%m-%d %H:%M} UTC)")
     scanned = last.finished if last is not None and last.state is OperationState.COMMITTED else None
     if scanned is not None and last is not None:
         waiting = mode == "confirm" and last.metrics.get("orphans_found", 0) > last.metrics.get("orphans_removed", 0)
