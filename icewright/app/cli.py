@@ -28,7 +28,10 @@ from icewright.flow.execute import Request, execute, settle_interrupted
 from icewright.ports import TableRow
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
     help="Keeps Apache Iceberg tables healthy by itself.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Check the configuration, explain or set knobs.")
@@ -37,7 +40,9 @@ app.add_typer(config_app, name="config")
 app.add_typer(db_app, name="db")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="catalog.namespace.table; quote a part with dots by backticks.")]
+Table = Annotated[
+    str, typer.Argument(metavar="TABLE", help="catalog.namespace.table; quote a part with dots by backticks.")
+]
 CatalogOption = Annotated[str | None, typer.Option("--catalog", help="This catalog alone.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run alone.")]
 
@@ -53,7 +58,7 @@ _OPTIONS = _Options()
 @app.callback()
 def _main(
     config: Annotated[str | None, typer.Option("--config", help="Configuration file (or ICEWRIGHT_CONFIG).")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
     _OPTIONS.config = config
     if version:
@@ -100,7 +105,7 @@ def _row(opened: Application, text: str) -> TableRow:
 
 
 @app.command()
-def tables(as_json: Json = False) -> None:  # noqa: FBT002 - Typer makes an option of it
+def tables(as_json: Json = False) -> None:
     """All tables with health and state."""
     with _opened() as opened:
         world = opened.world
@@ -142,7 +147,7 @@ def _table_document(row: TableRow) -> dict[str, Any]:
 
 
 @app.command()
-def health(table: Table, as_json: Json = False) -> None:  # noqa: FBT002
+def health(table: Table, as_json: Json = False) -> None:
     """Evaluate one table now: health and its parts, facts, verdicts."""
     with _opened() as opened:
         row = _row(opened, table)
@@ -156,7 +161,11 @@ def health(table: Table, as_json: Json = False) -> None:  # noqa: FBT002
             return
         score = document["health"]
         output.OUT.print(f"[bold]{escape(str(row.ref))}[/]  health [bold]{'unknown' if score is None else score}[/]")
-        output.rows("Parts", ("part", "score", "behind it"), [(n, p["score"], p["behind"]) for n, p in document["parts"].items()])
+        output.rows(
+            "Parts",
+            ("part", "score", "behind it"),
+            [(n, p["score"], p["behind"]) for n, p in document["parts"].items()],
+        )
         shown = {k: v for k, v in document["facts"].items() if not isinstance(v, list | dict)}
         shown |= {k: output.size(shown[k]) for k in shown if k.endswith("bytes")}
         output.rows("Facts", ("fact", "value"), list(shown.items()))
@@ -164,14 +173,16 @@ def health(table: Table, as_json: Json = False) -> None:  # noqa: FBT002
 
 
 def _show_verdicts(document: Any) -> None:  # noqa: ANN401 - JSON
-    lines = [(v["operation"], v["verdict"], "; ".join([v["reason"], *v.get("notes", [])])) for v in document["verdicts"]]
+    lines = [
+        (v["operation"], v["verdict"], "; ".join([v["reason"], *v.get("notes", [])])) for v in document["verdicts"]
+    ]
     output.rows("Verdicts", ("operation", "verdict", "reason"), lines)
 
 
 @app.command()
 def explain(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table, else all.")] = None,
-    as_json: Json = False,  # noqa: FBT002
+    as_json: Json = False,
 ) -> None:
     """Why each operation is due or not, for one table or for all."""
     with _opened() as opened:
@@ -203,7 +214,7 @@ def explain(
 
 
 @app.command()
-def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:  # noqa: FBT002
+def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:
     """What the next cycle would start, in order, and what would wait. Changes nothing."""
     with _opened() as opened:
         made, count = plan_now(opened.world, _catalogs(opened, catalog))
@@ -239,9 +250,9 @@ def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:  # noqa:
 @app.command()
 def cycle(
     catalog: CatalogOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change no table.")] = False,  # noqa: FBT002
-    force: Annotated[bool, typer.Option("--force", help="Look past the evaluation cooldown.")] = False,  # noqa: FBT002
-    as_json: Json = False,  # noqa: FBT002
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change no table.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Look past the evaluation cooldown.")] = False,
+    as_json: Json = False,
 ) -> None:
     """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
     with output.progress() as tell, _opened("cycle", tell=tell) as opened:
@@ -261,12 +272,14 @@ def cycle(
 @app.command()
 def run(
     table: Table,
-    op: Annotated[str | None, typer.Option("--op", metavar="OP[,OP]", help="Operations; default: all that are due.")] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP[,OP]", help="Operations; default: all that are due.")
+    ] = None,
     sets: Sets = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be done; change nothing.")] = False,  # noqa: FBT002
-    force: Annotated[bool, typer.Option("--force", help="Run though the table is paused.")] = False,  # noqa: FBT002
-    files: Annotated[bool, typer.Option("--files", help="List the files that were rewritten or deleted.")] = False,  # noqa: FBT002
-    as_json: Json = False,  # noqa: FBT002
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be done; change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run though the table is paused.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List the files that were rewritten or deleted.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run operations on one table now, past cooldowns and cadence, never past guardrails or leases."""
     operations = _operations(op)
@@ -296,7 +309,7 @@ def _operations(text: str | None) -> tuple[Operation, ...]:
 def history(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table, else all.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many jobs.")] = 50,
-    as_json: Json = False,  # noqa: FBT002
+    as_json: Json = False,
 ) -> None:
     """Jobs that ran, newest first."""
     with _opened() as opened:
@@ -304,12 +317,17 @@ def history(
     if as_json:
         output.print_json({"jobs": [output.job_row_document(job) for job in jobs]})
         return
-    lines = [(j.job_id, j.ref, j.state, j.trigger, f"{j.started:%Y-%m-%d %H:%M:%S}" if j.started else None, j.summary) for j in jobs]
+    lines = [
+        (j.job_id, j.ref, j.state, j.trigger, f"{j.started:%Y-%m-%d %H:%M:%S}" if j.started else None, j.summary)
+        for j in jobs
+    ]
     output.rows("Jobs", ("job", "table", "state", "trigger", "started (UTC)", "summary"), lines)
 
 
 @app.command()
-def show(job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a beginning of it.")], as_json: Json = False) -> None:  # noqa: FBT002
+def show(
+    job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a beginning of it.")], as_json: Json = False
+) -> None:
     """One job: operations, metrics, statements, before and after, deleted files."""
     with _opened() as opened:
         store = opened.world.store
@@ -322,16 +340,25 @@ def show(job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a 
     if as_json:
         output.print_json(document)
         return
-    output.OUT.print(f"[bold]{found.job_id}[/]  {escape(str(found.ref))}  {output.coloured(found.state)}  {found.trigger} by {escape(found.actor)}")
+    output.OUT.print(
+        f"[bold]{found.job_id}[/]  {escape(str(found.ref))}  {output.coloured(found.state)}  "
+        f"{found.trigger} by {escape(found.actor)}"
+    )
     for r in runs:
-        changes = [(k, r["before"].get(k), r["after"].get(k)) for k in r["before"] if r["before"].get(k) != r["after"].get(k)]
+        changes = [
+            (k, r["before"].get(k), r["after"].get(k)) for k in r["before"] if r["before"].get(k) != r["after"].get(k)
+        ]
         output.OUT.print(f"\n{r['operation']}: {output.coloured(r['state'])}  {escape(r['summary'])}")
         for text in (*r["notes"], *r["statements"]):
             output.OUT.print(f"  {escape(text)}")
         output.rows("Metrics", ("metric", "value"), list(r["metrics"].items()))
         output.rows("Changes", ("fact", "before", "after"), changes)
     if deleted:
-        output.rows("Files", ("state", "kind", "size", "path"), [(f["state"], f["kind"], output.size(f["bytes"]), f["path"]) for f in deleted])
+        output.rows(
+            "Files",
+            ("state", "kind", "size", "path"),
+            [(f["state"], f["kind"], output.size(f["bytes"]), f["path"]) for f in deleted],
+        )
 
 
 @app.command()
@@ -347,7 +374,9 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
 
 
 @app.command()
-def pause(table: Table, reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is.")] = "by hand") -> None:
+def pause(
+    table: Table, reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is.")] = "by hand"
+) -> None:
     """Keep a table from being maintained by itself."""
     with _opened() as opened:
         row = _row(opened, table)
@@ -365,7 +394,7 @@ def resume(table: Table) -> None:
 
 
 @config_app.command("check")
-def config_check(as_json: Json = False) -> None:  # noqa: FBT002
+def config_check(as_json: Json = False) -> None:
     """Read the configuration and say every fault."""
     path = find_config(_OPTIONS.config)
     faults: tuple[str, ...] = ()
@@ -379,12 +408,14 @@ def config_check(as_json: Json = False) -> None:  # noqa: FBT002
         for fault in faults:
             output.ERR.print(f"[red]{escape(fault)}[/]", soft_wrap=True)
     else:
-        output.OUT.print(f"{escape(str(path))}: {len(config.catalogs)} catalog(s), {len(config.policy.rules)} rule(s), no fault")
+        output.OUT.print(
+            f"{escape(str(path))}: {len(config.catalogs)} catalog(s), {len(config.policy.rules)} rule(s), no fault"
+        )
     _exit(2 if faults else 0)
 
 
 @config_app.command("explain")
-def config_explain(table: Table, as_json: Json = False) -> None:  # noqa: FBT002
+def config_explain(table: Table, as_json: Json = False) -> None:
     """Every knob of a table: its value, and the level and rule that set it."""
     with _opened() as opened:
         row = _row(opened, table)
@@ -408,13 +439,18 @@ def config_explain(table: Table, as_json: Json = False) -> None:  # noqa: FBT002
     if as_json:
         output.print_json({"table": str(row.ref), "knobs": listed})
         return
-    lines = [(k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t)) for k in listed]
+    lines = [
+        (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t))
+        for k in listed
+    ]
     output.rows(f"Knobs of {row.ref}", ("knob", "value", "unit", "level", "set by"), lines)
 
 
 @config_app.command("set")
 def config_set(
-    scope: Annotated[str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")],
+    scope: Annotated[
+        str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
+    ],
     settings: Annotated[list[str], typer.Argument(metavar="KNOB=VALUE")],
 ) -> None:
     """Store a policy rule; it wins over the file's rules of the same level."""
@@ -431,7 +467,7 @@ def config_set(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:  # noqa: FBT002
+def doctor(as_json: Json = False) -> None:
     """Check the store, every catalog, its storage and Spark; say how to mend what fails."""
     from icewright.app.doctor import examine  # noqa: PLC0415 - starts Spark, and is needed here alone
 
@@ -440,15 +476,19 @@ def doctor(as_json: Json = False) -> None:  # noqa: FBT002
     if as_json:
         output.print_json({"checks": [{"check": c.name, "ok": c.ok, "said": c.said} for c in checks]})
     else:
-        output.rows("Doctor", ("check", "result", "said"), [(c.name, "ok" if c.ok else "failed", c.said) for c in checks])
+        output.rows(
+            "Doctor", ("check", "result", "said"), [(c.name, "ok" if c.ok else "failed", c.said) for c in checks]
+        )
     _exit(0 if all(c.ok for c in checks) else 1)
 
 
 @app.command()
 def demo(
-    directory: Annotated[Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,  # noqa: FBT002
-    as_json: Json = False,  # noqa: FBT002
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,
+    as_json: Json = False,
 ) -> None:
     """A lakehouse made on the spot, rotting, maintained before your eyes."""
     from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
@@ -482,5 +522,3 @@ def main() -> None:
     except IcewrightError as error:
         output.ERR.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
         sys.exit(1)
-
-

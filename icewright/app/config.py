@@ -64,14 +64,25 @@ class PoolSection(_Section):
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
+_OperationName = Literal["compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"]
+
+
+def _default_limits_per_operation() -> dict[_OperationName, int]:
+    return {
+        "compact": 2,
+        "rewrite_deletes": 2,
+        "rewrite_manifests": 2,
+        "expire_snapshots": 4,
+        "remove_orphans": 1,
+    }
+
+
 class LimitsSection(_Section):
     """How much may run at the same time."""
 
     total: int = Field(4, alias="global", ge=1)
-    per_operation: dict[Literal["compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"], Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: {
-            "compact": 2, "rewrite_deletes": 2, "rewrite_manifests": 2, "expire_snapshots": 4, "remove_orphans": 1,
-        }
+    per_operation: dict[_OperationName, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=_default_limits_per_operation
     )
     max_jobs_per_detection: int = Field(100, ge=1)
 
@@ -162,8 +173,8 @@ class _Reader:
                 self.faults.append(f"{key}: there is no such key{_near(str(key), _SECTIONS)}")
         pools = self._pools(raw.get("pools"))
         catalogs = self._catalogs(raw.get("catalogs"), pools)
-        limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection()
-        cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection()
+        limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
+        cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
         state = raw.get("state", "sqlite:///icewright.db")
@@ -179,7 +190,7 @@ class _Reader:
             pools=pools,
             limits=Limits(
                 limits.total,
-                {Operation(op): count for op, count in limits.per_operation.items()},
+                {Operation(op): n for op, n in {**_default_limits_per_operation(), **limits.per_operation}.items()},
                 limits.max_jobs_per_detection,
             ),
             policy=policy,
@@ -294,7 +305,11 @@ class _Reader:
         return Policy(tuple(r for r in rules if r is not None), tuple(bounds))
 
     def _rule(
-        self, path: str, raw: Any, bounds: list[Guardrail], catalogs: tuple[str, ...]  # noqa: ANN401
+        self,
+        path: str,
+        raw: Any,  # noqa: ANN401 - YAML
+        bounds: list[Guardrail],
+        catalogs: tuple[str, ...],
     ) -> Rule | None:
         if not isinstance(raw, dict) or "set" not in raw or not raw.keys() <= {"match", "set"}:
             self.faults.append(f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}")
@@ -316,7 +331,9 @@ class _Reader:
 
 def _fault(path: str, item: Mapping[str, Any], names: list[str]) -> str:
     """A fault in our words: where, what kind of value stands there, and what would be right. Never the value."""
-    where = ".".join([path, *(str(part) for part in item["loc"] if part not in ("str", "int", "float", "bool", "[key]"))])
+    where = ".".join(
+        [path, *(str(part) for part in item["loc"] if part not in ("str", "int", "float", "bool", "[key]"))]
+    )
     context = item.get("ctx", {})
     expected = {
         "bool_type": "true or false",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from icewright.app.bootstrap import Application
 from icewright.core.errors import IcewrightError
-from icewright.core.predicates import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def _checks(app: Application) -> Iterator[Check]:
     for name, pool in app.pools.items():
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used:
-            yield _check(f"pool {name} ({pool.master})", lambda pool=pool, used=used: _spark(pool.session(), used))  # type: ignore[misc]
+            yield _check(f"pool {name} ({pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
 
 
 def _check(name: str, run: Callable[[], str]) -> Check:
@@ -59,16 +58,3 @@ def _writable(app: Application, place: str) -> str:
     if failures:
         return f"can be written to, but not deleted from: {failures[probe]}; nothing could be cleaned up here"
     return "can be written to and deleted from"
-
-
-def _spark(session: object, catalogs: list[str]) -> str:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the service starts without a JVM
-
-    from icewright.core.errors import EngineUnavailable  # noqa: PLC0415
-
-    for name in catalogs:
-        try:
-            session.sql(f"SHOW NAMESPACES IN {quoted(name)}").collect()  # type: ignore[attr-defined]
-        except PySparkException as error:
-            raise EngineUnavailable(f"Spark cannot read catalog {name}: {str(error).splitlines()[0]}") from error
-    return f"Spark {session.version} reads {', '.join(catalogs)}"  # type: ignore[attr-defined]

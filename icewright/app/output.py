@@ -187,7 +187,11 @@ def progress() -> Iterator[Listener]:
         yield _line
         return
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn(), console=ERR,
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        console=ERR,
         transient=True,
     ) as bars:
         tasks: dict[str, Any] = {}
@@ -225,4 +229,4 @@ def _line(kind: str, details: Mapping[str, Any]) -> None:
 
 def _logged(value: object) -> str:
     text = ",".join(str(v) for v in value) if isinstance(value, tuple | list) else str(value)
-    return text if text and not any(c.isspace() or c in "\"=" for c in text) else json.dumps(text, ensure_ascii=False)
+    return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text, ensure_ascii=False)

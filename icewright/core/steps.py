@@ -9,7 +9,6 @@ from typing import Any
 
 from icewright.core.policy import Operation
 
-
 PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 
 

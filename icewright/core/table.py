@@ -191,7 +191,7 @@ class FileHistogram:
 
     counts: tuple[int, ...]
 
-    LIMITS_MB = (1, 8, 32, 64, 128, 256, 512, 1024)  # noqa: RUF012 - a constant; the last bucket is open
+    LIMITS_MB = (1, 8, 32, 64, 128, 256, 512, 1024)
 
     def __add__(self, other: FileHistogram) -> FileHistogram:
         return FileHistogram(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))

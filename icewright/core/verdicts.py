@@ -31,7 +31,9 @@ REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looke
 class Evaluate(Protocol):
     """The one function that an operation is."""
 
-    def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict: ...
+    def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
+        """The operation's verdict on the facts."""
+        ...
 
 
 EVALUATE: Mapping[Operation, Evaluate] = {

@@ -27,8 +27,8 @@ from icewright.core.policy import BREAKER, COMMIT_RETRIES, RETRIES, TIMEOUT, Ope
 from icewright.core.runs import (
     REFUSED,
     JobState,
-    Outcome,
     OperationState,
+    Outcome,
     backoff,
     deferred,
     failed,
@@ -36,7 +36,15 @@ from icewright.core.runs import (
     job_summary,
     skipped,
 )
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, RewriteDataFiles, RewritePositionDeletes, Unsupported, why
+from icewright.core.steps import (
+    Blocked,
+    Due,
+    ExpireSnapshots,
+    RewriteDataFiles,
+    RewritePositionDeletes,
+    Unsupported,
+    why,
+)
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
 from icewright.flow.evaluate import evaluate_and_record, read_facts
@@ -82,11 +90,11 @@ def execute(world: World, request: Request) -> JobResult:
     except (TableNotFound, TableReplaced) as error:
         return JobResult(request.ref, None, JobState.SKIPPED, (), request.dry_run, str(error))
     if request.dry_run:
-        outcomes = tuple(_operation(world, request, op, "dry-run", _Lease(world, "dry-run")) for op in request.operations)
+        outcomes = tuple(
+            _operation(world, request, op, "dry-run", _Lease(world, "dry-run")) for op in request.operations
+        )
         return JobResult(request.ref, None, job_state(outcomes), outcomes, dry_run=True)
-    job_id = world.store.claim(
-        request.ref, metadata.table_uuid, request.operations, world.trigger, world.clock.now()
-    )
+    job_id = world.store.claim(request.ref, metadata.table_uuid, request.operations, world.trigger, world.clock.now())
     if job_id is None:
         return JobResult(request.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
     return _run(world, replace(request, table_uuid=metadata.table_uuid), job_id)
@@ -111,7 +119,9 @@ def _run(world: World, request: Request, job_id: str) -> JobResult:
         ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
         world.store.finish(job_id, ended, job_summary(done), world.clock.now())
     _after(world, request, state)
-    world.tell("job_finished", {"job_id": job_id, "table": str(request.ref), "state": state, "summary": job_summary(done)})
+    world.tell(
+        "job_finished", {"job_id": job_id, "table": str(request.ref), "state": state, "summary": job_summary(done)}
+    )
     return JobResult(request.ref, job_id, state, done)
 
 
@@ -123,13 +133,17 @@ def _recorded(world: World, request: Request, operation: Operation, job_id: str,
     before = _summary(world, request.ref)
     outcome = _operation(world, request, operation, job_id, lease)
     after = _summary(world, request.ref) if outcome.state is not OperationState.SKIPPED else before
-    run = RunRow(
-        job_id, outcome, started, world.clock.now(), after.pop("metadata_location", ""), before, after
-    )
+    run = RunRow(job_id, outcome, started, world.clock.now(), after.pop("metadata_location", ""), before, after)
     world.store.run_recorded(run, request.ref)
     world.tell(
         "operation_finished",
-        {"job_id": job_id, "table": str(request.ref), "operation": operation, "state": outcome.state, "summary": outcome.summary},
+        {
+            "job_id": job_id,
+            "table": str(request.ref),
+            "operation": operation,
+            "state": outcome.state,
+            "summary": outcome.summary,
+        },
     )
     return outcome
 
@@ -181,7 +195,7 @@ def _attempt(world: World, request: Request, operation: Operation, job_id: str, 
     found = verdict(operation, facts, knobs, history, now, by_hand=request.by_hand)
     match found:
         case Due(work=work):
-            outcomes = []
+            outcomes: list[Outcome] = []
             for step in work.steps:
                 lease.check()
                 base = metadata if not outcomes else _load(world, request)
@@ -258,7 +272,9 @@ def _after(world: World, request: Request, state: JobState) -> None:
         knobs = world.policy().knobs_for(request.ref, evaluation.facts.metadata)
         failures = world.store.failures(request.ref)
         if failures >= knobs[BREAKER]:
-            world.store.pause(request.ref, f"{failures} jobs failed in a row; `icewright resume {request.ref}` when mended")
+            world.store.pause(
+                request.ref, f"{failures} jobs failed in a row; `icewright resume {request.ref}` when mended"
+            )
 
 
 class _Lease:

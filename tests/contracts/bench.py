@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,8 @@ from icewright.adapters.files import storage
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.paths import local_path
-from icewright.core.table import TableMetadata, TableRef
+from icewright.core.table import MAIN, TableMetadata, TableRef
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCHEMA = Schema(NestedField(1, "id", LongType()))
@@ -146,7 +147,7 @@ def file_of(location: str) -> Path:
 
 def edit(location: str, **fields: Any) -> None:
     """Change top fields of a metadata file, as a writer of another client would have written them."""
-    changed: Mapping[str, Any] = {name.replace("_", "-"): value for name, value in fields.items()}
+    changed = {name.replace("_", "-"): value for name, value in fields.items()}
     file_of(location).write_text(json.dumps(json_of(location) | changed), encoding="utf-8")
 
 
@@ -158,3 +159,21 @@ def new_database(url: str) -> str:
         connection.execute(sa.text(f"CREATE DATABASE {name} STRATEGY wal_log"))
     engine.dispose()
     return sa.make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+def removal(base: TableMetadata, *indexes: int, refs: tuple[str, ...] = ()) -> RemoveSnapshots:
+    """Remove the snapshots at these places of the history."""
+    return RemoveSnapshots(frozenset(base.snapshots[i].snapshot_id for i in indexes), frozenset(refs))
+
+
+def addition(base: TableMetadata, **fields: Any) -> AddSnapshot:
+    """Add a snapshot that reads as the current one does."""
+    current = next(
+        s for s in json_of(base.metadata_location)["snapshots"] if s["snapshot-id"] == base.current_snapshot_id
+    )
+    new = current | {"snapshot-id": 4711, "parent-snapshot-id": base.current_snapshot_id}
+    new |= {"sequence-number": base.last_sequence_number + 1, "timestamp-ms": int(NOW.timestamp() * 1000)}
+    return AddSnapshot(new | {"summary": {**current["summary"], "operation": "replace"}} | fields, MAIN)
+
+
+CHANGES: dict[str, Callable[[TableMetadata], Change]] = {"remove": lambda base: removal(base, 0), "add": addition}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.table.metadata import TableMetadataV2
 
 from icewright.adapters.catalogs.metadata import parse
 from icewright.core.errors import MetadataUnreadable, TableNotFound
@@ -130,6 +131,7 @@ def test_loads_what_pyiceberg_loads(bench: Bench) -> None:
     table.transaction().set_properties({"owner": "me"}).commit_transaction()
     loaded, theirs = bench.catalog.load(bench.ref("sales", "orders")), bench.read("sales", "orders").metadata
     assert (loaded.table_uuid, loaded.location) == (str(theirs.table_uuid), theirs.location)
+    assert isinstance(theirs, TableMetadataV2)
     assert (loaded.format_version, loaded.last_sequence_number) == (2, theirs.last_sequence_number)
     assert loaded.metadata_length == file_of(loaded.metadata_location).stat().st_size
     assert dict(loaded.properties) == dict(theirs.properties)

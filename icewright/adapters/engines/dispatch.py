@@ -60,7 +60,9 @@ class Engines:
         """Finish planned deletions, whichever operation planned them: the proof is the same."""
         base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         if base.table_uuid != unfinished.table_uuid:
-            raise TableReplaced(f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void")
+            raise TableReplaced(
+                f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
+            )
         guard, orphans = self.orphans.guard, Operation.REMOVE_ORPHANS in unfinished.operations
         guard.not_registered_twice(base)
         if orphans:

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.core.paths import local_path
 from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.paths import local_path
 from icewright.ports import DeleteReport
 
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
@@ -95,7 +95,8 @@ def listing(location: str) -> Iterator[pa.RecordBatch]:
         batch = pa.RecordBatch.from_arrays(
             [*columns[:2], columns[2].cast(LISTED.field("modified").type)], schema=LISTED
         )
-        paths.clear(), sizes.clear(), times.clear()
+        for column in (paths, sizes, times):
+            column.clear()
         return batch
 
     for entry, relative in _walk(root):

@@ -64,8 +64,8 @@ class SqlStore(SqlLedger):
             if new:
                 connection.execute(sa.insert(TABLES), new)
             if moved:
-                to = sa.bindparam("moved_to")
-                connection.execute(sa.update(TABLES).where(mine).values(metadata_location=to, dropped=False), moved)
+                values = {"metadata_location": sa.bindparam("moved_to"), "dropped": False}
+                connection.execute(sa.update(TABLES).where(mine).values(**values), moved)
             if gone:
                 connection.execute(sa.update(TABLES).where(mine).values(dropped=True, due_since=None), gone)
         return len(new) + len(moved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +30,10 @@ from icewright.flow.evaluate import read_facts
 CATALOG = "lake"
 MARK = ".icewright-demo"
 MOST_CYCLES = 6
-HEALTHY = (rot.sessions, rot.products)  # there before the rot: seen once, then left alone
+HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
+    rot.sessions,
+    rot.products,
+)  # there before the rot: seen once, then left alone
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
 _PAUSE_SECONDS = 5
@@ -162,8 +165,13 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
         "cycles": [d["funnel"] | {"seconds": round(s, 2)} for d, s in zip(documents, seconds, strict=True)],
         "tables": tables,
         "refs": [
-            {"ref": ref, "rows_before": rows.rows, "rows_after": refs_after[ref].rows,
-             "checksum_before": rows.checksum, "checksum_after": refs_after[ref].checksum}
+            {
+                "ref": ref,
+                "rows_before": rows.rows,
+                "rows_after": refs_after[ref].rows,
+                "checksum_before": rows.checksum,
+                "checksum_after": refs_after[ref].checksum,
+            }
             for ref, rows in refs_before.items()
         ],
         "jobs": [job for document in documents for job in document["jobs"]],

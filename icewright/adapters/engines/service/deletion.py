@@ -1,4 +1,4 @@
-"""The one place where files of a table are deleted: planned in the ledger, proved unreached, then deleted and settled."""
+"""The one place where files of a table are deleted: planned in the ledger, proved unreached, deleted, settled."""
 
 from __future__ import annotations
 

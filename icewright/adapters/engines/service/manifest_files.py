@@ -235,7 +235,7 @@ class ManifestWriter:
             values = [self._partition(e)[field["name"]] for e in entries]
             kind = field["type"]
             real = [v for v in values if v is not None and v == v]  # noqa: PLR0124 - NaN is not itself
-            ordered = sorted((_comparable(v, kind) for v in real))
+            ordered = sorted(_comparable(v, kind) for v in real)
             summaries.append(
                 {
                     "contains_null": any(v is None for v in values),

@@ -165,12 +165,14 @@ class RemoveOrphansInService:
         for one, other in both.unique().rows():
             if not same_place(split(f"{one}/x"), split(f"{other}/x"), step.equal_schemes, step.equal_authorities):
                 raise Refused(
-                    f"{base.ref}: files are listed under {one} and named by the metadata under {other}: if they mean the "
-                    "same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities"
+                    f"{base.ref}: files are listed under {one} and named by the metadata under {other}: if they mean "
+                    "the same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities"
                 )
 
 
-def _unreached(metadata: TableMetadata, listed: pl.DataFrame, valid: pl.DataFrame, older_than: datetime) -> pl.DataFrame:
+def _unreached(
+    metadata: TableMetadata, listed: pl.DataFrame, valid: pl.DataFrame, older_than: datetime
+) -> pl.DataFrame:
     """Listed files that nothing reaches, of known age and older than the bound, in no hidden place."""
     old = pl.col("modified").is_not_null() & (pl.col("modified") < older_than)
     unreached = listed.join(valid, on="key", how="anti").filter(old)

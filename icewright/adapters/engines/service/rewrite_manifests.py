@@ -48,12 +48,7 @@ class RewriteManifestsInService:
         try:
             for spec_id in step.spec_ids:
                 written += self._rewrite_spec(base, [m for m in chosen if m.spec_id == spec_id], step.target_bytes)
-            entries = sum(w.entries for w in written)
-            if entries != sum(_live(m) for m in chosen):
-                raise InvariantViolated(
-                    f"{base.ref}: rewrite_manifests read {entries} entries where the manifest list says "
-                    f"{sum(_live(m) for m in chosen)}; nothing was committed"
-                )
+            entries = _checked(base, chosen, written)
             after = self._commit(catalog, assignment, current, rows, chosen, written)
         except CommitStateUnknown:
             raise  # the table may refer to the new files
@@ -133,8 +128,15 @@ class RewriteManifestsInService:
             raise
 
 
-def _live(manifest: ManifestFile) -> int:
-    return manifest.live_files
+def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[avro.WrittenManifest]) -> int:
+    """The number of entries written. Raises `InvariantViolated` when it is not what the manifest list promised."""
+    read, promised = sum(w.entries for w in written), sum(m.live_files for m in chosen)
+    if read != promised:
+        raise InvariantViolated(
+            f"{base.ref}: rewrite_manifests read {read} entries where the manifest list says {promised}; "
+            "nothing was committed"
+        )
+    return read
 
 
 def _summary(

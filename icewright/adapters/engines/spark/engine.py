@@ -48,7 +48,7 @@ class SparkEngine:
 
     def _execute(self, base: TableMetadata, statement: str) -> dict[str, Any]:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
-        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from pyspark.errors import PySparkException
 
         session = self.pools[base.ref.catalog].session()
         try:

@@ -6,13 +6,14 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.engines.spark.java import java_home
 from icewright.core.errors import EngineUnavailable
+from icewright.core.predicates import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,18 @@ class SparkPool:
                 self._session = self._start()
             return self._session
 
+    def check(self, catalogs: Sequence[str]) -> str:
+        """Ask Spark for each catalog. Raises `EngineUnavailable` with Spark's own words."""
+        from pyspark.errors import PySparkException
+
+        session = self.session()
+        for name in catalogs:
+            try:
+                session.sql(f"SHOW NAMESPACES IN {quoted(name)}").collect()
+            except PySparkException as error:
+                raise EngineUnavailable(f"Spark cannot read catalog {name}: {str(error).splitlines()[0]}") from error
+        return f"Spark {session.version} reads {', '.join(catalogs)}"
+
     def stop(self) -> None:
         """End the application, if it runs."""
         with self._lock:
@@ -73,10 +86,10 @@ class SparkPool:
                 self._session = None
 
     def _start(self) -> SparkSession:
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - the service starts without a JVM
-        from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
-        from pyspark.sql import SparkSession  # noqa: PLC0415
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
 
         settings = {
             "spark.app.name": f"icewright {self.name}",
@@ -122,7 +135,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _forget_gateway() -> None:
-    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark import SparkContext
 
     SparkContext._gateway = None  # noqa: SLF001 - else the next start would talk to the ended JVM
     SparkContext._jvm = None  # noqa: SLF001
