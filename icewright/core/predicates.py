@@ -26,7 +26,7 @@ def text_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def literal(value: Any) -> str | None:  # noqa: ANN401, PLR0911 - one line for each type of the spec
+def literal(value: Any) -> str | None:  # noqa: ANN401 - one line for each type of the spec
     """A typed literal for Spark SQL, or None when the value cannot be said as one."""
     match value:
         case bool():

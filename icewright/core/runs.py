@@ -127,6 +127,43 @@ class LastRun:
 
 History = Mapping[Operation, LastRun]
 
+_TIME_AND_COST = {"duration_ms": "wall time", "gb_hours": "memory held over the time"}
+METRICS: Mapping[Operation, Mapping[str, str]] = {
+    Operation.COMPACT: {
+        "files_merged": "data files rewritten",
+        "files_written": "data files written",
+        "bins": "file groups",
+        "bytes_rewritten": "bytes of the rewritten files",
+        "delete_files_removed": "delete files that apply to nothing any more and are gone",
+        **_TIME_AND_COST,
+    },
+    Operation.REWRITE_DELETES: {
+        "files_rewritten": "position delete files rewritten",
+        "files_written": "position delete files written",
+        **_TIME_AND_COST,
+    },
+    Operation.REWRITE_MANIFESTS: {
+        "manifests_rewritten": "manifests rewritten",
+        "manifests_written": "manifests written",
+        "entries_total": "entries in the written manifests",
+        **_TIME_AND_COST,
+    },
+    Operation.EXPIRE_SNAPSHOTS: {
+        "snapshots_expired": "snapshots removed from the metadata",
+        "refs_removed": "tags and branches that outlived their age",
+        "files_deleted": "files deleted, of every kind",
+        "bytes_deleted": "bytes of the deleted files, as far as the metadata knows them",
+        **_TIME_AND_COST,
+    },
+    Operation.REMOVE_ORPHANS: {
+        "orphans_found": "old files that nothing of the table reaches",
+        "orphans_removed": "orphans deleted",
+        "bytes_deleted": "bytes of the deleted files",
+        "files_scanned": "files listed",
+        **_TIME_AND_COST,
+    },
+}
+
 
 def backoff(attempt: int) -> timedelta:
     """How long to wait before the attempt of this number (from 1): 50 ms, 100 ms, 200 ms ... at most 5 s."""

@@ -30,8 +30,7 @@ def detect(world: World, catalogs: Sequence[str], now: datetime, *, force: bool 
     for name in catalogs:
         try:
             pointers = world.catalogs[name].pointers()
-            scope = world.scopes[name]
-            world.store.detected(name, [p for p in pointers if scope.holds(p.ref)], now)
+            world.store.detected(name, pointers, now)
             read.append(name)
         except IcewrightError as error:
             errors.append((name, str(error)))

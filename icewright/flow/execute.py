@@ -133,7 +133,9 @@ def _recorded(world: World, request: Request, operation: Operation, job_id: str,
     before = _summary(world, request.ref)
     outcome = _operation(world, request, operation, job_id, lease)
     after = _summary(world, request.ref) if outcome.state is not OperationState.SKIPPED else before
-    run = RunRow(job_id, outcome, started, world.clock.now(), after.pop("metadata_location", ""), before, after)
+    location = after.pop("metadata_location", "")
+    before.pop("metadata_location", None)
+    run = RunRow(job_id, outcome, started, world.clock.now(), location, before, after)
     world.store.run_recorded(run, request.ref)
     world.tell(
         "operation_finished",

@@ -77,9 +77,7 @@ class SparkEngine:
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
         summary = f"would rewrite {len(fates)} file(s)"
-        return committed(
-            assignment.operation, summary, {"files": len(fates)}, fates, statements=_statements(assignment.base, step)
-        )
+        return committed(assignment.operation, summary, {}, fates, statements=_statements(assignment.base, step))
 
     def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[FileFate, ...]:
         """The files that the new `replace` snapshots removed, read from their own manifests."""
@@ -164,9 +162,10 @@ def _outcome(
 
 
 def _bins(base: TableMetadata, after: TableMetadata) -> int:
-    """Partitions that the new `replace` snapshots changed: Iceberg plans one file group for each."""
+    """Partitions whose data files the new `replace` snapshots changed: Iceberg plans a file group for each."""
     new = [s for s in after.snapshots if s.snapshot_id not in base.by_id and s.operation == "replace"]
-    return sum(int(s.summary.get("changed-partition-count", "0")) for s in new)
+    rewrites = [s for s in new if "deleted-data-files" in s.summary]  # dropping dangling deletes is a commit of its own
+    return sum(int(s.summary.get("changed-partition-count", "0")) for s in rewrites)
 
 
 def _entries(after: TableMetadata) -> int:

@@ -1,0 +1,141 @@
+"""Commands that do: cycle, run, cancel, pause, resume, demo, db upgrade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from icewright.app import output
+from icewright.app.bootstrap import is_dead, upgrade_store
+from icewright.app.cli.common import (
+    CatalogOption,
+    Json,
+    Sets,
+    Table,
+    app,
+    chosen_catalogs,
+    configuration,
+    db_app,
+    knob_settings,
+    known_table,
+    leave,
+    opened_application,
+)
+from icewright.core.errors import UsageError
+from icewright.core.policy import Operation
+from icewright.flow.cycle import run_cycle
+from icewright.flow.execute import Request, execute, settle_interrupted
+
+
+@app.command()
+def cycle(
+    catalog: CatalogOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change no table.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Look past the evaluation cooldown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
+    with output.progress() as tell, opened_application("cycle", tell=tell) as opened:
+        for line in settle_interrupted(opened.world, is_dead):
+            output.ERR.print(escape(line))
+        result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
+    if as_json:
+        output.print_json(output.cycle_document(result))
+    else:
+        output.show_cycle(result)
+    code = output.exit_code([job.state for job in result.jobs])
+    if result.errors:
+        code = 3 if result.tables else 1
+    leave(code)
+
+
+@app.command()
+def run(
+    table: Table,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP[,OP]", help="Operations; default: all that are due.")
+    ] = None,
+    sets: Sets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be done; change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run though the table is paused.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List the files that were rewritten or deleted.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run operations on one table now, past cooldowns and cadence, never past guardrails or leases."""
+    operations = _operations(op)
+    with output.progress() as tell, opened_application(command=knob_settings(sets), tell=tell) as opened:
+        settle_interrupted(opened.world, is_dead)
+        row = known_table(opened, table)
+        if row.paused and not force and not dry_run:
+            raise UsageError(f"{row.ref} is paused ({row.paused}): `icewright resume {row.ref}`, or run with --force")
+        request = Request(row.ref, operations, by_hand=True, force=force, dry_run=dry_run)
+        result = execute(opened.world, request)
+    if as_json:
+        output.print_json(output.job_document(result, files=files))
+    else:
+        output.show_job(result, files=files or dry_run)
+    leave(output.exit_code([result.state]))
+
+
+def _operations(text: str | None) -> tuple[Operation, ...]:
+    """The named operations in the canonical order; all when none is named."""
+    names = [n.strip() for n in text.split(",")] if text else list(Operation)
+    if bad := [n for n in names if n not in list(Operation)]:
+        raise UsageError(f"--op {bad[0]}: there is no such operation; there is: {', '.join(Operation)}")
+    return tuple(op for op in Operation if op in names)
+
+
+@app.command()
+def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
+    """Ask a running job to stop before its next step."""
+    with opened_application() as opened:
+        found = opened.world.store.job(job)
+        if found is None:
+            raise UsageError(f"no job, or more than one, begins with {job!r}")
+        if not opened.world.store.request_cancel(found.job_id):
+            raise UsageError(f"job {found.job_id} does not run: it is {found.state}")
+    output.OUT.print(f"job {found.job_id} was asked to stop")
+
+
+@app.command()
+def pause(
+    table: Table, reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is.")] = "by hand"
+) -> None:
+    """Keep a table from being maintained by itself."""
+    with opened_application() as opened:
+        row = known_table(opened, table)
+        opened.world.store.pause(row.ref, reason)
+    output.OUT.print(f"{escape(str(row.ref))} is paused: {escape(reason)}")
+
+
+@app.command()
+def resume(table: Table) -> None:
+    """Let a paused table be maintained again."""
+    with opened_application() as opened:
+        row = known_table(opened, table)
+        opened.world.store.pause(row.ref, None)
+    output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
+
+
+@app.command()
+def demo(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A lakehouse made on the spot, rotting, maintained before your eyes."""
+    from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
+
+    leave(run_demo(directory, once=once, as_json=as_json))
+
+
+@db_app.command("upgrade")
+def db_upgrade() -> None:
+    """Bring the state store to the newest revision."""
+    upgrade_store(configuration())
+    output.OUT.print("the state store has the newest revision")

@@ -1,0 +1,105 @@
+"""What the commands share: the Typer applications, common options, opening the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from icewright import __version__
+from icewright.app import output
+from icewright.app.bootstrap import Application, application, read_config
+from icewright.app.config import Config, find_config
+from icewright.core.errors import UsageError
+from icewright.core.layering import parse_settings
+from icewright.core.table import TableRef
+from icewright.ports import TableRow
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Keeps Apache Iceberg tables healthy by itself.",
+)
+config_app = typer.Typer(no_args_is_help=True, help="Check the configuration, explain or set knobs.")
+db_app = typer.Typer(no_args_is_help=True, help="The state store.")
+app.add_typer(config_app, name="config")
+app.add_typer(db_app, name="db")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Table = Annotated[
+    str, typer.Argument(metavar="TABLE", help="catalog.namespace.table; quote a part with dots by backticks.")
+]
+CatalogOption = Annotated[str | None, typer.Option("--catalog", help="This catalog alone.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run alone.")]
+
+
+@dataclass
+class _Options:
+    config: str | None = None
+
+
+OPTIONS = _Options()
+
+
+@app.callback()
+def _main(
+    config: Annotated[str | None, typer.Option("--config", help="Configuration file (or ICEWRIGHT_CONFIG).")] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    OPTIONS.config = config
+    if version:
+        output.OUT.print(__version__)
+        raise typer.Exit
+
+
+def configuration() -> Config:
+    """The configuration that --config or the environment names."""
+    return read_config(find_config(OPTIONS.config))
+
+
+@contextmanager
+def opened_application(kind: str = "manual", **more: Any) -> Iterator[Application]:  # noqa: ANN401 - see `application`
+    """The application over the configuration."""
+    with application(configuration(), kind=kind, **more) as opened:
+        yield opened
+
+
+def chosen_catalogs(opened: Application, catalog: str | None) -> list[str]:
+    """The named catalog, or all of them."""
+    if catalog is None:
+        return sorted(opened.world.catalogs)
+    if catalog not in opened.world.catalogs:
+        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(opened.world.catalogs))}")
+    return [catalog]
+
+
+def knob_settings(sets: list[str] | None) -> dict[str, Any]:
+    """What --set says, checked."""
+    pairs = [text.partition("=") for text in sets or []]
+    if bad := [name for name, equals, _ in pairs if not equals]:
+        raise UsageError(f"--set {bad[0]}: write knob=value, such as --set compact.min_input_files=2")
+    return parse_settings("--set", {name.strip(): value.strip() for name, _, value in pairs})
+
+
+def known_table(opened: Application, text: str) -> TableRow:
+    """What the store knows of a table, looked up in the catalog first."""
+    ref = TableRef.parse(text)
+    opened.world.catalog(ref)
+    world = opened.world
+    if not any(row.ref == ref and not row.dropped for row in world.store.tables()):
+        world.store.detected(ref.catalog, world.catalogs[ref.catalog].pointers(), world.clock.now())
+    row = next((row for row in world.store.tables() if row.ref == ref and not row.dropped), None)
+    if row is None:
+        raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
+    return row
+
+
+def leave(code: int) -> None:
+    """End with an exit code other than 0."""
+    if code:
+        raise typer.Exit(code)

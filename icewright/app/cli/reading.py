@@ -1,0 +1,241 @@
+"""Commands that look: tables, health, explain, plan, history, show, doctor."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from icewright.app import output
+from icewright.app.cli.common import (
+    CatalogOption,
+    Json,
+    Table,
+    app,
+    chosen_catalogs,
+    known_table,
+    leave,
+    opened_application,
+)
+from icewright.core.describe import evaluation_document
+from icewright.core.errors import UsageError
+from icewright.flow.cycle import plan_now
+from icewright.flow.detect import detect
+from icewright.flow.evaluate import evaluate_and_record
+from icewright.ports import TableRow
+
+
+@app.command()
+def tables(as_json: Json = False) -> None:
+    """All tables with health and state."""
+    with opened_application() as opened:
+        world = opened.world
+        found = detect(world, chosen_catalogs(opened, None), world.clock.now())
+        known = [row for row in world.store.tables() if not row.dropped]
+        if as_json:
+            output.print_json({"tables": [_table_document(row) for row in known], "errors": list(found.errors)})
+        else:
+            output.rows("Tables", ("table", "health", "state"), [(row.ref, row.health, _state(row)) for row in known])
+            for name, error in found.errors:
+                output.ERR.print(f"[red]{escape(name)}: {escape(error)}[/]")
+    leave(1 if found.errors else 0)
+
+
+def _state(row: TableRow) -> str:
+    if row.error:
+        return f"unreadable: {row.error}"
+    if row.paused:
+        return f"paused: {row.paused}"
+    if row.held_by:
+        return f"running {row.held_by}"
+    if row.evaluated_at is None:
+        return "not evaluated yet"
+    if row.metadata_location != row.evaluated_location:
+        return "changed"
+    return "due" if row.due_since else "nothing due"
+
+
+def _table_document(row: TableRow) -> dict[str, Any]:
+    return {
+        "table": str(row.ref),
+        "health": row.health,
+        "state": _state(row),
+        "evaluated_at": row.evaluated_at,
+        "revisit_at": row.revisit_at,
+        "paused": row.paused,
+        "error": row.error,
+    }
+
+
+@app.command()
+def health(table: Table, as_json: Json = False) -> None:
+    """Evaluate one table now: health and its parts, facts, verdicts."""
+    with opened_application() as opened:
+        row = known_table(opened, table)
+        evaluation = evaluate_and_record(opened.world, row.ref, opened.world.clock.now())
+        if evaluation is None:
+            said = next((r.error for r in opened.world.store.tables() if r.ref == row.ref), None)
+            raise UsageError(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
+        document = evaluation_document(evaluation)
+        if as_json:
+            output.print_json(document)
+            return
+        score = document["health"]
+        output.OUT.print(f"[bold]{escape(str(row.ref))}[/]  health [bold]{'unknown' if score is None else score}[/]")
+        output.rows(
+            "Parts",
+            ("part", "score", "behind it"),
+            [(n, p["score"], p["behind"]) for n, p in document["parts"].items()],
+        )
+        shown = {k: v for k, v in document["facts"].items() if not isinstance(v, list | dict)}
+        shown |= {k: output.size(shown[k]) for k in shown if k.endswith("bytes")}
+        output.rows("Facts", ("fact", "value"), list(shown.items()))
+        _show_verdicts(document)
+
+
+def _show_verdicts(document: Any) -> None:  # noqa: ANN401 - JSON
+    lines = [
+        (v["operation"], v["verdict"], "; ".join([v["reason"], *v.get("notes", [])])) for v in document["verdicts"]
+    ]
+    output.rows("Verdicts", ("operation", "verdict", "reason"), lines)
+
+
+@app.command()
+def explain(
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table, else all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Why each operation is due or not, for one table or for all."""
+    with opened_application() as opened:
+        world = opened.world
+        if table is not None:
+            refs = [known_table(opened, table).ref]
+        else:
+            detect(world, chosen_catalogs(opened, None), world.clock.now())
+            refs = [row.ref for row in world.store.tables() if not row.dropped]
+        documents = []
+        for ref in refs:
+            evaluation = evaluate_and_record(world, ref, world.clock.now())
+            row = next(r for r in world.store.tables() if r.ref == ref)
+            document: dict[str, Any] = {"table": str(ref), "paused": row.paused, "error": row.error, "verdicts": []}
+            if evaluation is not None:
+                full = evaluation_document(evaluation)
+                document |= {"health": full["health"], "verdicts": full["verdicts"]}
+            documents.append(document)
+    if as_json:
+        output.print_json(documents[0] if table is not None else documents)
+        return
+    for document in documents:
+        paused = f"  paused: {document['paused']}" if document["paused"] else ""
+        output.OUT.print(f"[bold]{escape(document['table'])}[/]{escape(paused)}")
+        if document["error"]:
+            output.OUT.print(f"[red]{escape(document['error'])}[/]")
+        else:
+            _show_verdicts(document)
+
+
+@app.command()
+def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:
+    """What the next cycle would start, in order, and what would wait. Changes nothing."""
+    with opened_application() as opened:
+        made, count = plan_now(opened.world, chosen_catalogs(opened, catalog))
+    if as_json:
+        output.print_json(
+            {
+                "tables": count,
+                "jobs": [
+                    {
+                        "table": str(j.ref),
+                        "operations": [str(op) for op in j.operations],
+                        "score": round(j.score, 3),
+                        "benefit_mb": round(j.benefit, 3),
+                        "cost_gb_hours": round(j.cost, 6),
+                        "why": j.why,
+                    }
+                    for j in made.jobs
+                ],
+                "deferred": [
+                    {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
+                    for d in made.deferred
+                ],
+            }
+        )
+        return
+    jobs = [(i, j.ref, ", ".join(j.operations), f"{j.score:.3g}", j.why) for i, j in enumerate(made.jobs, 1)]
+    output.rows("To start now", ("#", "table", "operations", "score", "why"), jobs)
+    if made.deferred:
+        waiting = [(d.position, d.ref, d.operation, d.reason) for d in made.deferred]
+        output.rows("Waiting", ("place", "table", "operation", "reason"), waiting)
+
+
+@app.command()
+def history(
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table, else all.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many jobs.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Jobs that ran, newest first."""
+    with opened_application() as opened:
+        jobs = opened.world.store.jobs(known_table(opened, table).ref if table else None, limit)
+    if as_json:
+        output.print_json({"jobs": [output.job_row_document(job) for job in jobs]})
+        return
+    lines = [
+        (j.job_id, j.ref, j.state, j.trigger, f"{j.started:%Y-%m-%d %H:%M:%S}" if j.started else None, j.summary)
+        for j in jobs
+    ]
+    output.rows("Jobs", ("job", "table", "state", "trigger", "started (UTC)", "summary"), lines)
+
+
+@app.command()
+def show(
+    job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a beginning of it.")], as_json: Json = False
+) -> None:
+    """One job: operations, metrics, statements, before and after, deleted files."""
+    with opened_application() as opened:
+        store = opened.world.store
+        found = store.job(job)
+        if found is None:
+            raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
+        runs = [dict(r) for r in store.runs(found.job_id)]
+        deleted = list(store.deleted_files(found.job_id))
+    document = output.job_row_document(found) | {"runs": runs, "files": deleted}
+    if as_json:
+        output.print_json(document)
+        return
+    output.OUT.print(
+        f"[bold]{found.job_id}[/]  {escape(str(found.ref))}  {output.coloured(found.state)}  "
+        f"{found.trigger} by {escape(found.actor)}"
+    )
+    for r in runs:
+        changes = [
+            (k, r["before"].get(k), r["after"].get(k)) for k in r["before"] if r["before"].get(k) != r["after"].get(k)
+        ]
+        output.OUT.print(f"\n{r['operation']}: {output.coloured(r['state'])}  {escape(r['summary'])}")
+        for text in (*r["notes"], *r["statements"]):
+            output.OUT.print(f"  {escape(text)}")
+        output.rows("Metrics", ("metric", "value"), list(r["metrics"].items()))
+        output.rows("Changes", ("fact", "before", "after"), changes)
+    if deleted:
+        output.rows(
+            "Files",
+            ("state", "kind", "size", "path"),
+            [(f["state"], f["kind"], output.size(f["bytes"]), f["path"]) for f in deleted],
+        )
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Check the store, every catalog, its storage and Spark; say how to mend what fails."""
+    from icewright.app.doctor import examine  # noqa: PLC0415 - starts Spark, and is needed here alone
+
+    with opened_application() as opened:
+        checks = examine(opened)
+    if as_json:
+        output.print_json({"checks": [{"check": c.name, "ok": c.ok, "said": c.said} for c in checks]})
+    else:
+        output.rows(
+            "Doctor", ("check", "result", "said"), [(c.name, "ok" if c.ok else "failed", c.said) for c in checks]
+        )
+    leave(0 if all(c.ok for c in checks) else 1)

@@ -1,0 +1,98 @@
+"""Commands about configuration: check, explain, set."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from icewright.app import output
+from icewright.app.bootstrap import read_config
+from icewright.app.cli.common import (
+    OPTIONS,
+    Json,
+    Table,
+    chosen_catalogs,
+    config_app,
+    known_table,
+    leave,
+    opened_application,
+)
+from icewright.app.config import find_config
+from icewright.core.errors import ConfigError
+from icewright.core.layering import Rule, parse_pattern, parse_settings
+from icewright.core.policy import KNOBS
+
+
+@config_app.command("check")
+def config_check(as_json: Json = False) -> None:
+    """Read the configuration and say every fault."""
+    path = find_config(OPTIONS.config)
+    faults: tuple[str, ...] = ()
+    try:
+        config = read_config(path)
+    except ConfigError as error:
+        faults = error.faults
+    if as_json:
+        output.print_json({"config": str(path), "ok": not faults, "faults": list(faults)})
+    elif faults:
+        for fault in faults:
+            output.ERR.print(f"[red]{escape(fault)}[/]", soft_wrap=True)
+    else:
+        output.OUT.print(
+            f"{escape(str(path))}: {len(config.catalogs)} catalog(s), {len(config.policy.rules)} rule(s), no fault"
+        )
+    leave(2 if faults else 0)
+
+
+@config_app.command("explain")
+def config_explain(table: Table, as_json: Json = False) -> None:
+    """Every knob of a table: its value, and the level and rule that set it."""
+    with opened_application() as opened:
+        row = known_table(opened, table)
+        metadata = opened.world.catalog(row.ref).load(row.ref)
+        knobs = opened.world.policy().knobs_for(row.ref, metadata)
+    listed = []
+    for name, knob in KNOBS.items():
+        origins = knobs.origins.get(name, ())
+        first = origins[0] if origins else None
+        listed.append(
+            {
+                "knob": name,
+                "value": knobs[knob],
+                "unit": knob.unit,
+                "level": first.level if first else "default",
+                "rule": first.rule if first else "",
+                "note": first.note if first else "",
+                "overrides": [{"level": o.level, "rule": o.rule, "value": o.value} for o in origins[1:]],
+            }
+        )
+    if as_json:
+        output.print_json({"table": str(row.ref), "knobs": listed})
+        return
+    lines = [
+        (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t))
+        for k in listed
+    ]
+    output.rows(f"Knobs of {row.ref}", ("knob", "value", "unit", "level", "set by"), lines)
+
+
+@config_app.command("set")
+def config_set(
+    scope: Annotated[
+        str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
+    ],
+    settings: Annotated[list[str], typer.Argument(metavar="KNOB=VALUE")],
+) -> None:
+    """Store a policy rule; it wins over the file's rules of the same level."""
+    with opened_application() as opened:
+        match = () if scope == "platform" else parse_pattern(scope)
+        if match and not any(c in match[0] for c in "*?"):
+            chosen_catalogs(opened, match[0])
+        guardrails = opened.world.policy().guardrails
+        new = parse_settings("config set", dict(s.partition("=")[::2] for s in settings), guardrails)
+        store = opened.world.store
+        old = next((r.settings for r in store.rules() if r.match == match), {})
+        store.set_rule(Rule(match, {**old, **new}, "store"), opened.world.trigger.actor, opened.world.clock.now())
+    output.OUT.print(f"{escape(scope)}: {escape(', '.join(f'{k} = {v}' for k, v in new.items()))}")

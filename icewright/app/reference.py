@@ -1,0 +1,101 @@
+"""The reference pages, made from the code: knobs, metrics, errors, commands. `python -m icewright.app.reference DIR`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from icewright.app.cli import app
+from icewright.core import errors
+from icewright.core.policy import KNOBS, PRESETS, Knob
+from icewright.core.runs import METRICS
+
+_MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
+
+
+def pages() -> dict[str, str]:
+    """Each page's text by its file name."""
+    makers = {"knobs.md": _knobs, "metrics.md": _metrics, "errors.md": _errors, "commands.md": _commands}
+    return {name: _MADE + "\n".join(make()) + "\n" for name, make in makers.items()}
+
+
+def _knobs() -> Iterator[str]:
+    yield "# Knobs\n"
+    yield "Set in `policy:` rules, by `icewright config set`, by `--set`, or as table property `icewright.<knob>`."
+    yield "`icewright config explain TABLE` shows each knob's value for a table and who set it.\n"
+    yield "| knob | default | expects | meaning |"
+    yield "|---|---|---|---|"
+    for name, knob in KNOBS.items():
+        yield f"| `{name}` | {_default(knob)} | {knob.expects} | {knob.help} |"
+    yield "\n## Presets\n"
+    yield "A preset is a set of knobs; a knob that the same rule names wins over it.\n"
+    for name, settings in PRESETS.items():
+        listed = ", ".join(f"`{k}` {v}" for k, v in settings.items()) or "the defaults above"
+        yield f"- `{name}`: {listed}"
+
+
+def _default(knob: Knob[Any]) -> str:
+    match knob.default:
+        case None:
+            return "not set"
+        case bool():
+            return str(knob.default).lower()
+        case Mapping():
+            return ", ".join(f"{k}={v}" for k, v in knob.default.items()) or "none"
+    return f"{knob.default} {knob.unit}".strip()
+
+
+def _metrics() -> Iterator[str]:
+    yield "# Metrics of a run\n"
+    yield "Each operation of a job reports these in `run --json`, `cycle --json` and `show --json`.\n"
+    yield "| metric | meaning |"
+    yield "|---|---|"
+    for operation, metrics in METRICS.items():
+        for name, meaning in metrics.items():
+            yield f"| `{operation}.{name}` | {meaning} |"
+
+
+def _errors() -> Iterator[str]:
+    yield "# Errors\n"
+    yield "Terminal: trying again cannot help until somebody changes something. Retryable: the same call may succeed"
+    yield "later. Unknown: the action may have happened; the table is read before anything else is done.\n"
+    yield "| error | class | meaning |"
+    yield "|---|---|---|"
+    classes = {errors.TerminalError: "terminal", errors.RetryableError: "retryable", errors.UnknownOutcome: "unknown"}
+    for name, found in inspect.getmembers(errors, inspect.isclass):
+        kind = next((said for base, said in classes.items() if issubclass(found, base)), None)
+        if kind and found not in classes:
+            yield f"| `{name}` | {kind} | {inspect.getdoc(found)} |"
+
+
+def _commands() -> Iterator[str]:
+    yield "# Commands\n"
+    yield "Exit codes: 0 done or nothing to do, 1 failed, 2 usage or configuration, 3 partial.\n"
+    group: Any = typer.main.get_command(app)
+    for path, command in _leaves((), group):
+        usage = " ".join(str(p.metavar) for p in command.params if p.param_type_name == "argument")
+        yield f"## `icewright {' '.join(path)}{f' {usage}' if usage else ''}`\n"
+        yield f"{command.help}\n"
+        options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+        for option in options:
+            yield f"- `{' '.join(option.opts)}`: {option.help}"
+        if options:
+            yield ""
+
+
+def _leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
+    if hasattr(command, "commands"):
+        for name, sub in command.commands.items():
+            yield from _leaves((*path, name), sub)
+    else:
+        yield path, command
+
+
+if __name__ == "__main__":
+    for file_name, text in pages().items():
+        (Path(sys.argv[1]) / file_name).write_text(text, encoding="utf-8")
