@@ -1,4 +1,4 @@
-"""The reference pages, made from the code: knobs, metrics, errors, commands. `python -m icewright.app.reference DIR`."""
+"""The reference pages, made from the code: knobs, metrics, errors, commands. `make docs` writes them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,23 @@
+"""What adapter tests share: a reader over an empty cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icewright.adapters.files.cache import Cache
+from icewright.adapters.files.local import LocalFiles
+from icewright.adapters.files.manifests import ENTRY, ManifestReader
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> ManifestReader:
+    """A reader of manifests whose cache is empty."""
+    return ManifestReader(Cache(tmp_path / "cache", 1 << 26, ENTRY))
+
+
+@pytest.fixture
+def files(reader: ManifestReader) -> LocalFiles:
+    """Local files behind their port."""
+    return LocalFiles(reader)

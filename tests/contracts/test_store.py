@@ -1,0 +1,399 @@
+"""What every state store does: tables, claims, history, the deletion ledger. See `icewright.ports.Store`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+import sqlalchemy as sa
+
+from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.schema import EVENTS, POLICIES, SCHEMA
+from icewright.adapters.store.sql import LEASE, SqlStore
+from icewright.core.errors import StorageUnavailable
+from icewright.core.layering import Rule
+from icewright.core.policy import Knobs, Operation
+from icewright.core.runs import FileFate, JobState, OperationState, Outcome
+from icewright.core.table import PartitionSpec, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.core.verdicts import Evaluation, evaluate
+from icewright.ports import LedgerState, Pointer, RunRow, TableRow, Trigger
+from tests.contracts.bench import new_database
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+REF = TableRef("lake", ("sales",), "orders")
+ODD = [
+    TableRef("lake", ("a.b", "c"), "d.e"),
+    TableRef("lake", ("a",), "b.c.d.e"),
+    TableRef("lake", ("it's",), 'dou"ble'),
+    TableRef("lake", ("grün", "表"), "e\u0301 ☃"),
+    TableRef("lake", ("100%",), "a_b%c :x"),
+    TableRef("lake", ("100%",), "aXbYc :x"),
+    TableRef("lake", ("[1]", '","'), "back`tick\\ {}"),
+]
+EXPIRE, COMPACT = Operation.EXPIRE_SNAPSHOTS, Operation.COMPACT
+ME = Trigger("cycle", "me", "host:1:2")
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with every migration; tests take copies."""
+    path = tmp_path_factory.mktemp("store") / "empty.db"
+    engine = open_database(f"sqlite:///{path}")
+    upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], sa.Engine]]:
+    """One migrated PostgreSQL database for the module, emptied for each test."""
+    opened: list[sa.Engine] = []
+
+    def make() -> sa.Engine:
+        if not opened:
+            opened.append(open_database(new_database(request.getfixturevalue("postgres_url"))))
+            upgrade(opened[0])
+        with opened[0].begin() as connection:
+            names = ", ".join(table.name for table in SCHEMA.sorted_tables)
+            connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY"))
+        return opened[0]
+
+    yield make
+    for engine in opened:
+        engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.external)])
+def store(
+    request: pytest.FixtureRequest, empty: Path, tmp_path: Path, server: Callable[[], sa.Engine]
+) -> Iterator[SqlStore]:
+    """An empty store over each database."""
+    if request.param == "postgres":
+        yield SqlStore(server())
+        return
+    opened = SqlStore(open_database(f"sqlite:///{shutil.copy(empty, tmp_path / 'state.db')}"))
+    yield opened
+    opened.engine.dispose()
+
+
+def judged(ref: TableRef = REF, uuid: str = "u1", at: str = "m1", now: datetime = NOW) -> Evaluation:
+    """An evaluation of an empty table, for which an orphan scan is due."""
+    metadata = TableMetadata(
+        ref, at, 100, uuid, "file:///w/t", 2, NOW, 0, None, (), (), (), (), (), {}, (PartitionSpec(0, ()),), 0, {}, None
+    )
+    return evaluate(TableFacts(metadata, Thresholds(100, 75, 180, 100), (), ()), Knobs(), {}, now)
+
+
+def see(store: SqlStore, *names: TableRef, at: str = "m1", now: datetime = NOW) -> int:
+    """The catalog lists these tables and no other."""
+    return store.detected("lake", [Pointer(name, at) for name in names or (REF,)], now)
+
+
+def row(store: SqlStore, ref: TableRef = REF) -> TableRow:
+    """What the store knows of the table."""
+    return next(r for r in store.tables() if r.ref == ref)
+
+
+def start(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, uuid: str = "u1") -> str:
+    """Claim the table."""
+    job_id = store.claim(ref, uuid, (COMPACT, EXPIRE), ME, now)
+    assert job_id is not None
+    return job_id
+
+
+def ran(job_id: str, operation: Operation = EXPIRE, now: datetime = NOW, **more: float) -> RunRow:
+    """One operation's record."""
+    outcome = Outcome(operation, OperationState.COMMITTED, "", "done", more, statements=("CALL 1",), notes=("n",))
+    return RunRow(job_id, outcome, now, now, "m2", {"files": 2}, {"files": 1})
+
+
+def test_detection_tells_new_moved_and_dropped(store: SqlStore) -> None:
+    """New and moved tables are counted, the same again is not, a dropped one keeps its row, and may come back."""
+    other = TableRef("lake", ("sales",), "other")
+    assert [see(store, REF, other), see(store, REF, other), see(store, REF, other, at="m2")] == [2, 0, 2]
+    assert see(store, other, at="m2") == 0
+    assert row(store).dropped
+    assert not row(store, other).dropped
+    assert see(store, REF, other, at="m2") == 1
+    assert not row(store).dropped
+    store.detected("pond", [], NOW)
+    assert not any(r.dropped for r in store.tables())
+
+
+def test_a_dropped_table_is_not_due_and_a_returned_one_is_looked_at(store: SqlStore) -> None:
+    """What was due of a dropped table waits no more; when the same table returns, it counts as changed."""
+    see(store)
+    store.evaluated(judged(), NOW)
+    assert row(store).due_since == NOW
+    store.detected("lake", [], NOW)
+    assert row(store).due_since is None
+    see(store)
+    assert row(store).evaluated_location != row(store).metadata_location
+
+
+def test_an_evaluation_is_kept(store: SqlStore) -> None:
+    """Health, times and verdicts of the last evaluation; `due_since` stays that of the first that found it due."""
+    see(store)
+    store.evaluated(judged(), NOW)
+    later = NOW + timedelta(hours=1)
+    store.evaluated(judged(now=later, at="m2"), later)
+    known, said = row(store), store.evaluation(REF)
+    assert (known.table_uuid, known.location, known.metadata_location) == ("u1", "file:///w/t", "m2")
+    assert (known.evaluated_location, known.evaluated_at, known.due_since) == ("m2", later, NOW)
+    assert said is not None
+    assert said["health"] == known.health == 100
+    assert [v["operation"] for v in said["verdicts"]] == list(Operation)
+
+
+def test_an_unreadable_table_is_not_due_and_its_health_is_unknown(store: SqlStore) -> None:
+    """The reason is kept until the table can be read again."""
+    see(store)
+    store.evaluated(judged(), NOW)
+    store.unreadable(REF, "MetadataUnreadable: m1 is missing", NOW)
+    known = row(store)
+    assert (known.error, known.health, known.due_since) == ("MetadataUnreadable: m1 is missing", None, None)
+    store.evaluated(judged(), NOW)
+    assert row(store).error is None
+
+
+def test_a_recreated_table_begins_anew(store: SqlStore) -> None:
+    """Another uuid under the name voids history, findings and waiting time of the earlier table."""
+    see(store)
+    store.evaluated(judged(), NOW)
+    job_id = start(store)
+    store.run_recorded(ran(job_id), REF)
+    store.plan(job_id, REF, [FileFate("f", 1, "data")], LedgerState.FOUND, NOW)
+    store.finish(job_id, JobState.SUCCEEDED, "", NOW)
+    assert store.history(REF, "u1").keys() == {EXPIRE}
+    assert store.history(REF, "u2") == {}
+    later = NOW + timedelta(days=1)
+    store.evaluated(judged(uuid="u2", now=later), later)
+    assert store.found(REF) == {}
+    assert row(store).due_since == later
+
+
+@pytest.mark.cases(80)
+@pytest.mark.parametrize("workers", [2, 16])
+def test_of_those_who_claim_at_once_one_wins(store: SqlStore, workers: int) -> None:
+    """Claims are compare-and-set, round after round."""
+    see(store)
+    barrier = Barrier(workers)
+
+    def claim(number: int) -> str | None:
+        barrier.wait()
+        return store.claim(REF, "u1", (EXPIRE,), Trigger("cycle", "me", f"host:{number}:0"), NOW)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in range(3):
+            won = [job_id for job_id in pool.map(claim, range(workers)) if job_id is not None]
+            assert len(won) == 1
+            assert row(store).held_by == won[0]
+            store.finish(won[0], JobState.SUCCEEDED, "", NOW)
+
+
+def test_a_job_that_ended_stays_ended(store: SqlStore) -> None:
+    """`finish` frees the table once; whoever comes later changes neither the state nor the next job's hold."""
+    see(store)
+    first = start(store)
+    store.finish(first, JobState.SUCCEEDED, "done", NOW)
+    second = start(store, now=NOW + timedelta(seconds=1))
+    store.finish(first, JobState.FAILED, "late", NOW)
+    assert not store.heartbeat(first, NOW)
+    assert not store.request_cancel(first)
+    ended = store.job(first)
+    assert ended is not None
+    assert (ended.state, ended.summary, row(store).held_by) == (JobState.SUCCEEDED, "done", second)
+    assert [job.job_id for job in store.jobs(REF)] == [second, first]
+    assert [job.job_id for job in store.jobs(limit=1)] == [second]
+
+
+def test_interrupted_jobs(store: SqlStore) -> None:
+    """A lease that ran out, or a dead holder, ends a job and frees its table; a heartbeat keeps it."""
+    names = [TableRef("lake", ("sales",), name) for name in ("old", "beating", "dead")]
+    see(store, *names)
+    old, beating, dead = (start(store, name) for name in names)
+    late = NOW + LEASE + timedelta(seconds=1)
+    assert store.interrupted(NOW + LEASE, lambda _: False) == []
+    assert store.heartbeat(beating, late)
+    assert store.heartbeat(dead, late)
+    assert [job.job_id for job in store.interrupted(late, lambda _: False)] == [old]
+    assert not store.heartbeat(old, late)
+    store.finish(beating, JobState.SUCCEEDED, "", late)
+    assert [job.job_id for job in store.interrupted(late, lambda holder: holder == ME.holder)] == [dead]
+    found = store.job(dead)
+    assert found is not None
+    assert found.state is JobState.INTERRUPTED
+    assert all(r.held_by is None for r in store.tables())
+
+
+def test_cancel_and_pause(store: SqlStore) -> None:
+    """A request to stop is seen by the job alone; a table is paused with its reason, and resumed."""
+    see(store)
+    job_id = start(store)
+    assert not store.cancel_requested(job_id)
+    assert store.request_cancel(job_id)
+    assert store.cancel_requested(job_id)
+    assert not store.request_cancel("nobody")
+    assert store.pause(REF, "by hand")
+    assert row(store).paused == "by hand"
+    assert store.pause(REF, None)
+    assert row(store).paused is None
+    assert not store.pause(TableRef("lake", ("x",), "y"), "by hand")
+
+
+def test_failures_in_a_row(store: SqlStore) -> None:
+    """Failed jobs since the last that did not fail; cancelled ones do not count, and other tables' neither."""
+    other = TableRef("lake", ("sales",), "other")
+    see(store, REF, other)
+    counts = []
+    states = ["failed", "failed", "cancelled", "failed", "succeeded", "failed", "partial"]
+    for number, state in enumerate(states):
+        for ref in (REF, other):
+            now = NOW + timedelta(minutes=number)
+            store.finish(start(store, ref, now), JobState(state if ref == REF else "failed"), "", now)
+        counts.append(store.failures(REF))
+    assert counts == [1, 2, 2, 3, 0, 1, 0]
+    assert store.failures(other) == 7
+
+
+def test_history_has_the_last_run_of_each_operation(store: SqlStore) -> None:
+    """With state, time, metrics and the metadata file that the run left; runs come back in full."""
+    see(store)
+    job_id = start(store)
+    later = NOW + timedelta(hours=1)
+    for run in (ran(job_id, n=1), ran(job_id, COMPACT), ran(job_id, now=later, n=2)):
+        store.run_recorded(run, REF)
+    history = store.history(REF, "u1")
+    assert {op: (r.finished, r.metrics, r.metadata_location) for op, r in history.items()} == {
+        EXPIRE: (later, {"n": 2}, "m2"),
+        COMPACT: (NOW, {}, "m2"),
+    }
+    runs = store.runs(job_id)
+    assert [r["operation"] for r in runs] == [EXPIRE, COMPACT, EXPIRE]
+    assert {**runs[0]}.items() >= {"before": {"files": 2}, "after": {"files": 1}, "statements": ["CALL 1"]}.items()
+
+
+def test_the_ledger(store: SqlStore) -> None:
+    """Plans are unfinished once their job ended, until they are settled; a settled file does not change again."""
+    see(store)
+    job_id = start(store)
+    files = [FileFate(f"s3://b/{n}%_'\"☃", n or None, "data") for n in range(1200)]
+    store.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
+    assert store.unfinished() == []
+    store.finish(job_id, JobState.INTERRUPTED, "", NOW)
+    (left,) = store.unfinished()
+    assert (left.job_id, left.ref, left.table_uuid, left.operations) == (job_id, REF, "u1", (COMPACT, EXPIRE))
+    assert set(left.files) == set(files)
+    store.settle(job_id, {f.path: LedgerState.DELETED for f in files[1:]}, NOW)
+    assert [u.files for u in store.unfinished()] == [(files[0],)]
+    store.settle(job_id, {f.path: LedgerState.KEPT for f in files}, NOW)
+    assert store.unfinished() == []
+    states = [f["state"] for f in store.deleted_files(job_id)]
+    assert (states.count("deleted"), states.count("kept")) == (1199, 1)
+
+
+def test_findings(store: SqlStore) -> None:
+    """What a scan found waits with its first time, until it is deleted by whichever job, or forgotten."""
+    other = TableRef("lake", ("sales",), "other")
+    see(store, REF, other)
+    first, theirs = start(store), start(store, other)
+    found = [FileFate(path, 1, "data") for path in "abc"]
+    store.plan(first, REF, found, LedgerState.FOUND, NOW)
+    store.plan(theirs, other, found, LedgerState.FOUND, NOW)
+    store.finish(first, JobState.SUCCEEDED, "", NOW)
+    assert store.unfinished() == []
+    second = start(store, now=NOW + timedelta(days=1))
+    store.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
+    store.settle(second, {"a": LedgerState.DELETED}, NOW)
+    assert store.found(REF) == {"b": NOW, "c": NOW}
+    store.forget(REF, ["b"])
+    assert store.found(REF) == {"c": NOW}
+    assert store.found(other).keys() == {"a", "b", "c"}
+
+
+def test_rules_have_versions(store: SqlStore) -> None:
+    """The newest version of a scope holds; earlier ones stay, with author and time."""
+    rules = [Rule(("lake", "a.b"), {"compact.where": "x = '☃'"}), Rule((), {"preset": "streaming"}), Rule((), {})]
+    for number, rule in enumerate(rules):
+        store.set_rule(rule, f"author {number}", NOW)
+    assert set(map(str, store.rules())) == {"lake.a.b", "platform"}
+    assert [(r.match, r.settings, r.source) for r in store.rules()] == [
+        (("lake", "a.b"), {"compact.where": "x = '☃'"}, "store"),
+        ((), {}, "store"),
+    ]
+    with store.engine.begin() as connection:
+        kept = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id)).all()
+    assert [(k.version, k.author, k.at) for k in kept] == [(n, f"author {i}", NOW) for i, n in enumerate((1, 1, 2))]
+
+
+@pytest.mark.cases(59)
+def test_odd_names_are_told_apart(store: SqlStore) -> None:
+    """Dots, quotes, percent signs, underscores, Unicode: each name has its own row, jobs and findings."""
+    assert see(store, *ODD) == len(ODD)
+    jobs = {ref: start(store, ref) for ref in ODD}
+    for ref, job_id in jobs.items():
+        store.evaluated(judged(ref), NOW)
+        store.plan(job_id, ref, [FileFate(f"{ref}", 1, "data")], LedgerState.FOUND, NOW)
+        store.pause(ref, str(ref))
+        store.event("odd", NOW, ref, name=str(ref))
+    for ref, job_id in jobs.items():
+        assert [job.job_id for job in store.jobs(ref)] == [job_id]
+        assert store.found(ref).keys() == {row(store, ref).paused} == {str(ref)}
+        said = store.evaluation(ref)
+        assert said is not None
+        assert said["table"] == str(ref)
+    with store.engine.begin() as connection:
+        assert [e.details["name"] for e in connection.execute(sa.select(EVENTS))] == [str(ref) for ref in ODD]
+
+
+def test_times_come_back_in_utc(store: SqlStore) -> None:
+    """Whatever zone a time was given in, microseconds kept."""
+    given = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-9, minutes=-30)))
+    see(store)
+    found = store.job(start(store, now=given))
+    assert found is not None
+    assert found.created == given
+    assert found.created.tzinfo is UTC
+
+
+def test_a_job_by_the_beginning_of_its_id(store: SqlStore) -> None:
+    """A beginning that one job alone has is enough; percent sign and underscore are no wildcards."""
+    other = TableRef("lake", ("sales",), "other")
+    see(store, REF, other)
+    first, second = start(store), start(store, other)
+    found = [store.job(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
+    assert [job and job.job_id for job in found] == [first, second, None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+psycopg://me:hush-4711@127.0.0.1:1/db",
+        "postgresql+psycopg://127.0.0.1:1/db?user=me&password=hush-4711",
+        "sqlite:////dev/null",
+    ],
+)
+def test_a_database_that_does_not_answer(address: str) -> None:
+    """Every call raises `StorageUnavailable`, which names the database and never the password."""
+    engine = open_database(address)
+    store = SqlStore(engine)
+    for call in (store.tables, lambda: see(store), lambda: start(store), lambda: upgrade(engine)):
+        with pytest.raises(StorageUnavailable, match="127.0.0.1:1/db|/dev/null") as caught:
+            call()
+        assert "hush-4711" not in str(caught.value)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("broken", [b"this is no database" * 100, b""], ids=["foreign file", "never migrated"])
+def test_a_broken_sqlite_file(tmp_path: Path, broken: bytes) -> None:
+    """A file that is no database, or an empty one, is an error on purpose."""
+    (tmp_path / "state.db").write_bytes(broken)
+    engine = open_database(f"sqlite:///{tmp_path}/state.db")
+    with pytest.raises(StorageUnavailable, match=r"state\.db"):
+        SqlStore(engine).tables()
+    engine.dispose()

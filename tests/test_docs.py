@@ -1,0 +1,45 @@
+"""The documentation is part of the change: what the code has, the pages name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from icewright.app import config
+from icewright.app.reference import pages
+
+DOCS = Path(__file__).parent.parent / "docs"
+SECTIONS = {
+    "catalogs.*": config.CatalogSection,
+    "pools.*": config.PoolSection,
+    "limits": config.LimitsSection,
+    "cache": config.CacheSection,
+}
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_reference_page_is_as_the_code_makes_it(name: str) -> None:
+    """Knobs, metrics, errors and commands are in the reference as the code has them; `make docs` writes the pages."""
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == pages()[name]
+
+
+@pytest.mark.parametrize("prefix", SECTIONS)
+def test_configuration_page_names_every_key(prefix: str) -> None:
+    """Every key of the configuration has its row."""
+    text = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
+    fields = SECTIONS[prefix].model_fields
+    missing = [key for name, field in fields.items() if f"`{prefix}.{(key := field.alias or name)}`" not in text]
+    assert not missing
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """No page links to a page that is not there."""
+    broken = [
+        f"{page.relative_to(DOCS)} -> {link}"
+        for page in DOCS.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#]+\.md)\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).is_file()
+    ]
+    assert not broken
