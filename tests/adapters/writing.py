@@ -53,7 +53,7 @@ TYPES: dict[str, tuple[t.PrimitiveType, tuple[Any, Any, Any]]] = {
     "binary": (t.BinaryType(), (b"", b"\xff\x00", b"abc")),
     "bool": (t.BooleanType(), (True, False, True)),
     "float": (t.FloatType(), (-1.5, 0.25, float("inf"))),
-    "double": (t.DoubleType(), (-1.1, float("-inf"), 1e300)),
+    "double": (t.DoubleType(), (-1.25, float("-inf"), 2.0**60)),
 }
 
 
@@ -95,7 +95,6 @@ def entry(
     status: ManifestEntryStatus = ManifestEntryStatus.ADDED,
     sequence: int | None = None,
     snapshot_id: int | None = None,
-    version: TableVersion = 2,
     **fields: Any,
 ) -> ManifestEntry:
     """An entry as PyIceberg has it, every field of its data file filled."""
@@ -117,9 +116,7 @@ def entry(
         "equality_ids": None,
         "sort_order_id": 1,
     } | fields
-    if version == 1:
-        values = {k: v for k, v in values.items() if k not in ("content", "equality_ids")} | {"block_size_in_bytes": 64}
-    data = DataFile.from_args(_table_format_version=version, **values)
+    data = DataFile.from_args(**values)
     return ManifestEntry.from_args(
         status=status, snapshot_id=snapshot_id, sequence_number=sequence, file_sequence_number=sequence, data_file=data
     )
@@ -138,7 +135,7 @@ def record(
             "content": 0,
             "file_path": path,
             "file_format": "PARQUET",
-            "partition": {f"p{i}": value for i, value in enumerate(partition, 1)},
+            "partition": {f"p{i}": _raw(value) for i, value in enumerate(partition, 1)},
             "record_count": 10,
             "file_size_in_bytes": 1000,
             "block_size_in_bytes": 67_108_864,
@@ -159,6 +156,11 @@ def record(
             **fields,
         },
     }
+
+
+def _raw(value: Any) -> Any:
+    """Fastavro writes a uuid of 16 bytes as bytes only."""
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def _map(values: Mapping[int, Any]) -> list[dict[str, Any]]:
@@ -190,9 +192,13 @@ def by_pyiceberg(
 
 
 def entries_schema(version: TableVersion, spec: PartitionSpec, schema: Schema) -> Any:
-    """The Avro schema of manifest entries as fastavro takes it."""
+    """The Avro schema of manifest entries as fastavro takes it; numbers have no defaults, as in Java's files."""
     data = data_file_with_partition(spec.partition_type(schema), version)
-    return avro_schema(manifest_entry_schema_with_data_file(version, data), "manifest_entry")
+    made = avro_schema(manifest_entry_schema_with_data_file(version, data), "manifest_entry")
+    for field in next(f["type"]["fields"] for f in made["fields"] if f["name"] == "data_file"):
+        if field.get("default") is not None:
+            del field["default"]
+    return made
 
 
 def by_fastavro(

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.schema import EVENTS, POLICIES, SCHEMA
 from icewright.adapters.store.sql import LEASE, SqlStore
-from icewright.core.errors import StorageUnavailable
 from icewright.core.layering import Rule
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import FileFate, JobState, OperationState, Outcome
@@ -368,32 +367,3 @@ def test_a_job_by_the_beginning_of_its_id(store: SqlStore) -> None:
     first, second = start(store), start(store, other)
     found = [store.job(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
     assert [job and job.job_id for job in found] == [first, second, None, None, None, None]
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "postgresql+psycopg://me:hush-4711@127.0.0.1:1/db",
-        "postgresql+psycopg://127.0.0.1:1/db?user=me&password=hush-4711",
-        "sqlite:////dev/null",
-    ],
-)
-def test_a_database_that_does_not_answer(address: str) -> None:
-    """Every call raises `StorageUnavailable`, which names the database and never the password."""
-    engine = open_database(address)
-    store = SqlStore(engine)
-    for call in (store.tables, lambda: see(store), lambda: start(store), lambda: upgrade(engine)):
-        with pytest.raises(StorageUnavailable, match="127.0.0.1:1/db|/dev/null") as caught:
-            call()
-        assert "hush-4711" not in str(caught.value)
-    engine.dispose()
-
-
-@pytest.mark.parametrize("broken", [b"this is no database" * 100, b""], ids=["foreign file", "never migrated"])
-def test_a_broken_sqlite_file(tmp_path: Path, broken: bytes) -> None:
-    """A file that is no database, or an empty one, is an error on purpose."""
-    (tmp_path / "state.db").write_bytes(broken)
-    engine = open_database(f"sqlite:///{tmp_path}/state.db")
-    with pytest.raises(StorageUnavailable, match=r"state\.db"):
-        SqlStore(engine).tables()
-    engine.dispose()

@@ -207,17 +207,17 @@ def _left_alone(app: Application, name: str) -> list[str]:
 
 
 def _show(report: dict[str, Any], home: Path) -> None:
-    def change(table: dict[str, Any], key: str) -> str:
-        was, now = table["before"][key], table["after"][key]
-        return str(now) if was == now else f"{was} → {now}"
+    def change(table: dict[str, Any], key: str, said: Callable[[Any], str] = str) -> str:
+        was, now = said(table["before"][key]), said(table["after"][key])
+        return now if was == now else f"{was} → {now}"
 
     columns = ("files", "delete_files", "manifests", "snapshots", "orphans")
     lines = [
         (
             t["name"].removeprefix(f"{CATALOG}."),
             *(change(t, column) for column in columns),
-            f"{output.size(t['before']['bytes'])} → {output.size(t['after']['bytes'])}",
-            f"{t['before']['planning_ms']:.1f} → {t['after']['planning_ms']:.1f}",
+            change(t, "bytes", output.size),
+            change(t, "planning_ms", "{:.1f}".format),
             t["rows_after"],
             "same" if t["checksum_before"] == t["checksum_after"] else "CHANGED",
         )

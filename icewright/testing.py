@@ -1,0 +1,387 @@
+"""Fakes of the ports and builders of facts, for our tests and for those of whoever builds on Icewright.
+
+Builders have sensible defaults, so that a test names only what it is about; every field can be given by keyword.
+Fakes keep the semantics that `icewright.ports` promises.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_never
+
+from icewright.core.errors import CommitConflict, IcewrightError, Refused, TableNotFound
+from icewright.core.layering import Policy, parse_settings
+from icewright.core.policy import MEGABYTE, Knobs
+from icewright.core.runs import Outcome, committed
+from icewright.core.table import (
+    MAIN,
+    FileHistogram,
+    ManifestContent,
+    ManifestFacts,
+    PartitionFacts,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    RefKind,
+    Snapshot,
+    TableFacts,
+    TableMetadata,
+    TableRef,
+    Thresholds,
+)
+from icewright.core.verdicts import thresholds
+from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, RemoveSnapshots, Unfinished
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+REF = TableRef("lake", ("sales",), "orders")
+UUID = "0b7a3b8e-6a8f-4d3e-9d1c-5f0a2c4e6b18"
+LOCATION = "s3://lake/sales/orders"
+UNPARTITIONED = PartitionSpec(0, ())
+SCHEMA: Mapping[str, Any] = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "long"},
+        {"id": 2, "name": "region", "required": False, "type": "string"},
+        {"id": 3, "name": "ts", "required": False, "type": "timestamptz"},
+    ],
+}
+
+
+# -- time
+
+
+@dataclass
+class FixedClock:
+    """A clock that stands still unless it is set; sleeping moves it at once and is written down in `slept`."""
+
+    time: datetime = NOW
+    slept: list[float] = field(default_factory=list)
+
+    def now(self) -> datetime:
+        """The time that was set."""
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        """Let the time pass at once."""
+        self.slept.append(seconds)
+        self.time += timedelta(seconds=seconds)
+
+    def advance(self, **passed: float) -> datetime:
+        """Let time pass, as in `advance(hours=3)`; returns the new time."""
+        self.time += timedelta(**passed)
+        return self.time
+
+
+# -- builders
+
+
+def snapshot(
+    snapshot_id: int = 1,
+    *,
+    age: float = 0,
+    parent_id: int | None = None,
+    now: datetime = NOW,
+    **overrides: Any,  # noqa: ANN401 - any field of `Snapshot`
+) -> Snapshot:
+    """An append, `age` hours old; without `parent_id` it is the first of its line."""
+    made = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_id=parent_id,
+        sequence_number=snapshot_id,
+        timestamp=now - timedelta(hours=age),
+        manifest_list=f"{LOCATION}/metadata/snap-{snapshot_id}.avro",
+        operation="append",
+        summary={"operation": "append"},
+    )
+    return replace(made, **overrides)
+
+
+def lineage(ages: Sequence[float], *, first_id: int = 1, parent_id: int | None = None) -> tuple[Snapshot, ...]:
+    """Snapshots of these ages in hours, each the parent of the next, with ids that count up from `first_id`."""
+    made: list[Snapshot] = []
+    for snapshot_id, age in enumerate(ages, first_id):
+        made.append(snapshot(snapshot_id, age=age, parent_id=made[-1].snapshot_id if made else parent_id))
+    return tuple(made)
+
+
+def spec(spec_id: int = 0, /, **transforms: str) -> PartitionSpec:
+    """A partition spec over columns of `SCHEMA`: `spec(region="identity", ts="day")`."""
+    ids = {column["name"]: column["id"] for column in SCHEMA["fields"]}
+    return PartitionSpec(
+        spec_id,
+        tuple(
+            PartitionField(ids[column], 1000 + i, column if transform == "identity" else f"{column}_{i}", transform)
+            for i, (column, transform) in enumerate(transforms.items())
+        ),
+    )
+
+
+def metadata(
+    ages: Sequence[float] = (24, 2),
+    *,
+    refs: Sequence[Ref] = (),
+    **overrides: Any,  # noqa: ANN401 - any field of `TableMetadata`
+) -> TableMetadata:
+    """A table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
+
+    `refs` come beside main, which is made unless they name it. With `snapshots` the history is given as it is, and
+    main leads to the last unless `current_snapshot_id` says otherwise.
+    """
+    snapshots: tuple[Snapshot, ...] = overrides.pop("snapshots", None) or lineage(ages)
+    last = snapshots[-1].snapshot_id if snapshots else None
+    current: int | None = overrides.pop("current_snapshot_id", last)
+    if current is not None and MAIN not in {ref.name for ref in refs}:
+        refs = (Ref(MAIN, RefKind.BRANCH, current), *refs)
+    made = TableMetadata(
+        ref=REF,
+        metadata_location=f"{LOCATION}/metadata/00001-a.metadata.json",
+        metadata_length=10_000,
+        table_uuid=UUID,
+        location=LOCATION,
+        format_version=2,
+        last_updated=max((s.timestamp for s in snapshots), default=NOW),
+        last_sequence_number=max((s.sequence_number for s in snapshots), default=0),
+        current_snapshot_id=current,
+        snapshots=snapshots,
+        refs=tuple(refs),
+        metadata_log=(),
+        statistics=(),
+        partition_statistics=(),
+        properties={},
+        specs=(UNPARTITIONED,),
+        default_spec_id=0,
+        schema=SCHEMA,
+        sort_order=None,
+    )
+    return replace(made, **overrides)
+
+
+def knobs(settings: Mapping[str, object] | None = None, /, **named: object) -> Knobs:
+    """Knobs as a rule of the platform sets them: `knobs({"compact.min_input_files": 3})`; the rest has its default."""
+    checked = parse_settings("knobs", {**(settings or {}), **named})
+    return Policy(command=checked).knobs_for(REF, None)
+
+
+def histogram(files: int, file_bytes: float) -> FileHistogram:
+    """So many files of one size."""
+    bucket = sum(file_bytes >= limit * MEGABYTE for limit in FileHistogram.LIMITS_MB)
+    return FileHistogram(tuple(files * (i == bucket) for i in range(len(FileHistogram.LIMITS_MB) + 1)))
+
+
+def partition(
+    *values: Any,  # noqa: ANN401 - partition values of any type
+    files: int = 10,
+    mb: float = 1,
+    sizes: Thresholds | None = None,
+    **overrides: Any,  # noqa: ANN401 - any field of `PartitionFacts`
+) -> PartitionFacts:
+    """A partition with `files` data files of `mb` megabytes, 1000 rows each, without deletes, written a day ago.
+
+    Whether its files are candidates follows from `sizes`, by default those of the default knobs.
+    """
+    sizes = sizes or thresholds(Knobs())
+    file_bytes = int(mb * MEGABYTE)
+    candidates = files if not sizes.min_bytes <= file_bytes <= sizes.max_bytes else 0
+    made = PartitionFacts(
+        spec_id=0,
+        values=values,
+        data_files=files,
+        data_bytes=files * file_bytes,
+        records=files * 1000,
+        candidate_files=candidates,
+        candidate_bytes=candidates * file_bytes,
+        histogram=histogram(files, file_bytes),
+        position_delete_files=0,
+        equality_delete_files=0,
+        deletion_vectors=0,
+        mergeable_deletes=0,
+        dangling_position_deletes=0,
+        dangling_equality_deletes=0,
+        deleted_rows=0,
+        max_deletes_of_a_file=0,
+        max_delete_ratio_of_a_file=0.0,
+        last_write=NOW - timedelta(days=1),
+    )
+    return replace(made, **overrides)
+
+
+def manifests(
+    count: int = 1,
+    *,
+    mb: float = 0.01,
+    entries: int | None = None,
+    **overrides: Any,  # noqa: ANN401 - any field of `ManifestFacts`
+) -> ManifestFacts:
+    """So many small data manifests of `mb` megabytes each, ten entries in each."""
+    total = count * 10 if entries is None else entries
+    made = ManifestFacts(0, ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
+    return replace(made, **overrides)
+
+
+def facts(
+    *partitions: PartitionFacts,
+    of: TableMetadata | None = None,
+    by: Knobs | None = None,
+    manifests_of: Sequence[ManifestFacts] | None = None,
+    **overrides: Any,  # noqa: ANN401 - any field of `TableFacts`
+) -> TableFacts:
+    """Facts of these partitions (none: an empty table) of the table `of`, counted by the sizes that `by` says."""
+    made = TableFacts(
+        metadata=of or metadata(),
+        thresholds=thresholds(by or Knobs()),
+        partitions=partitions,
+        manifests=(manifests(),) if manifests_of is None else tuple(manifests_of),
+    )
+    return replace(made, **overrides)
+
+
+# -- fakes
+
+
+def _nothing(_base: TableMetadata, _change: Change) -> None:
+    return
+
+
+@dataclass
+class MemoryCatalog:
+    """A catalog in memory.
+
+    `before_commit` and `after_commit` are called with the commit's arguments just before and just after the pointer
+    swings. The former may commit as somebody else would (`concurrently`) or raise: then nothing has happened. The
+    latter may raise too: then the commit has landed and its reply is lost. While `down` is set, nothing is answered.
+    """
+
+    name: str = "lake"
+    clock: Clock = field(default_factory=FixedClock)
+    before_commit: Callable[[TableMetadata, Change], None] = _nothing
+    after_commit: Callable[[TableMetadata, Change], None] = _nothing
+    down: IcewrightError | None = None
+    tables: dict[TableRef, TableMetadata] = field(default_factory=dict)
+    commits: list[Change] = field(default_factory=list)  # those that landed
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _written: int = 0
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every table with its current metadata file."""
+        self._answer()
+        with self._lock:
+            return [Pointer(ref, found.metadata_location) for ref, found in sorted(self.tables.items())]
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata."""
+        self._answer()
+        with self._lock:
+            if ref not in self.tables:
+                raise TableNotFound(f"{ref}: the catalog does not know this table")
+            return self.tables[ref]
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Apply the change if `base` is still current."""
+        self._answer()
+        self.before_commit(base, change)
+        with self._lock:
+            if self.load(base.ref).metadata_location != base.metadata_location:
+                raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            after = self._swing(_changed(base, change, self.clock.now()))
+            self.commits.append(change)
+        self.after_commit(base, change)
+        return after
+
+    def put(self, made: TableMetadata) -> TableMetadata:
+        """Let the table be as it is given, whatever was there before."""
+        with self._lock:
+            self.tables[made.ref] = made
+        return made
+
+    def drop(self, ref: TableRef) -> None:
+        """Forget the table."""
+        with self._lock:
+            del self.tables[ref]
+
+    def concurrently(self, ref: TableRef, **changes: Any) -> TableMetadata:  # noqa: ANN401 - any field
+        """What somebody else's commit does: these fields are changed, in a new metadata file."""
+        with self._lock:
+            return self._swing(replace(self.tables[ref], **changes))
+
+    def _answer(self) -> None:
+        if self.down is not None:
+            raise self.down
+
+    def _swing(self, made: TableMetadata) -> TableMetadata:
+        self._written += 1
+        location = f"{made.location}/metadata/{self._written:05d}-m.metadata.json"
+        log = (*made.metadata_log, made.metadata_location)
+        return self.put(replace(made, metadata_location=location, metadata_log=log))
+
+
+def _changed(base: TableMetadata, change: Change, now: datetime) -> TableMetadata:
+    updated = max(now, base.last_updated)
+    match change:
+        case RemoveSnapshots(snapshot_ids=gone):
+            refs = tuple(r for r in base.refs if r.name not in change.refs)
+            for ref in refs:
+                if ref.snapshot_id in gone:
+                    raise Refused(f"snapshot {ref.snapshot_id} is still referenced by {ref.name}")
+            return replace(
+                base,
+                last_updated=updated,
+                refs=refs,
+                snapshots=tuple(s for s in base.snapshots if s.snapshot_id not in gone),
+                statistics=tuple(s for s in base.statistics if s.snapshot_id not in gone),
+                partition_statistics=tuple(s for s in base.partition_statistics if s.snapshot_id not in gone),
+            )
+        case AddSnapshot():
+            added = _snapshot(change.snapshot)
+            head = next((r for r in base.refs if r.name == change.branch), Ref(change.branch, RefKind.BRANCH, 0))
+            return replace(
+                base,
+                last_updated=updated,
+                refs=(*(r for r in base.refs if r != head), replace(head, snapshot_id=added.snapshot_id)),
+                snapshots=(*base.snapshots, added),
+                last_sequence_number=max(base.last_sequence_number, added.sequence_number),
+                current_snapshot_id=added.snapshot_id if change.branch == MAIN else base.current_snapshot_id,
+            )
+        case _:
+            assert_never(change)
+
+
+def _snapshot(raw: Mapping[str, Any]) -> Snapshot:
+    """A snapshot from the JSON of the spec."""
+    summary = {key: str(value) for key, value in raw.get("summary", {}).items()}
+    return Snapshot(
+        snapshot_id=raw["snapshot-id"],
+        parent_id=raw.get("parent-snapshot-id"),
+        sequence_number=raw.get("sequence-number", 0),
+        timestamp=datetime.fromtimestamp(raw["timestamp-ms"] / 1000, UTC),
+        manifest_list=raw.get("manifest-list"),
+        operation=summary.get("operation"),
+        summary=summary,
+    )
+
+
+def _done(assignment: Assignment) -> Outcome:
+    return committed(assignment.operation, "done", {})
+
+
+@dataclass
+class FunctionEngine:
+    """An engine that a function is; `assignments` and `resumed` hold what it was asked, in order."""
+
+    function: Callable[[Assignment], Outcome] = _done
+    assignments: list[Assignment] = field(default_factory=list)
+    resumed: list[Unfinished] = field(default_factory=list)
+
+    def run(self, assignment: Assignment) -> Outcome:
+        """What the function answers, or raises."""
+        self.assignments.append(assignment)
+        return self.function(assignment)
+
+    def resume(self, unfinished: Unfinished) -> Outcome:
+        """Claim that every planned deletion was done."""
+        self.resumed.append(unfinished)
+        count = len(unfinished.files)
+        return committed(unfinished.operations[-1], f"resumed {count} deletion(s)", {"files_deleted": count})
