@@ -12,34 +12,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
+from icewright.core import table
 from icewright.core.errors import CommitConflict, IcewrightError, Refused, TableNotFound
 from icewright.core.layering import Policy, parse_settings
 from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
-from icewright.core.table import (
-    MAIN,
-    FileHistogram,
-    ManifestContent,
-    ManifestFacts,
-    PartitionFacts,
-    PartitionField,
-    PartitionSpec,
-    Ref,
-    RefKind,
-    Snapshot,
-    TableFacts,
-    TableMetadata,
-    TableRef,
-    Thresholds,
-)
 from icewright.core.verdicts import thresholds
 from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, RemoveSnapshots, Unfinished
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-REF = TableRef("lake", ("sales",), "orders")
+REF = table.TableRef("lake", ("sales",), "orders")
 UUID = "0b7a3b8e-6a8f-4d3e-9d1c-5f0a2c4e6b18"
 LOCATION = "s3://lake/sales/orders"
-UNPARTITIONED = PartitionSpec(0, ())
 SCHEMA: Mapping[str, Any] = {
     "type": "struct",
     "schema-id": 0,
@@ -49,9 +33,6 @@ SCHEMA: Mapping[str, Any] = {
         {"id": 3, "name": "ts", "required": False, "type": "timestamptz"},
     ],
 }
-
-
-# -- time
 
 
 @dataclass
@@ -76,9 +57,6 @@ class FixedClock:
         return self.time
 
 
-# -- builders
-
-
 def snapshot(
     snapshot_id: int = 1,
     *,
@@ -86,9 +64,9 @@ def snapshot(
     parent_id: int | None = None,
     now: datetime = NOW,
     **overrides: Any,  # noqa: ANN401 - any field of `Snapshot`
-) -> Snapshot:
+) -> table.Snapshot:
     """An append, `age` hours old; without `parent_id` it is the first of its line."""
-    made = Snapshot(
+    made = table.Snapshot(
         snapshot_id=snapshot_id,
         parent_id=parent_id,
         sequence_number=snapshot_id,
@@ -100,21 +78,23 @@ def snapshot(
     return replace(made, **overrides)
 
 
-def lineage(ages: Sequence[float], *, first_id: int = 1, parent_id: int | None = None) -> tuple[Snapshot, ...]:
+def lineage(ages: Sequence[float], *, first_id: int = 1, parent_id: int | None = None) -> tuple[table.Snapshot, ...]:
     """Snapshots of these ages in hours, each the parent of the next, with ids that count up from `first_id`."""
-    made: list[Snapshot] = []
+    made: list[table.Snapshot] = []
     for snapshot_id, age in enumerate(ages, first_id):
         made.append(snapshot(snapshot_id, age=age, parent_id=made[-1].snapshot_id if made else parent_id))
     return tuple(made)
 
 
-def spec(spec_id: int = 0, /, **transforms: str) -> PartitionSpec:
+def spec(spec_id: int = 0, /, **transforms: str) -> table.PartitionSpec:
     """A partition spec over columns of `SCHEMA`: `spec(region="identity", ts="day")`."""
     ids = {column["name"]: column["id"] for column in SCHEMA["fields"]}
-    return PartitionSpec(
+    return table.PartitionSpec(
         spec_id,
         tuple(
-            PartitionField(ids[column], 1000 + i, column if transform == "identity" else f"{column}_{i}", transform)
+            table.PartitionField(
+                ids[column], 1000 + i, column if transform == "identity" else f"{column}_{i}", transform
+            )
             for i, (column, transform) in enumerate(transforms.items())
         ),
     )
@@ -123,20 +103,20 @@ def spec(spec_id: int = 0, /, **transforms: str) -> PartitionSpec:
 def metadata(
     ages: Sequence[float] = (24, 2),
     *,
-    refs: Sequence[Ref] = (),
+    refs: Sequence[table.Ref] = (),
     **overrides: Any,  # noqa: ANN401 - any field of `TableMetadata`
-) -> TableMetadata:
+) -> table.TableMetadata:
     """A table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
 
     `refs` come beside main, which is made unless they name it. With `snapshots` the history is given as it is, and
     main leads to the last unless `current_snapshot_id` says otherwise.
     """
-    snapshots: tuple[Snapshot, ...] = overrides.pop("snapshots", None) or lineage(ages)
+    snapshots: tuple[table.Snapshot, ...] = overrides.pop("snapshots", None) or lineage(ages)
     last = snapshots[-1].snapshot_id if snapshots else None
     current: int | None = overrides.pop("current_snapshot_id", last)
-    if current is not None and MAIN not in {ref.name for ref in refs}:
-        refs = (Ref(MAIN, RefKind.BRANCH, current), *refs)
-    made = TableMetadata(
+    if current is not None and table.MAIN not in {ref.name for ref in refs}:
+        refs = (table.Ref(table.MAIN, table.RefKind.BRANCH, current), *refs)
+    made = table.TableMetadata(
         ref=REF,
         metadata_location=f"{LOCATION}/metadata/00001-a.metadata.json",
         metadata_length=10_000,
@@ -152,7 +132,7 @@ def metadata(
         statistics=(),
         partition_statistics=(),
         properties={},
-        specs=(UNPARTITIONED,),
+        specs=(spec(),),
         default_spec_id=0,
         schema=SCHEMA,
         sort_order=None,
@@ -166,27 +146,24 @@ def knobs(settings: Mapping[str, object] | None = None, /, **named: object) -> K
     return Policy(command=checked).knobs_for(REF, None)
 
 
-def histogram(files: int, file_bytes: float) -> FileHistogram:
+def histogram(files: int, file_bytes: float) -> table.FileHistogram:
     """So many files of one size."""
-    bucket = sum(file_bytes >= limit * MEGABYTE for limit in FileHistogram.LIMITS_MB)
-    return FileHistogram(tuple(files * (i == bucket) for i in range(len(FileHistogram.LIMITS_MB) + 1)))
+    bucket = sum(file_bytes >= limit * MEGABYTE for limit in table.FileHistogram.LIMITS_MB)
+    return table.FileHistogram(tuple(files * (i == bucket) for i in range(len(table.FileHistogram.LIMITS_MB) + 1)))
 
 
 def partition(
     *values: Any,  # noqa: ANN401 - partition values of any type
     files: int = 10,
     mb: float = 1,
-    sizes: Thresholds | None = None,
+    sizes: table.Thresholds | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `PartitionFacts`
-) -> PartitionFacts:
-    """A partition with `files` data files of `mb` megabytes, 1000 rows each, without deletes, written a day ago.
-
-    Whether its files are candidates follows from `sizes`, by default those of the default knobs.
-    """
+) -> table.PartitionFacts:
+    """`files` data files of `mb` megabytes and 1000 rows each, candidates by `sizes`, no deletes, a day old."""
     sizes = sizes or thresholds(Knobs())
     file_bytes = int(mb * MEGABYTE)
     candidates = files if not sizes.min_bytes <= file_bytes <= sizes.max_bytes else 0
-    made = PartitionFacts(
+    made = table.PartitionFacts(
         spec_id=0,
         values=values,
         data_files=files,
@@ -215,22 +192,22 @@ def manifests(
     mb: float = 0.01,
     entries: int | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `ManifestFacts`
-) -> ManifestFacts:
+) -> table.ManifestFacts:
     """So many small data manifests of `mb` megabytes each, ten entries in each."""
     total = count * 10 if entries is None else entries
-    made = ManifestFacts(0, ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
+    made = table.ManifestFacts(0, table.ManifestContent.DATA, count, int(count * mb * MEGABYTE), total, count)
     return replace(made, **overrides)
 
 
 def facts(
-    *partitions: PartitionFacts,
-    of: TableMetadata | None = None,
+    *partitions: table.PartitionFacts,
+    of: table.TableMetadata | None = None,
     by: Knobs | None = None,
-    manifests_of: Sequence[ManifestFacts] | None = None,
+    manifests_of: Sequence[table.ManifestFacts] | None = None,
     **overrides: Any,  # noqa: ANN401 - any field of `TableFacts`
-) -> TableFacts:
+) -> table.TableFacts:
     """Facts of these partitions (none: an empty table) of the table `of`, counted by the sizes that `by` says."""
-    made = TableFacts(
+    made = table.TableFacts(
         metadata=of or metadata(),
         thresholds=thresholds(by or Knobs()),
         partitions=partitions,
@@ -239,10 +216,7 @@ def facts(
     return replace(made, **overrides)
 
 
-# -- fakes
-
-
-def _nothing(_base: TableMetadata, _change: Change) -> None:
+def _nothing(_base: table.TableMetadata, _change: Change) -> None:
     return
 
 
@@ -257,52 +231,45 @@ class MemoryCatalog:
 
     name: str = "lake"
     clock: Clock = field(default_factory=FixedClock)
-    before_commit: Callable[[TableMetadata, Change], None] = _nothing
-    after_commit: Callable[[TableMetadata, Change], None] = _nothing
+    before_commit: Callable[[table.TableMetadata, Change], None] = _nothing
+    after_commit: Callable[[table.TableMetadata, Change], None] = _nothing
     down: IcewrightError | None = None
-    tables: dict[TableRef, TableMetadata] = field(default_factory=dict)
+    tables: dict[table.TableRef, table.TableMetadata] = field(default_factory=dict)
     commits: list[Change] = field(default_factory=list)  # those that landed
-    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _written: int = 0
 
     def pointers(self) -> Sequence[Pointer]:
         """Every table with its current metadata file."""
         self._answer()
-        with self._lock:
-            return [Pointer(ref, found.metadata_location) for ref, found in sorted(self.tables.items())]
+        return [Pointer(ref, found.metadata_location) for ref, found in sorted(self.tables.items())]
 
-    def load(self, ref: TableRef) -> TableMetadata:
+    def load(self, ref: table.TableRef) -> table.TableMetadata:
         """The current metadata."""
         self._answer()
-        with self._lock:
-            if ref not in self.tables:
-                raise TableNotFound(f"{ref}: the catalog does not know this table")
-            return self.tables[ref]
+        if ref not in self.tables:
+            raise TableNotFound(f"{ref}: the catalog does not know this table")
+        return self.tables[ref]
 
-    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+    def commit(self, base: table.TableMetadata, change: Change) -> table.TableMetadata:
         """Apply the change if `base` is still current."""
         self._answer()
         self.before_commit(base, change)
         with self._lock:
-            if self.load(base.ref).metadata_location != base.metadata_location:
+            current = self.tables.get(base.ref)
+            if current is None or current.metadata_location != base.metadata_location:
                 raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
             after = self._swing(_changed(base, change, self.clock.now()))
             self.commits.append(change)
         self.after_commit(base, change)
         return after
 
-    def put(self, made: TableMetadata) -> TableMetadata:
+    def put(self, made: table.TableMetadata) -> table.TableMetadata:
         """Let the table be as it is given, whatever was there before."""
-        with self._lock:
-            self.tables[made.ref] = made
+        self.tables[made.ref] = made
         return made
 
-    def drop(self, ref: TableRef) -> None:
-        """Forget the table."""
-        with self._lock:
-            del self.tables[ref]
-
-    def concurrently(self, ref: TableRef, **changes: Any) -> TableMetadata:  # noqa: ANN401 - any field
+    def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:  # noqa: ANN401 - any field
         """What somebody else's commit does: these fields are changed, in a new metadata file."""
         with self._lock:
             return self._swing(replace(self.tables[ref], **changes))
@@ -311,48 +278,44 @@ class MemoryCatalog:
         if self.down is not None:
             raise self.down
 
-    def _swing(self, made: TableMetadata) -> TableMetadata:
+    def _swing(self, made: table.TableMetadata) -> table.TableMetadata:
         self._written += 1
         location = f"{made.location}/metadata/{self._written:05d}-m.metadata.json"
         log = (*made.metadata_log, made.metadata_location)
         return self.put(replace(made, metadata_location=location, metadata_log=log))
 
 
-def _changed(base: TableMetadata, change: Change, now: datetime) -> TableMetadata:
+def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.TableMetadata:
     updated = max(now, base.last_updated)
     match change:
         case RemoveSnapshots(snapshot_ids=gone):
             refs = tuple(r for r in base.refs if r.name not in change.refs)
-            for ref in refs:
-                if ref.snapshot_id in gone:
-                    raise Refused(f"snapshot {ref.snapshot_id} is still referenced by {ref.name}")
-            return replace(
-                base,
-                last_updated=updated,
-                refs=refs,
-                snapshots=tuple(s for s in base.snapshots if s.snapshot_id not in gone),
-                statistics=tuple(s for s in base.statistics if s.snapshot_id not in gone),
-                partition_statistics=tuple(s for s in base.partition_statistics if s.snapshot_id not in gone),
-            )
+            if held := [r for r in refs if r.snapshot_id in gone]:
+                raise Refused(f"snapshot {held[0].snapshot_id} is still referenced by {held[0].name}")
+            lists = ("snapshots", "statistics", "partition_statistics")
+            kept: Any = {n: tuple(s for s in getattr(base, n) if s.snapshot_id not in gone) for n in lists}
+            return replace(base, last_updated=updated, refs=refs, **kept)
         case AddSnapshot():
             added = _snapshot(change.snapshot)
-            head = next((r for r in base.refs if r.name == change.branch), Ref(change.branch, RefKind.BRANCH, 0))
+            heads = {r.name: r for r in base.refs}
+            head = heads.get(change.branch, table.Ref(change.branch, table.RefKind.BRANCH, 0))
+            heads[change.branch] = replace(head, snapshot_id=added.snapshot_id)
             return replace(
                 base,
                 last_updated=updated,
-                refs=(*(r for r in base.refs if r != head), replace(head, snapshot_id=added.snapshot_id)),
+                refs=tuple(heads.values()),
                 snapshots=(*base.snapshots, added),
                 last_sequence_number=max(base.last_sequence_number, added.sequence_number),
-                current_snapshot_id=added.snapshot_id if change.branch == MAIN else base.current_snapshot_id,
+                current_snapshot_id=added.snapshot_id if change.branch == table.MAIN else base.current_snapshot_id,
             )
         case _:
             assert_never(change)
 
 
-def _snapshot(raw: Mapping[str, Any]) -> Snapshot:
+def _snapshot(raw: Mapping[str, Any]) -> table.Snapshot:
     """A snapshot from the JSON of the spec."""
     summary = {key: str(value) for key, value in raw.get("summary", {}).items()}
-    return Snapshot(
+    return table.Snapshot(
         snapshot_id=raw["snapshot-id"],
         parent_id=raw.get("parent-snapshot-id"),
         sequence_number=raw.get("sequence-number", 0),
@@ -383,5 +346,4 @@ class FunctionEngine:
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Claim that every planned deletion was done."""
         self.resumed.append(unfinished)
-        count = len(unfinished.files)
-        return committed(unfinished.operations[-1], f"resumed {count} deletion(s)", {"files_deleted": count})
+        return committed(unfinished.operations[-1], "resumed", {"files_deleted": len(unfinished.files)})

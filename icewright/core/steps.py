@@ -16,8 +16,8 @@ PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 class RewriteDataFiles:
     """Merge data files and apply their deletes, by Spark's `rewrite_data_files`."""
 
-    where: str | None
-    user_where: str | None  # the part of `where` that a policy gives: free text, checked before it is used
+    where: str | None  # says the partitions; None: all of them
+    user_where: str | None  # what a policy adds: free text, checked before it is used
     strategy: str
     sort_order: str | None
     options: Mapping[str, str]

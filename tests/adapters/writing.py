@@ -98,7 +98,7 @@ def entry(
     **fields: Any,
 ) -> ManifestEntry:
     """An entry as PyIceberg has it, every field of its data file filled."""
-    values = {
+    values: dict[str, Any] = {
         "content": DATA,
         "file_path": path,
         "file_format": FileFormat.PARQUET,

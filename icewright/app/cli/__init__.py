@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.cli import acting, reading, settings
-from icewright.app.cli.common import app
+from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
 __all__ = ["acting", "app", "main", "reading", "settings"]

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.bootstrap import is_dead, upgrade_store
-from icewright.app.cli.common import (
+from icewright.app.cli.base import (
     CatalogOption,
     Json,
     Sets,

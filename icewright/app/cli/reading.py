@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli.common import (
+from icewright.app.cli.base import (
     CatalogOption,
     Json,
     Table,

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.bootstrap import read_config
-from icewright.app.cli.common import (
+from icewright.app.cli.base import (
     OPTIONS,
     Json,
     Table,

@@ -112,7 +112,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
                 )
             steps.append(
                 RewriteDataFiles(
-                    where=_both(knobs[policy.WHERE], where),
+                    where=where,
                     user_where=knobs[policy.WHERE],
                     strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
                     sort_order=_zorder(order) if knobs[policy.STRATEGY] == "zorder" else order,
@@ -175,12 +175,6 @@ def partition_name(facts: TableFacts, partition: PartitionFacts) -> str:
     fields = facts.metadata.spec(partition.spec_id).fields
     named = [f"{f.name}={'null' if v is None else v}" for f, v in zip(fields, partition.values, strict=True)]
     return "/".join(named) or "the table"
-
-
-def _both(user: str | None, partitions: str | None) -> str | None:
-    if user is None or partitions is None:
-        return user or partitions
-    return f"({user}) and ({partitions})"
 
 
 def _zorder(order: str | None) -> str | None:

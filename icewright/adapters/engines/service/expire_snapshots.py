@@ -42,6 +42,7 @@ class ExpireInService:
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
         if step.delete_files:
+            self.guard.in_allowed_place(base)
             self.guard.not_registered_twice(base)
         doomed = self.unreachable_after(base, ids) if step.delete_files else sets.files_frame(())
         inside = doomed.filter(pl.Series([self.guard.allows(base, p) for p in doomed["path"]], dtype=pl.Boolean))

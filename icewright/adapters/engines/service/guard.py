@@ -26,6 +26,15 @@ class Guard:
         """Whether the catalog's `allowed_locations` hold the path."""
         return any(key(path).startswith(directory_key(place)) for place in self.allowed[metadata.ref.catalog])
 
+    def in_allowed_place(self, metadata: TableMetadata) -> None:
+        """Raise `Refused` when the table itself lies outside: its files could not be deleted, only forgotten."""
+        if not self.allows(metadata, f"{metadata.location}/x"):
+            catalog = metadata.ref.catalog
+            raise Refused(
+                f"{metadata.location} lies outside the allowed_locations of catalog {catalog}: add its place to "
+                f"catalogs.{catalog}.allowed_locations if its files may be deleted"
+            )
+
     def not_registered_twice(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when the catalog has the same table under another name: it reads the same files."""
         here = directory_key(metadata.location)

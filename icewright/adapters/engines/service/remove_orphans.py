@@ -53,6 +53,7 @@ class RemoveOrphansInService:
     def run(self, catalog: Catalog, assignment: Assignment, step: RemoveOrphans) -> Outcome:
         """Scan, and delete as far as the mode allows. Raises `Refused` when anything is doubtful about the whole."""
         base, started = assignment.base, self.clock.now()
+        self.guard.in_allowed_place(base)
         self.guard.alone(base)
         scan = self.scan(catalog, base, step)
         chosen = self._chosen(base.ref, scan.orphans, step)

@@ -97,9 +97,9 @@ class SparkEngine:
 def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
     match step:
         case RewriteDataFiles():
-            if step.user_where is not None:
-                checked(base, step.user_where)
-            return (procedures.rewrite_data_files(base.ref, step),)
+            user = None if step.user_where is None else checked(base, step.user_where)
+            both = [f"({text})" for text in (user, step.where) if text is not None]
+            return (procedures.rewrite_data_files(base.ref, step, " and ".join(both) or None),)
         case RewritePositionDeletes():
             return (procedures.rewrite_position_delete_files(base.ref, step),)
         case RewriteManifests():

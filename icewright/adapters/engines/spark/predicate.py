@@ -10,27 +10,51 @@ from icewright.core.errors import Refused
 from icewright.core.predicates import column_names
 from icewright.core.table import TableMetadata
 
-_FORBIDDEN = (exp.Query, exp.DML, exp.DDL, exp.Command, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter)
+_EXAMPLE = "such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
+_FORBIDDEN = (exp.Query, exp.DML, exp.DDL, exp.Command, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
+# functions of values alone; whatever could read, run or differ from row to row is not among them
+_ALLOWED_FUNCTIONS = (
+    exp.Connector,
+    exp.Predicate,
+    exp.Cast,
+    exp.CurrentDate,
+    exp.CurrentTimestamp,
+    exp.DateAdd,
+    exp.DateSub,
+    exp.DateTrunc,
+    exp.Date,
+    exp.TimestampTrunc,
+    exp.TsOrDsAdd,
+    exp.TsOrDsToDate,
+)
 
 
 def checked(metadata: TableMetadata, where: str) -> str:
-    """The predicate as it was given. Raises `Refused` with what is wrong with it."""
-    known = {".".join(path).lower() for path in column_names(metadata.schema).values()}
-    known |= {path[0].lower() for path in column_names(metadata.schema).values()}
+    """The predicate written anew from its parse, so that no comment or stray bracket survives.
+
+    Raises `Refused` with what is wrong with it.
+    """
+    known = {
+        ".".join(path[:depth]).lower() for path in column_names(metadata.schema).values() for depth in (1, len(path))
+    }
     try:
         parsed = sqlglot.parse(where, read="spark")
     except SqlglotError as error:
         raise Refused(f"compact.where {where!r} cannot be parsed: {str(error).splitlines()[0]}") from error
     tree = parsed[0] if len(parsed) == 1 else None
     if tree is None or not isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Paren):
-        raise Refused(
-            f"compact.where {where!r} is not one predicate, such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
-        )
+        raise Refused(f"compact.where {where!r} is not one predicate, {_EXAMPLE}")
+    columns = 0
     for node in tree.walk():
-        if isinstance(node, _FORBIDDEN):
-            raise Refused(f"compact.where {where!r} may compare columns with values only, not use {node.key}")
+        if isinstance(node, _FORBIDDEN) or (isinstance(node, exp.Func) and not isinstance(node, _ALLOWED_FUNCTIONS)):
+            raise Refused(
+                f"compact.where {where!r} may compare columns with values only, not use {node.key}, {_EXAMPLE}"
+            )
         if isinstance(node, exp.Column):
+            columns += 1
             name = ".".join(part.name for part in node.parts).lower()
             if name not in known:
                 raise Refused(f"compact.where {where!r}: {metadata.ref} has no column {name}")
-    return where
+    if not columns:
+        raise Refused(f"compact.where {where!r} names no column of {metadata.ref}, {_EXAMPLE}")
+    return tree.sql(dialect="spark", comments=False)

@@ -17,13 +17,13 @@ def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
     return f"CALL {quoted(ref.catalog)}.system.{procedure}({listed})"
 
 
-def rewrite_data_files(ref: TableRef, step: RewriteDataFiles) -> str:
-    """Compaction of the step's partitions."""
+def rewrite_data_files(ref: TableRef, step: RewriteDataFiles, where: str | None) -> str:
+    """Compaction of what `where` says, by default everything."""
     arguments = {"strategy": text_literal(step.strategy), "options": _options(step.options)}
     if step.sort_order is not None:
         arguments["sort_order"] = text_literal(step.sort_order)
-    if step.where is not None:
-        arguments["where"] = text_literal(step.where)
+    if where is not None:
+        arguments["where"] = text_literal(where)
     return call(ref, "rewrite_data_files", arguments)
 
 

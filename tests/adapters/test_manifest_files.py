@@ -1,0 +1,233 @@
+"""Copying manifests: each field of each entry survives, and the list says what the new manifests hold."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg import types as t
+from pyiceberg.manifest import ManifestFile as Listed
+from pyiceberg.manifest import construct_partition_summaries, read_manifest_list, write_manifest_list
+from pyiceberg.typedef import Record, TableVersion
+
+from icewright.adapters.engines.service import manifest_files as avro
+from icewright.adapters.files.local import LocalFiles
+from icewright.core.table import PartitionSpec, Snapshot
+from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_schema, entry, metadata, ours, record
+
+STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+
+
+def copied(files: LocalFiles, folder: Path, rows: Sequence[Listed], version: int, name: str = "copy") -> Listed:
+    """One manifest of the live entries of others, as `rewrite_manifests` makes it."""
+    listed = [ours(row) for row in rows]
+    sources = [avro.read_manifest(files, manifest, version) for manifest in listed]
+    writer = avro.ManifestWriter(sources[0], metadata([PartitionSpec(0, ())], version=version), listed[0].spec_id)
+    entries = [
+        writer.existing(one, manifest, source)
+        for manifest, source in zip(listed, sources, strict=True)
+        for one in source.entries
+        if one["status"] != avro.DELETED
+    ]
+    written = writer.write(files, f"file://{folder}/{name}.avro", sorted(entries, key=writer.cluster_key))
+    values = {**written.row, 503: 99, 515: 9 if version > 1 else 0}
+    order = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514)
+    return Listed(*(values[i] for i in order), [Record(*s.values()) for s in values[507]], None)
+
+
+def raw(row: Listed) -> list[dict[str, Any]]:
+    """The records of a manifest as fastavro reads them, by path."""
+    path = Path(row.manifest_path.removeprefix("file://"))
+    with path.open("rb") as source:
+        found: list[Any] = list(fastavro.reader(source))
+    return sorted(found, key=lambda one: str(one["data_file"]["file_path"]))
+
+
+def header(row: Listed) -> dict[str, str]:
+    """The header of a manifest, without Avro's own part."""
+    with Path(row.manifest_path.removeprefix("file://")).open("rb") as source:
+        meta = fastavro.reader(source).metadata
+    return {k: v for k, v in meta.items() if not k.startswith("avro.")} | {"fields": json.loads(meta["avro.schema"])}
+
+
+def mixed(table: Partitioned, version: TableVersion, sequence: int) -> Listed:
+    """A manifest with an added, an existing and a deleted entry in every partition of its types."""
+    values = list(zip(*(v for kind, v in TYPES.values() if kind in table.kinds), strict=True)) or [()]
+    status = [(1, None), (0, 3), (2, 4)]
+    return table.crafted(
+        version,
+        [
+            record(f"file:///t/{version}-{s}-{i}", list(value), s, n, snapshot_id=None if s == 1 and version > 1 else 5)
+            for i, value in enumerate([*values, [None] * len(table.kinds)])
+            for s, n in status
+        ],
+        sequence=sequence,
+    )
+
+
+@pytest.mark.cases(43, 49)
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_field_survives(files: LocalFiles, tmp_path: Path, version: TableVersion) -> None:
+    """Each live entry is in the copy once, EXISTING, with what it inherited stated and all else as it was."""
+    table = Partitioned(tmp_path, tuple(kind for kind, _ in TYPES.values()))
+    source = mixed(table, version, 0 if version == 1 else 6)
+    copy = copied(files, tmp_path, [source], version)
+    before = [one for one in raw(source) if one["status"] != 2]
+    after = raw(copy)
+    assert [one["data_file"] for one in after] == [one["data_file"] for one in before]
+    assert {one["status"] for one in after} == {0}
+    assert [one["snapshot_id"] for one in after] == [one["snapshot_id"] or 7 for one in before]
+    if version > 1:
+        expected = [6 if one["sequence_number"] is None else one["sequence_number"] for one in before]
+        assert [one["sequence_number"] for one in after] == expected
+        assert [one["file_sequence_number"] for one in after] == expected
+    assert header(copy) == header(source)
+    assert copy.existing_files_count == len(before)
+    assert copy.existing_rows_count == 10 * len(before)
+    assert copy.min_sequence_number == (0 if version == 1 else 3)
+    assert copy.manifest_length == Path(copy.manifest_path.removeprefix("file://")).stat().st_size
+
+
+@pytest.mark.cases(47)
+@pytest.mark.parametrize("writer", ["pyiceberg", "crafted"])
+def test_v1_manifests_in_an_upgraded_table(files: LocalFiles, tmp_path: Path, writer: str) -> None:
+    """Manifests of v1 in a table that is v2 now become manifests of v2, their files of sequence number 0."""
+    table = Partitioned(tmp_path, (t.StringType(),))
+    if writer == "crafted":
+        source = table.crafted(1, [record("file:///t/a", ["x"], snapshot_id=5), record("file:///t/b", [None])])
+    else:
+        source = table.pyiceberg(1, [entry(f"file:///t/{n}", [n], snapshot_id=5) for n in "ab"])
+    copy = copied(files, tmp_path, [source], 2)
+    for before, after in zip(raw(source), raw(copy), strict=True):
+        kept = {k: v for k, v in before["data_file"].items() if k != "block_size_in_bytes"}
+        assert {k: v for k, v in after["data_file"].items() if k in kept} == kept
+        assert (after["sequence_number"], after["file_sequence_number"], after["data_file"]["content"]) == (0, 0, 0)
+    assert (header(copy)["format-version"], header(copy)["content"]) == ("2", "data")
+    theirs = copy.fetch_manifest_entry(IO)
+    assert [(e.status.value, e.sequence_number, e.data_file.content) for e in theirs] == [(0, 0, 0)] * 2
+    assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
+
+
+@pytest.mark.cases(47)
+@pytest.mark.parametrize("first", ["v1", "v2"])
+def test_v1_and_v2_manifests_together(files: LocalFiles, tmp_path: Path, first: str) -> None:
+    """An upgraded table has manifests of both versions: they are merged, whichever comes first."""
+    table = Partitioned(tmp_path, (t.StringType(), t.DecimalType(9, 2)))
+    old = table.crafted(1, [record("file:///t/old", ["x", Decimal("-1.28")], snapshot_id=5)])
+    new = table.crafted(2, [record("file:///t/new", ["y", None])], sequence=4)
+    copy = copied(files, tmp_path, [old, new] if first == "v1" else [new, old], 2)
+    found = {e.data_file.file_path: e for e in copy.fetch_manifest_entry(IO)}
+    assert {p.rsplit("/", 1)[1]: (e.sequence_number, e.snapshot_id) for p, e in found.items()} == {
+        "old": (0, 5),
+        "new": (4, 7),
+    }
+    assert {p.rsplit("/", 1)[1]: e.data_file.partition._data for p, e in found.items()} == {
+        "old": ["x", Decimal("-1.28")],
+        "new": ["y", None],
+    }
+    same = {"record_count", "file_size_in_bytes", "column_sizes", "lower_bounds", "split_offsets", "sort_order_id"}
+    for one in (*raw(old), *raw(new)):
+        (match,) = (r["data_file"] for r in raw(copy) if r["data_file"]["file_path"] == one["data_file"]["file_path"])
+        assert {k: match[k] for k in same} == {k: one["data_file"][k] for k in same}
+    assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("kind", TYPES)
+def test_partition_summaries(files: LocalFiles, tmp_path: Path, kind: str, version: TableVersion) -> None:
+    """Bounds and null flags of each type are those that PyIceberg works out."""
+    iceberg_type, values = TYPES[kind]
+    table = Partitioned(tmp_path, (iceberg_type,))
+    for number, partitions in enumerate([[*values, None], list(values), [None], [values[0]]]):
+        rows = [record(f"file:///t/{i}", [value], snapshot_id=5) for i, value in enumerate(partitions)]
+        copy = copied(files, tmp_path, [table.crafted(version, rows)], version, f"copy{number}")
+        theirs = construct_partition_summaries(table.spec, table.schema, [Record(value) for value in partitions])
+        assert [s._data for s in copy.partitions or []] == [s._data for s in theirs]
+
+
+@pytest.mark.parametrize("unscaled", [-1, -127, -128, -129, -32768, -32769, 0, 127, 128, 255, 256, 999_999_999])
+def test_decimal_bounds_are_minimal(files: LocalFiles, tmp_path: Path, unscaled: int) -> None:
+    """A decimal bound takes as few bytes as hold it (spec, Appendix D), as Java's BigInteger.toByteArray has it."""
+    table = Partitioned(tmp_path, (t.DecimalType(9, 2),))
+    source = table.crafted(2, [record("file:///t/a", [Decimal(unscaled).scaleb(-2)])])
+    copy = copied(files, tmp_path, [source], 2)
+    (summary,) = copy.partitions or []
+    length = next(n for n in range(1, 9) if -(1 << 8 * n - 1) <= unscaled < 1 << 8 * n - 1)
+    assert summary._data[2:] == [unscaled.to_bytes(length, "big", signed=True)] * 2
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("others", [[], [1.5, -2.5]])
+def test_nan_is_flagged_and_bounds_nothing(files: LocalFiles, tmp_path: Path, kind: str, others: list[float]) -> None:
+    """Not-a-number is no bound but a flag of its own."""
+    table = Partitioned(tmp_path, (TYPES[kind][0],))
+    values = [others[0], float("nan"), *others[1:]] if others else [float("nan")]
+    copy = copied(files, tmp_path, [table.crafted(2, [record("file:///t/a", [v]) for v in values])], 2)
+    theirs = construct_partition_summaries(table.spec, table.schema, [Record(value) for value in values])
+    assert [s._data for s in copy.partitions or []] == [s._data for s in theirs]
+    assert theirs[0].contains_nan
+
+
+def test_two_fields_of_one_fixed_type(files: LocalFiles, tmp_path: Path) -> None:
+    """Java names a fixed type once and refers to it from then on: both decimal fields are copied and summed up."""
+    table = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 2)))
+    schema = entries_schema(2, table.spec, table.schema)
+    data = next(f for f in schema["fields"] if f["name"] == "data_file")
+    partition = next(f for f in data["type"]["fields"] if f["name"] == "partition")
+    first, second = partition["type"]["fields"]
+    second["type"] = ["null", first["type"][1]["name"]]
+    values = [[Decimal("-1.28"), Decimal("3.00")], [Decimal("7.00"), Decimal("-300.00")]]
+    entries = [record(f"file:///t/{i}", pair) for i, pair in enumerate(values)]
+    source = by_fastavro(tmp_path, table.spec, table.schema, 2, entries, (7, 5), json.loads(json.dumps(_bare(schema))))
+    copy = copied(files, tmp_path, [source], 2)
+    assert [one["data_file"]["partition"] for one in raw(copy)] == [
+        one["data_file"]["partition"] for one in raw(source)
+    ]
+    bounds = [(s.lower_bound, s.upper_bound) for s in copy.partitions or []]
+    numbers = [tuple(int.from_bytes(b or b"", "big", signed=True) for b in pair) for pair in bounds]
+    assert numbers == [(-128, 700), (-30_000, 300)]
+    assert len(files.entries([ours(copy)])) == 2
+
+
+def _bare(schema: Any) -> Any:
+    """A schema without what fastavro notes in it."""
+    return {k: v for k, v in schema.items() if not k.startswith("__")}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("lists", [1, 2])
+def test_lists_carry_over_rows(files: LocalFiles, tmp_path: Path, version: int, lists: TableVersion) -> None:
+    """The new list has the new manifests first and the kept rows as they were; PyIceberg reads both."""
+    if lists > version:
+        return  # no table goes back
+    table = Partitioned(tmp_path, (t.StringType(),))
+    kept = table.pyiceberg(lists, [entry("file:///t/kept", ["é"], sequence=0, snapshot_id=5)], snapshot_id=5)
+    output = IO.new_output(f"file://{tmp_path}/snap-1.avro")
+    with write_manifest_list(lists, output, 5, None, 0, "deflate") as writer:
+        writer.add_manifests([kept])
+    rows = avro.read_list(files, output.location, version)
+    source = table.crafted(lists, [record("file:///t/a", ["a"], snapshot_id=5)])
+    manifest = avro.read_manifest(files, ours(source), version)
+    maker = avro.ManifestWriter(manifest, metadata([PartitionSpec(0, ())], version=version), 0)
+    new = maker.write(
+        files, f"file://{tmp_path}/new.avro", [maker.existing(e, ours(source), manifest) for e in manifest.entries]
+    )
+    base = metadata([PartitionSpec(0, ())], version=version)
+    location = f"file://{tmp_path}/snap-2.avro"
+    files.write(location, avro.manifest_list(rows, rows.records, [new], base, 99, 5, 9 if version > 1 else 0))
+    first, second = read_manifest_list(IO.new_input(location))
+    assert (first.manifest_path, first.added_snapshot_id, first.sequence_number) == (new.path, 99, 9 * (version > 1))
+    assert (first.existing_files_count, first.existing_rows_count, first.added_files_count) == (1, 10, 0)
+    assert [s._data for s in first.partitions or []] == [[False, False, b"a", b"a"]]
+    (before,) = read_manifest_list(IO.new_input(output.location))
+    assert repr(second) == repr(before)
+    snapshot = Snapshot(99, 5, 9, base.last_updated, location)
+    assert [m.path for m in files.manifests(snapshot)] == [new.path, kept.manifest_path], "this program reads it too"
+    meta = fastavro.reader(io.BytesIO(files.read(location))).metadata
+    assert (meta["snapshot-id"], meta["parent-snapshot-id"], meta["format-version"]) == ("99", "5", str(version))

@@ -1,0 +1,140 @@
+"""What snapshots reach, and which of two lists of files are the same whatever way they are spelt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from icewright.adapters.catalogs.metadata import parse
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.files.local import LocalFiles
+from icewright.app.demo.craft import Craft
+from icewright.app.demo.lake import Lake
+from icewright.core.paths import key
+from icewright.core.table import TableRef
+from tests.adapters.writing import Partitioned, ours, record
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SAME = [
+    ["file:///w/t/a b.parquet", "file:/w/t/a b.parquet", "/w/t/a b.parquet", "file:///w/t/a%20b.parquet",
+     "file://localhost/w/t/a b.parquet", "file:///w//t///a b.parquet", "FILE:/w/t/a%20b.parquet"],
+    ["s3://b/w/é%25.parquet", "s3a://b/w/é%25.parquet", "s3n://b//w/e\u0301%25.parquet", "s3://b/w/%C3%A9%.parquet"],
+    ["hdfs:///w/x", "hdfs://nn:8020/w/x", "/w/x", "//w/x"[1:]],
+    ["file:///w/a+b", "file:/w/a+b", "file:/w/a%2Bb"],
+    ["file:///w/#?&=", "file:/w/%23?&="],
+]  # fmt: skip
+
+
+def frame(*paths: str) -> Any:
+    """Files of these paths."""
+    return sets.files_frame((path, 1, "data") for path in paths)
+
+
+@pytest.mark.cases(56, 58, 59)
+@pytest.mark.parametrize("spellings", SAME, ids=lambda spellings: spellings[0])
+def test_spellings_of_one_path_are_equal(spellings: list[str]) -> None:
+    """A file is live when any spelling of it is named."""
+    for one in spellings:
+        for other in spellings:
+            assert sets.without(frame(one, "file:///w/orphan"), frame(other))["path"].to_list() == ["file:///w/orphan"]
+
+
+def test_other_files_are_not_taken_for_equal() -> None:
+    """Siblings, prefixes, other cases and other folders are other files; what is left keeps its own spelling."""
+    live = frame("file:///w/orders/a", "s3://b/w/x")
+    others = ["file:/w//orders_archive/a", "/w/orders/A", "/w/orders/a/b", "/w/orders", "s3://b/w/x.crc", "s3://b/x"]
+    left = sets.without(frame(*others), live)
+    assert left["path"].to_list() == others
+    assert left.columns == ["path", "bytes", "kind"]
+
+
+def test_nothing_against_nothing() -> None:
+    """Empty frames have nothing in common and lose nothing."""
+    assert sets.without(frame(), frame("/a")).height == 0
+    assert sets.without(frame("/a"), frame())["path"].to_list() == ["/a"]
+
+
+_PARTS = st.sampled_from(
+    "file:|FILE:|s3a:|//|/|b|a b|%20|%|é|e\u0301|+|:|?|#|\n|.|..|\\|%2F|%zz|x:/".split("|"),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(_PARTS, max_size=6).map("".join), min_size=1, max_size=20))
+def test_columns_and_single_paths_agree(paths: list[str]) -> None:
+    """The key of a column of paths is the key that `icewright.core.paths` gives to each."""
+    assert sets.with_key(frame(*paths))["key"].to_list() == [key(path) for path in paths]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """A lake without Spark."""
+
+    def no_spark() -> NoReturn:
+        raise AssertionError
+
+    (tmp_path / "warehouse").mkdir()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/warehouse")
+    yield Lake(catalog, no_spark, tmp_path / "warehouse", NOW)
+    catalog.close()
+
+
+def test_everything_is_reached(lake: Lake, files: LocalFiles) -> None:
+    """What a table reaches is what PyIceberg finds snapshot by snapshot, statistics and metadata files beside it."""
+    craft = Craft(lake, "sales.orders", Schema(NestedField(1, "id", LongType())))
+    replaced = None
+    for hours in (9, 8, 7, 6):
+        made = [craft.data({"id": [hours, i]}) for i in range(3)]
+        deletes = [craft.equality_deletes({"id": [hours]})] if hours == 7 else []
+        replaced = craft.commit(NOW - timedelta(hours=hours), made, replaced=replaced, deletes=deletes)
+    path = craft.publish()
+    table = lake.catalog.load_table(("sales", "orders"))
+    expected = {table.metadata_location} | {e.metadata_file for e in table.metadata.metadata_log}
+    for snapshot in table.snapshots():
+        expected.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            expected.add(manifest.manifest_path)
+            expected |= {e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io)}
+    metadata = parse(TableRef("lake", ("sales",), "orders"), f"file://{path}", path.read_bytes())
+    reached = sets.reachable(files, metadata)
+    assert sorted(reached["path"]) == sorted(expected)
+    assert set(reached["kind"]) == {"data", "equality deletes", "manifest", "manifest list", "metadata"}
+    on_disk = frame(*(f"file:{p}" for p in craft.folder.rglob("*") if p.is_file()))
+    assert sets.without(on_disk, reached).height == 0
+    last = sets.reachable(files, metadata, metadata.snapshots[-1:])
+    assert last.filter(kind="data").height == 3
+    assert last.filter(kind="manifest list")["path"].to_list() == [metadata.snapshots[-1].manifest_list]
+
+
+def test_deleted_entries_reach_nothing(files: LocalFiles, tmp_path: Path) -> None:
+    """Of each manifest the live files count, each once, deletion vectors and deletes by their kind."""
+    table = Partitioned(tmp_path, ())
+    vector = record("file:///t/dv.puffin", content=1, file_format="puffin", referenced_data_file="file:///t/a")
+    rows = [
+        table.crafted(3, [record("file:///t/a"), record("file:///t/gone", status=2)]),
+        table.crafted(3, [record("file:///t/a", status=0, sequence=1, snapshot_id=1), record("file:///t/b")]),
+        table.crafted(3, [vector, vector, record("file:///t/p", content=1), record("file:///t/e", content=2)]),
+    ]
+    listed = [ours(row) for row in rows]
+    names = [f.name for f in fields(listed[0])]
+    manifests = pl.DataFrame([astuple(one) for one in listed], schema=names, orient="row")
+    found = sets.content_of(files, manifests)
+    assert {p: k for p, _, k in found.rows()} == {
+        "file:///t/a": "data",
+        "file:///t/b": "data",
+        "file:///t/dv.puffin": "deletion vectors",
+        "file:///t/p": "position deletes",
+        "file:///t/e": "equality deletes",
+    }
+    assert found.height == 5

@@ -1,0 +1,134 @@
+"""Two spellings of one path are one path; two paths that only look alike are two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icewright.core.paths import Location, directory_key, key, local_path, same_place, split
+
+S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s3://bucket/a/b", Location("s3", "bucket", "/a/b")),
+        ("S3A://bucket/a/b", Location("s3a", "bucket", "/a/b")),
+        ("s3://bucket", Location("s3", "bucket", "/")),
+        ("file:/a/b", Location("file", "", "/a/b")),
+        ("file:///a/b", Location("file", "", "/a/b")),
+        ("file://localhost/a", Location("file", "localhost", "/a")),
+        ("hdfs://nn:8020/a", Location("hdfs", "nn:8020", "/a")),
+        ("hdfs:///a", Location("hdfs", "", "/a")),
+        ("abfss://box@account.dfs.core.windows.net/a", Location("abfss", "box@account.dfs.core.windows.net", "/a")),
+        ("/a/b:c", Location("", "", "/a/b:c")),
+        ("a/b", Location("", "", "/a/b")),
+        ("file:/a\nb", Location("file", "", "/a\nb")),
+    ],
+)
+def test_split(text: str, expected: Location) -> None:
+    """A path is scheme, authority and an absolute path; what the writer left out is empty."""
+    assert split(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("file://localhost/a/b", "/a/b"),
+        ("file://other/a/b", None),
+        ("s3://bucket/a/b", None),
+        ("hdfs:///a", None),
+    ],
+)
+def test_local_path(text: str, path: str | None) -> None:
+    """Only a path of this machine is one of its file system."""
+    assert local_path(text) == path
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("s3a://b/t/f", "s3://b/t/f", marks=pytest.mark.cases(56)),
+        pytest.param("s3n://b/t/f", "s3://b/t/f", marks=pytest.mark.cases(56)),
+        pytest.param("file:/t/f", "file:///t/f", marks=pytest.mark.cases(58)),
+        pytest.param("/t/f", "file:///t/f", marks=pytest.mark.cases(58)),
+        pytest.param("hdfs:///t/f", "hdfs://nn/t/f", marks=pytest.mark.cases(58)),
+        pytest.param("s3://b//t///f", "s3://b/t/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3://b/a%20b/f", "s3://b/a b/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3://b/%E8%A1%A8/f", "s3://b/表/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3://b/e\u0301/f", "s3://b/\u00e9/f", marks=pytest.mark.cases(59)),
+        pytest.param("s3://b/e%CC%81/f", "s3://b/\u00e9/f", marks=pytest.mark.cases(59)),
+    ],
+)
+def test_spellings_share_a_key(one: str, other: str) -> None:
+    """Schemes, slashes, percent signs and composed characters do not make another file of a path."""
+    assert key(one) == key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://b/t/a+b", "s3://b/t/a b"),
+        ("s3://b/t/a#b", "s3://b/t/a"),
+        ("s3://b/t/a?b", "s3://b/t/a"),
+        ("s3://b/t/A", "s3://b/t/a"),
+        ("s3://b/t/f", "s3://b/t/f/"),
+        ("s3://b/orders/f", "s3://b/orders_archive/f"),
+    ],
+)
+@pytest.mark.cases(59, 62)
+def test_different_files_have_different_keys(one: str, other: str) -> None:
+    """`+`, `#`, `?` and case are part of a name."""
+    assert key(one) != key(other)
+
+
+@given(st.text())
+def test_any_text_has_a_key(text: str) -> None:
+    """No path, however odd, stops a scan: its key is an absolute path, and the same for the same text."""
+    assert key(text).startswith("/")
+    assert key(text) == key(text)
+
+
+@given(st.text(alphabet="abé表 %2/.+#?", max_size=20), st.sampled_from(["s3://b/", "s3a://b//", "s3n://b/"]))
+@pytest.mark.cases(56, 59)
+def test_the_scheme_never_matters_for_the_key(tail: str, prefix: str) -> None:
+    """Whatever follows, s3, s3a and s3n name one file."""
+    assert key(prefix + tail) == key("s3://b/" + tail)
+
+
+@pytest.mark.parametrize("spelling", ["s3://b/orders", "s3://b/orders/", "s3a://b//orders//"])
+@pytest.mark.cases(62)
+def test_a_folder_does_not_hold_its_sibling(spelling: str) -> None:
+    """/orders holds its own files and none of /orders_archive."""
+    folder = directory_key(spelling)
+    assert key("s3://b/orders/data/f").startswith(folder)
+    assert not key("s3://b/orders_archive/data/f").startswith(folder)
+    assert directory_key("s3://b") == "/"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param("s3a://b/f", "s3://b/f", True, marks=pytest.mark.cases(56)),
+        pytest.param("s3a://b/f", "s3n://b/f", True, marks=pytest.mark.cases(56)),
+        pytest.param("gs://b/f", "s3://b/f", False, marks=pytest.mark.cases(57)),
+        pytest.param("s3://b/f", "s3://c/f", False, marks=pytest.mark.cases(57)),
+        pytest.param("s3://old/f", "s3://b/f", True, marks=pytest.mark.cases(57)),
+        pytest.param("file:/f", "file:///f", True, marks=pytest.mark.cases(58)),
+        pytest.param("/f", "file:///f", True, marks=pytest.mark.cases(58)),
+        pytest.param("hdfs:///f", "hdfs://nn/f", True, marks=pytest.mark.cases(58)),
+        pytest.param("/f", "hdfs://nn/f", True, marks=pytest.mark.cases(58)),
+        pytest.param("file:///f", "s3://b/f", False, marks=pytest.mark.cases(57)),
+    ],
+)
+def test_same_place(one: str, other: str, same: bool) -> None:
+    """Scheme and authority agree when equal, when declared equal, or when one side leaves them out."""
+    assert same_place(split(one), split(other), S3, {"old": "b"}) is same
+    assert same_place(split(other), split(one), S3, {"old": "b"}) is same
