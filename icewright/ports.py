@@ -132,7 +132,7 @@ class Files(Protocol):
         ...
 
     def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pa.Table:
-        """The rows of many manifest lists: the fields of `ManifestFile`, and `list_snapshot_id`."""
+        """The manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`."""
         ...
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:

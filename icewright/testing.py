@@ -1,7 +1,6 @@
 """Fakes of the ports and builders of facts, for our tests and for those of whoever builds on Icewright.
 
-Builders have sensible defaults, so that a test names only what it is about; every field can be given by keyword.
-Fakes keep the semantics that `icewright.ports` promises.
+Builders have defaults, and take every field by keyword; fakes keep the semantics that `icewright.ports` promises.
 """
 
 from __future__ import annotations
@@ -212,6 +211,8 @@ def facts(
         thresholds=thresholds(by or Knobs()),
         partitions=partitions,
         manifests=(manifests(),) if manifests_of is None else tuple(manifests_of),
+        delete_files=sum(p.delete_files + p.dangling_delete_files for p in partitions),
+        deleted_rows=sum(p.deleted_rows for p in partitions),
     )
     return replace(made, **overrides)
 

@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from icewright.app import config
 from icewright.app.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
-SECTIONS = {
+SECTIONS: dict[str, type[BaseModel]] = {
     "catalogs.*": config.CatalogSection,
     "pools.*": config.PoolSection,
     "limits": config.LimitsSection,

@@ -28,7 +28,6 @@ from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInSer
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.adapters.engines.spark.pool import SparkPool
-from icewright.adapters.files import storage
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalFiles
 from icewright.adapters.files.manifests import ENTRY, ManifestReader, read_manifests
@@ -81,10 +80,8 @@ def application(
     """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
     clock = clock or SystemClock()
     store = open_store(config)
-    catalogs = {
-        name: SqlCatalog(_sql(entry), storage.read, storage.write, clock) for name, entry in config.catalogs.items()
-    }
     files = LocalFiles(ManifestReader(Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+    catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
 
     def policy() -> Policy:
@@ -118,6 +115,8 @@ def application(
     finally:
         for pool in pools.values():
             pool.stop()
+        for catalog in catalogs.values():
+            catalog.close()
         store.engine.dispose()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Guardrail:
         """The value itself, or the bound when the value passes it."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return value
+        if isinstance(value, int):  # whole numbers stay whole, on the safe side of the bound
+            return max(value, math.ceil(self.bound)) if self.at_least else min(value, math.floor(self.bound))
         return max(value, self.bound) if self.at_least else min(value, self.bound)
 
 
@@ -69,11 +72,10 @@ class Policy:
                 if name not in settings:
                     origin = Origin(level, f"{rule}, preset {settings[PRESET.name]}", value)
                     origins.setdefault(name, []).append(self._held(name, origin))
-        for guardrail in self.guardrails:
-            default = KNOBS[guardrail.knob].default
-            held = guardrail.hold(default)
-            if guardrail.knob not in origins and held != default:
-                origins[guardrail.knob] = [Origin("default", "", held, f"held by guardrail {guardrail}")]
+        for name in {g.knob for g in self.guardrails} - origins.keys():
+            held = self._held(name, Origin("default", "", KNOBS[name].default))
+            if held.note:
+                origins[name] = [held]
         return Knobs({name: tuple(found) for name, found in origins.items()})
 
     def _layers(self, ref: TableRef, metadata: TableMetadata | None) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
@@ -99,10 +101,13 @@ class Policy:
                 yield level, f"{rule} ({rule.source})", rule.settings
 
     def _held(self, name: str, origin: Origin) -> Origin:
+        held, by = origin.value, []
         for guardrail in self.guardrails:
-            if guardrail.knob == name and (held := guardrail.hold(origin.value)) != origin.value:
-                return Origin(origin.level, origin.rule, held, f"{origin.value} held by guardrail {guardrail}")
-        return origin
+            if guardrail.knob == name and (bounded := guardrail.hold(held)) != held:
+                held = bounded
+                by.append(str(guardrail))
+        note = f"{origin.value} held by guardrail {' and '.join(by)}" if by else origin.note
+        return Origin(origin.level, origin.rule, held, note)
 
 
 def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:

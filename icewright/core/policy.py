@@ -117,7 +117,7 @@ def _number(value: object) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if abs(number) < 1e15 else None  # noqa: PLR2004 - beyond it arithmetic on times would overflow
 
@@ -203,7 +203,9 @@ MAX_FILE_SIZE_RATIO = _number_knob(
     "compact.max_file_size_ratio", 1.8, "a file above this share of the target is a candidate", minimum=1, maximum=100
 )
 MIN_INPUT_FILES = _integer("compact.min_input_files", 5, "candidates that make a partition worth rewriting", minimum=2)
-MAX_GROUP_SIZE = _integer("compact.max_file_group_size_mb", 10240, "bytes rewritten by one Spark job", unit="MB")
+MAX_GROUP_SIZE = _integer(
+    "compact.max_file_group_size_mb", 10240, "bytes rewritten by one Spark job", unit="MB", maximum=10**9
+)
 MAX_CONCURRENT_GROUPS = _integer(
     "compact.max_concurrent_file_group_rewrites", 5, "file groups of one table rewritten at the same time", maximum=1000
 )

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.core.policy import Operation
+from icewright.core.table import TableMetadata
 
 
 class JobState(enum.StrEnum):
@@ -123,6 +124,11 @@ class LastRun:
     metadata_location: str = ""  # of the table as the run left it
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def left(self, metadata: TableMetadata) -> bool:
+        """Whether the run ended well and the table is still as it left it: then another would find nothing."""
+        done = self.state in (OperationState.COMMITTED, OperationState.SKIPPED)
+        return done and self.metadata_location == metadata.metadata_location
 
 
 History = Mapping[Operation, LastRun]

@@ -276,6 +276,8 @@ class TableFacts:
     thresholds: Thresholds
     partitions: tuple[PartitionFacts, ...]
     manifests: tuple[ManifestFacts, ...]
+    delete_files: int  # dangling ones included; a global one counts once, however many partitions it applies to
+    deleted_rows: int  # that live delete files name
 
     @property
     def ref(self) -> TableRef:
@@ -299,16 +301,6 @@ class TableFacts:
     def records(self) -> int:
         """Rows in live data files, deleted ones included."""
         return self._sum("records")
-
-    @cached_property
-    def delete_files(self) -> int:
-        """Delete files, dangling ones included."""
-        return self._sum("delete_files") + self._sum("dangling_delete_files")
-
-    @cached_property
-    def deleted_rows(self) -> int:
-        """Rows that live delete files name."""
-        return self._sum("deleted_rows")
 
     @cached_property
     def manifest_count(self) -> int:

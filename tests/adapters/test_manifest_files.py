@@ -18,6 +18,7 @@ from pyiceberg.typedef import Record, TableVersion
 
 from icewright.adapters.engines.service import manifest_files as avro
 from icewright.adapters.files.local import LocalFiles
+from icewright.core.errors import IcewrightError
 from icewright.core.table import PartitionSpec, Snapshot
 from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_schema, entry, metadata, ours, record
 
@@ -100,7 +101,9 @@ def test_v1_manifests_in_an_upgraded_table(files: LocalFiles, tmp_path: Path, wr
     """Manifests of v1 in a table that is v2 now become manifests of v2, their files of sequence number 0."""
     table = Partitioned(tmp_path, (t.StringType(),))
     if writer == "crafted":
-        source = table.crafted(1, [record("file:///t/a", ["x"], snapshot_id=5), record("file:///t/b", [None])])
+        source = table.crafted(
+            1, [record("file:///t/a", ["x"], snapshot_id=5), record("file:///t/b", [None], snapshot_id=5)]
+        )
     else:
         source = table.pyiceberg(1, [entry(f"file:///t/{n}", [n], snapshot_id=5) for n in "ab"])
     copy = copied(files, tmp_path, [source], 2)
@@ -177,7 +180,8 @@ def test_nan_is_flagged_and_bounds_nothing(files: LocalFiles, tmp_path: Path, ki
 def test_two_fields_of_one_fixed_type(files: LocalFiles, tmp_path: Path) -> None:
     """Java names a fixed type once and refers to it from then on: both decimal fields are copied and summed up."""
     table = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 2)))
-    schema = entries_schema(2, table.spec, table.schema)
+    other = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 3)))  # fastavro refuses one name twice
+    schema = entries_schema(2, other.spec, other.schema)
     data = next(f for f in schema["fields"] if f["name"] == "data_file")
     partition = next(f for f in data["type"]["fields"] if f["name"] == "partition")
     first, second = partition["type"]["fields"]
@@ -189,10 +193,19 @@ def test_two_fields_of_one_fixed_type(files: LocalFiles, tmp_path: Path) -> None
     assert [one["data_file"]["partition"] for one in raw(copy)] == [
         one["data_file"]["partition"] for one in raw(source)
     ]
-    bounds = [(s.lower_bound, s.upper_bound) for s in copy.partitions or []]
-    numbers = [tuple(int.from_bytes(b or b"", "big", signed=True) for b in pair) for pair in bounds]
+    numbers = [tuple(int.from_bytes(b, "big", signed=True) for b in s._data[2:]) for s in copy.partitions or []]
     assert numbers == [(-128, 700), (-30_000, 300)]
     assert len(files.entries([ours(copy)])) == 2
+
+
+def test_one_fixed_type_defined_twice(files: LocalFiles, tmp_path: Path) -> None:
+    """PyIceberg defines the type of each field anew, which Avro forbids: it is copied, or an error on purpose."""
+    table = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 2)))
+    source = table.pyiceberg(2, [entry("file:///t/a", [Decimal("1.00"), Decimal("2.00")])])
+    try:
+        copied(files, tmp_path, [source], 2)
+    except IcewrightError as error:
+        assert source.manifest_path in str(error)  # noqa: PT017 - either outcome is right
 
 
 def _bare(schema: Any) -> Any:
@@ -226,7 +239,8 @@ def test_lists_carry_over_rows(files: LocalFiles, tmp_path: Path, version: int, 
     assert (first.existing_files_count, first.existing_rows_count, first.added_files_count) == (1, 10, 0)
     assert [s._data for s in first.partitions or []] == [[False, False, b"a", b"a"]]
     (before,) = read_manifest_list(IO.new_input(output.location))
-    assert repr(second) == repr(before)
+    assert [v for i, v in enumerate(second._data) if i != 3] == [v for i, v in enumerate(before._data) if i != 3]
+    assert second.content == before.content == 0
     snapshot = Snapshot(99, 5, 9, base.last_updated, location)
     assert [m.path for m in files.manifests(snapshot)] == [new.path, kept.manifest_path], "this program reads it too"
     meta = fastavro.reader(io.BytesIO(files.read(location))).metadata

@@ -213,7 +213,7 @@ def test_position_deletes_of_one_file(
 
 
 def test_lists_say_what_pyiceberg_reads(reader: ManifestReader, tmp_path: Path) -> None:
-    """The rows of manifest lists of v1 and v2 are those that PyIceberg reads, each with the list's snapshot."""
+    """The rows of manifest lists of v1 and v2 are those that PyIceberg reads."""
     versions: tuple[TableVersion, ...] = (1, 2)
     snapshots = []
     for version in versions:
@@ -226,7 +226,7 @@ def test_lists_say_what_pyiceberg_reads(reader: ManifestReader, tmp_path: Path) 
         (found,) = reader.manifests(snapshots[-1])
         assert (found.path, found.length, found.spec_id) == (row.manifest_path, row.manifest_length, version)
         assert (found.sequence_number, found.added_snapshot_id, found.live_files) == (0, row.added_snapshot_id, 1)
-    assert reader.manifest_lists(snapshots)["list_snapshot_id"].to_list() == [1, 2]
+    assert reader.manifest_lists(snapshots)["spec_id"].to_list() == [1, 2]
 
 
 def _snapshot(snapshot_id: int, location: str | None, manifests: tuple[str, ...] = ()) -> Snapshot:

@@ -65,8 +65,9 @@ def test_nothing_against_nothing() -> None:
     assert sets.without(frame("/a"), frame())["path"].to_list() == ["/a"]
 
 
-_PARTS = st.sampled_from(
-    "file:|FILE:|s3a:|//|/|b|a b|%20|%|é|e\u0301|+|:|?|#|\n|.|..|\\|%2F|%zz|x:/".split("|"),
+_PARTS = st.one_of(
+    st.sampled_from(["file:", "FILE:", "s3a:", "//", "/", "a b", "%20", "%C3%A9", "%2F", "%zz", "é", "e\u0301", "x:/"]),
+    st.sampled_from("b%+:?#.\n\\"),
 )
 
 

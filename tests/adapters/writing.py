@@ -25,7 +25,7 @@ from pyiceberg.manifest import (
     write_manifest,
 )
 from pyiceberg.manifest import ManifestFile as Listed
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record, TableVersion
@@ -35,8 +35,6 @@ from icewright.core import table as core
 from icewright.core.table import ManifestContent, ManifestFile
 
 IO = PyArrowFileIO()
-DATA, POSITION_DELETES, EQUALITY_DELETES = DataFileContent
-UNPARTITIONED = UNPARTITIONED_PARTITION_SPEC
 #: Every type that may partition a table, with values as Iceberg holds them in memory.
 TYPES: dict[str, tuple[t.PrimitiveType, tuple[Any, Any, Any]]] = {
     "int": (t.IntegerType(), (-5, 0, 2**31 - 1)),
@@ -80,7 +78,13 @@ class Partitioned:
         self, version: TableVersion, entries: Sequence[ManifestEntry], *, snapshot_id: int = 7, sequence: int = 0
     ) -> Listed:
         """A manifest as PyIceberg writes it, and its row in a manifest list."""
-        return by_pyiceberg(self.folder, self.spec, self.schema, version, entries, (snapshot_id, sequence))
+        output = IO.new_output(f"file://{self.folder}/{uuid4()}-m0.avro")
+        with write_manifest(version, self.spec, self.schema, output, snapshot_id, "deflate") as writer:
+            for one in entries:
+                writer.add_entry(one)
+        row = writer.to_manifest_file()
+        row.sequence_number, row.min_sequence_number = sequence, min(row.min_sequence_number, sequence)
+        return row
 
     def crafted(
         self, version: TableVersion, entries: Sequence[Mapping[str, Any]], *, snapshot_id: int = 7, sequence: int = 0
@@ -99,7 +103,7 @@ def entry(
 ) -> ManifestEntry:
     """An entry as PyIceberg has it, every field of its data file filled."""
     values: dict[str, Any] = {
-        "content": DATA,
+        "content": DataFileContent.DATA,
         "file_path": path,
         "file_format": FileFormat.PARQUET,
         "partition": Record(*partition),
@@ -171,24 +175,6 @@ def path_bounds(lower: str, upper: str) -> dict[str, Any]:
     """Bounds of a position delete file's column `file_path`."""
     column = 2_147_483_546
     return {"lower_bounds": _map({column: lower.encode()}), "upper_bounds": _map({column: upper.encode()})}
-
-
-def by_pyiceberg(
-    folder: Path,
-    spec: PartitionSpec,
-    schema: Schema,
-    version: TableVersion,
-    entries: Sequence[ManifestEntry],
-    listed: tuple[int, int],
-) -> Listed:
-    """A manifest by PyIceberg's writer; `listed` is the snapshot and sequence number of its row."""
-    output = IO.new_output(f"file://{folder}/{uuid4()}-m0.avro")
-    with write_manifest(version, spec, schema, output, listed[0], "deflate") as writer:
-        for one in entries:
-            writer.add_entry(one)
-    row = writer.to_manifest_file()
-    row.sequence_number, row.min_sequence_number = listed[1], min(row.min_sequence_number, listed[1])
-    return row
 
 
 def entries_schema(version: TableVersion, spec: PartitionSpec, schema: Schema) -> Any:

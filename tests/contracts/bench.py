@@ -64,7 +64,7 @@ class Bench:
 
     def open(self) -> SqlCatalog:
         """Another client of the same catalog."""
-        return SqlCatalog(self.properties, storage.read, storage.write, self.clock)
+        return SqlCatalog(self.properties, storage, self.clock)
 
     def close(self) -> None:
         """Let go of the database."""

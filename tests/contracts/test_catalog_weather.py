@@ -166,7 +166,7 @@ def test_a_commit_still_under_way_is_no_conflict(bench: Bench) -> None:
 
 def _catalog(uri: str) -> SqlCatalog:
     properties = sql_catalog("lake", {"uri": uri, "warehouse": "file:///w"})
-    return SqlCatalog(properties, storage.read, storage.write, FixedClock())
+    return SqlCatalog(properties, storage, FixedClock())
 
 
 CALLS: dict[str, Callable[[SqlCatalog], object]] = {

@@ -18,13 +18,13 @@ from icewright.adapters.store.sql import LEASE, SqlStore
 from icewright.core.layering import Rule
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import FileFate, JobState, OperationState, Outcome
-from icewright.core.table import PartitionSpec, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
 from icewright.ports import LedgerState, Pointer, RunRow, TableRow, Trigger
+from icewright.testing import NOW, REF, facts, metadata
 from tests.contracts.bench import new_database
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-REF = TableRef("lake", ("sales",), "orders")
+OTHER = TableRef("lake", ("sales",), "other")
 ODD = [
     TableRef("lake", ("a.b", "c"), "d.e"),
     TableRef("lake", ("a",), "b.c.d.e"),
@@ -81,11 +81,9 @@ def store(
 
 
 def judged(ref: TableRef = REF, uuid: str = "u1", at: str = "m1", now: datetime = NOW) -> Evaluation:
-    """An evaluation of an empty table, for which an orphan scan is due."""
-    metadata = TableMetadata(
-        ref, at, 100, uuid, "file:///w/t", 2, NOW, 0, None, (), (), (), (), (), {}, (PartitionSpec(0, ()),), 0, {}, None
-    )
-    return evaluate(TableFacts(metadata, Thresholds(100, 75, 180, 100), (), ()), Knobs(), {}, now)
+    """An evaluation of a small table, for which an orphan scan is due."""
+    made = metadata(ref=ref, table_uuid=uuid, metadata_location=at, location="file:///w/t")
+    return evaluate(facts(of=made), Knobs(), {}, now)
 
 
 def see(store: SqlStore, *names: TableRef, at: str = "m1", now: datetime = NOW) -> int:
@@ -113,12 +111,11 @@ def ran(job_id: str, operation: Operation = EXPIRE, now: datetime = NOW, **more:
 
 def test_detection_tells_new_moved_and_dropped(store: SqlStore) -> None:
     """New and moved tables are counted, the same again is not, a dropped one keeps its row, and may come back."""
-    other = TableRef("lake", ("sales",), "other")
-    assert [see(store, REF, other), see(store, REF, other), see(store, REF, other, at="m2")] == [2, 0, 2]
-    assert see(store, other, at="m2") == 0
+    assert [see(store, REF, OTHER), see(store, REF, OTHER), see(store, REF, OTHER, at="m2")] == [2, 0, 2]
+    assert see(store, OTHER, at="m2") == 0
     assert row(store).dropped
-    assert not row(store, other).dropped
-    assert see(store, REF, other, at="m2") == 1
+    assert not row(store, OTHER).dropped
+    assert see(store, REF, OTHER, at="m2") == 1
     assert not row(store).dropped
     store.detected("pond", [], NOW)
     assert not any(r.dropped for r in store.tables())
@@ -247,17 +244,16 @@ def test_cancel_and_pause(store: SqlStore) -> None:
 
 def test_failures_in_a_row(store: SqlStore) -> None:
     """Failed jobs since the last that did not fail; cancelled ones do not count, and other tables' neither."""
-    other = TableRef("lake", ("sales",), "other")
-    see(store, REF, other)
+    see(store, REF, OTHER)
     counts = []
     states = ["failed", "failed", "cancelled", "failed", "succeeded", "failed", "partial"]
     for number, state in enumerate(states):
-        for ref in (REF, other):
+        for ref in (REF, OTHER):
             now = NOW + timedelta(minutes=number)
             store.finish(start(store, ref, now), JobState(state if ref == REF else "failed"), "", now)
         counts.append(store.failures(REF))
     assert counts == [1, 2, 2, 3, 0, 1, 0]
-    assert store.failures(other) == 7
+    assert store.failures(OTHER) == 7
 
 
 def test_history_has_the_last_run_of_each_operation(store: SqlStore) -> None:
@@ -298,12 +294,11 @@ def test_the_ledger(store: SqlStore) -> None:
 
 def test_findings(store: SqlStore) -> None:
     """What a scan found waits with its first time, until it is deleted by whichever job, or forgotten."""
-    other = TableRef("lake", ("sales",), "other")
-    see(store, REF, other)
-    first, theirs = start(store), start(store, other)
+    see(store, REF, OTHER)
+    first, theirs = start(store), start(store, OTHER)
     found = [FileFate(path, 1, "data") for path in "abc"]
     store.plan(first, REF, found, LedgerState.FOUND, NOW)
-    store.plan(theirs, other, found, LedgerState.FOUND, NOW)
+    store.plan(theirs, OTHER, found, LedgerState.FOUND, NOW)
     store.finish(first, JobState.SUCCEEDED, "", NOW)
     assert store.unfinished() == []
     second = start(store, now=NOW + timedelta(days=1))
@@ -312,7 +307,7 @@ def test_findings(store: SqlStore) -> None:
     assert store.found(REF) == {"b": NOW, "c": NOW}
     store.forget(REF, ["b"])
     assert store.found(REF) == {"c": NOW}
-    assert store.found(other).keys() == {"a", "b", "c"}
+    assert store.found(OTHER).keys() == {"a", "b", "c"}
 
 
 def test_rules_have_versions(store: SqlStore) -> None:
@@ -362,8 +357,7 @@ def test_times_come_back_in_utc(store: SqlStore) -> None:
 
 def test_a_job_by_the_beginning_of_its_id(store: SqlStore) -> None:
     """A beginning that one job alone has is enough; percent sign and underscore are no wildcards."""
-    other = TableRef("lake", ("sales",), "other")
-    see(store, REF, other)
-    first, second = start(store), start(store, other)
+    see(store, REF, OTHER)
+    first, second = start(store), start(store, OTHER)
     found = [store.job(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
     assert [job and job.job_id for job in found] == [first, second, None, None, None, None]

@@ -34,7 +34,7 @@ def test_a_name_is_read(text: str, ref: TableRef) -> None:
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
     """A name that is not catalog, namespace and table is a usage error that shows how to write one."""
-    with pytest.raises(UsageError, match="write catalog.namespace.table"):
+    with pytest.raises(UsageError, match=r"write catalog\.namespace\.table"):
         TableRef.parse(text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +20,20 @@ from icewright.adapters.catalogs.translate import (
     sql_catalog,
 )
 from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.rot import Lake
+from tests.integration.bench import Bench
 
 _COUNTER = itertools.count(1)
+_CONFIG = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{catalog}", warehouse: "{warehouse}"}}
+cache: {{folder: "{home}/cache"}}
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,3 +83,23 @@ def lake(catalog_properties: SqlCatalogProperties, spark_pool: SparkPool) -> Ite
 def new_name() -> Callable[[str], str]:
     """Names of tables in namespace `test` that no other test has: `new_name("orders")` is `test.orders_1`."""
     return lambda stem: f"test.{stem}_{next(_COUNTER)}"
+
+
+@pytest.fixture(scope="module")
+def bench(
+    tmp_path_factory: pytest.TempPathFactory,
+    catalog_properties: SqlCatalogProperties,
+    spark_pool: SparkPool,
+    lake: Lake,
+) -> Iterator[Bench]:
+    """Icewright as `application` wires it, its Spark being the session's."""
+    home = tmp_path_factory.mktemp("icewright")
+    catalog = Path(str(catalog_properties.url.database))
+    file = home / "icewright.yaml"
+    file.write_text(_CONFIG.format(home=home, catalog=catalog, warehouse=catalog_properties.warehouse))
+    scratch = home / "scratch"
+    scratch.mkdir()
+    with application(read_config(file), kind="tests") as app:
+        spark = replace(app.engines.spark, pools={"lake": spark_pool})
+        world = replace(app.world, engine=replace(app.engines, spark=spark))
+        yield Bench(lake, app, world, catalog, scratch)

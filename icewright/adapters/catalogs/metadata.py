@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
@@ -29,13 +30,14 @@ from icewright.ports import AddSnapshot, Change, RemoveSnapshots
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_SNAPSHOT = -1
+METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
 def decode(content: bytes, location: str) -> dict[str, Any]:
     """The JSON of a metadata file, gzipped or not. Raises `MetadataUnreadable`."""
     try:
         document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise MetadataUnreadable(f"{location}: not a readable metadata file ({error})") from error
     if not isinstance(document, dict) or "format-version" not in document or "location" not in document:
         raise MetadataUnreadable(f"{location}: not an Iceberg table metadata file")
@@ -47,8 +49,8 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
     document = decode(content, location)
     try:
         return _parse(ref, location, len(content), document)
-    except (KeyError, TypeError, ValueError, StopIteration) as error:
-        raise MetadataUnreadable(f"{location}: {type(error).__name__} at {error}") from error
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, StopIteration) as error:
+        raise MetadataUnreadable(f"{location}: not as the spec has it ({type(error).__name__}: {error})") from error
 
 
 def _parse(ref: TableRef, location: str, length: int, document: dict[str, Any]) -> TableMetadata:
@@ -171,7 +173,8 @@ def changed(document: Mapping[str, Any], location: str, change: Change, now: dat
             _add_snapshot(new, change)
         case _:
             assert_never(change)
-    limit = int(new.get("properties", {}).get("write.metadata.previous-versions-max", 100))
+    kept = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
+    limit = int(kept) if kept.isdecimal() else METADATA_LOG
     log = [*new.get("metadata-log", []), {"metadata-file": location, "timestamp-ms": document["last-updated-ms"]}]
     new["metadata-log"] = log[-max(1, limit) :]
     new["last-updated-ms"] = max(now_ms, document["last-updated-ms"])
@@ -180,6 +183,8 @@ def changed(document: Mapping[str, Any], location: str, change: Change, now: dat
 
 def _remove_snapshots(new: dict[str, Any], change: RemoveSnapshots) -> None:
     gone = change.snapshot_ids
+    if MAIN in change.refs:
+        raise Refused("main cannot be removed")
     refs = {name: ref for name, ref in new.get("refs", {}).items() if name not in change.refs}
     held = {ref["snapshot-id"]: name for name, ref in refs.items()} | {new.get("current-snapshot-id"): MAIN}
     for snapshot_id in gone & held.keys():

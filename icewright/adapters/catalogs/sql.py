@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,18 +28,37 @@ _TABLES = sa.table(
 )
 
 
+class MetadataFiles(Protocol):
+    """The part of the Files port that a catalog needs."""
+
+    def read(self, path: str, /) -> bytes:
+        """The file's content."""
+        ...
+
+    def write(self, path: str, content: bytes, /) -> None:
+        """A new file."""
+        ...
+
+    def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
+        """Delete files."""
+        ...
+
+
 @dataclass
 class SqlCatalog:
-    """One catalog in a SQLite or PostgreSQL database. `read` and `write` reach the metadata files."""
+    """One catalog in a SQLite or PostgreSQL database."""
 
     properties: SqlCatalogProperties
-    read: Callable[[str], bytes]
-    write: Callable[[str, bytes], None]
+    files: MetadataFiles
     clock: Clock
     _engine: sa.Engine = field(init=False)
 
     def __post_init__(self) -> None:
         self._engine = sa.create_engine(self.properties.url, pool_pre_ping=True)
+
+    def close(self) -> None:
+        """Give the database connections back."""
+        self._engine.dispose()
 
     @property
     def name(self) -> str:
@@ -59,7 +79,7 @@ class SqlCatalog:
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
         location = self._location(ref)
-        return json_metadata.parse(ref, location, self.read(location))
+        return json_metadata.parse(ref, location, self.files.read(location))
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swing the pointer, if it still names the file of `base`.
@@ -67,17 +87,18 @@ class SqlCatalog:
         The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
         property that somebody else changed meanwhile makes it a conflict.
         """
-        document = json_metadata.decode(self.read(base.metadata_location), base.metadata_location)
+        document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
         new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
         location = json_metadata.next_location(document, base.metadata_location)
         content = json_metadata.encode(new)
         after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
-        self.write(location, content)
+        self.files.write(location, content)
         swing = (
             sa.update(_TABLES)
             .where(*self._row(base.ref), _TABLES.c.metadata_location == base.metadata_location)
             .values(metadata_location=location, previous_metadata_location=base.metadata_location)
         )
+        self._must_exist()
         try:
             with self._engine.begin() as connection:
                 swung = connection.execute(swing).rowcount
@@ -85,26 +106,31 @@ class SqlCatalog:
             self._settle(base, location, error)
             return after
         if swung != 1:
+            self.files.delete([location], 1)  # no commit came to use it
             raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
         return after
 
     def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
         """After a lost reply: returns when the commit landed, raises what else happened."""
         try:
-            now = self._location(base.ref)
-        except CatalogUnavailable:
+            # waits for a transaction that the server may still be finishing: until then nobody knows
+            now = self._location(base.ref, for_update=True)
+        except (CatalogUnavailable, TableNotFound) as lost:
             raise CommitStateUnknown(
-                f"{base.ref}: the catalog failed during the commit of {location} and does not answer: {_said(error)}"
+                f"{base.ref}: the catalog failed during the commit of {location} ({_said(error)}), and what became "
+                f"of it cannot be seen: {lost}"
             ) from error
         if now == location:
             return
         if now == base.metadata_location:
+            self.files.delete([location], 1)  # no commit came to use it
             raise CommitConflict(f"{base.ref}: the commit did not land: {_said(error)}") from error
         raise CommitStateUnknown(f"{base.ref}: somebody else committed after {location}: {_said(error)}") from error
 
-    def _location(self, ref: TableRef) -> str:
+    def _location(self, ref: TableRef, *, for_update: bool = False) -> str:
+        query = sa.select(_TABLES.c.metadata_location).where(*self._row(ref))
         with self._connection() as connection:
-            found = connection.execute(sa.select(_TABLES.c.metadata_location).where(*self._row(ref))).scalar()
+            found = connection.execute(query.with_for_update() if for_update else query).scalar()
         if found is None:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
         return str(found)
@@ -116,18 +142,22 @@ class SqlCatalog:
             _TABLES.c.table_name == ref.name,
         )
 
-    @contextmanager
-    def _connection(self) -> Iterator[sa.Connection]:
+    def _must_exist(self) -> None:
+        """SQLite would make an empty database where the file is missing."""
         url = self.properties.url
         if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
             raise CatalogUnavailable(
                 f"catalog {self.name}: there is no file {url.database}; correct catalogs.{self.name}.properties.uri"
             )
+
+    @contextmanager
+    def _connection(self) -> Iterator[sa.Connection]:
+        self._must_exist()
         try:
             with self._engine.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            where = self.properties.url.render_as_string(hide_password=True)
+            where = self.properties.url.set(query={}).render_as_string(hide_password=True)
             raise CatalogUnavailable(
                 f"catalog {self.name} at {where} does not answer: {_said(error)}; is the server up, and does the "
                 "database hold the table iceberg_tables?"

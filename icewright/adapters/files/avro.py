@@ -40,7 +40,16 @@ def parse(content: bytes) -> Container:
     """Take a container apart. Raises `ValueError` when it is truncated or no Avro container."""
     try:
         return _parse(content)
-    except (IndexError, KeyError, zlib.error, zstandard.ZstdError, pa.ArrowInvalid) as error:
+    except (
+        IndexError,
+        KeyError,
+        MemoryError,  # a broken length
+        OSError,
+        OverflowError,
+        zlib.error,
+        zstandard.ZstdError,
+        pa.ArrowInvalid,
+    ) as error:
         raise ValueError(f"truncated or broken Avro file ({type(error).__name__}: {error})") from error
 
 
@@ -48,7 +57,11 @@ def _parse(content: bytes) -> Container:
     if content[:4] != _MAGIC:
         raise ValueError("not an Avro file")
     meta, position = _header(content)
+    if "avro.schema" not in meta:
+        raise ValueError("truncated or broken Avro file (its header has no schema)")
     sync = content[position : position + 16]
+    if len(sync) < 16:  # noqa: PLR2004 - the length of a sync marker
+        raise ValueError("truncated or broken Avro file (it ends within its header)")
     position += 16
     codec = meta.get("avro.codec", b"null").decode()
     records, bodies = 0, []
@@ -109,7 +122,11 @@ def _inflate(codec: str, block: bytes) -> bytes:
         case "deflate":
             return zlib.decompress(block, -15)
         case "zstandard":
-            return zstandard.ZstdDecompressor().decompressobj().decompress(block)
+            stream = zstandard.ZstdDecompressor().decompressobj()
+            inflated = stream.decompress(block)
+            if not stream.eof:
+                raise ValueError("truncated or broken Avro file (a block ends early)")
+            return inflated
         case "snappy":  # four bytes of checksum follow; the length stands in front as a varint without zig-zag
             length = shift = position = 0
             while True:
@@ -118,13 +135,16 @@ def _inflate(codec: str, block: bytes) -> bytes:
                 position, shift = position + 1, shift + 7
                 if byte < 0x80:  # noqa: PLR2004
                     break
-            return bytes(pa.Codec("snappy").decompress(block[:-4], decompressed_size=length, asbytes=True))
+            inflated = bytes(pa.Codec("snappy").decompress(block[:-4], decompressed_size=length, asbytes=True))
+            if zlib.crc32(inflated) != int.from_bytes(block[-4:], "big"):
+                raise ValueError("truncated or broken Avro file (a checksum does not match)")
+            return inflated
     raise ValueError(f"Avro codec {codec} is not supported")
 
 
 def read_together(containers: Sequence[Container]) -> pl.DataFrame:
     """The records of containers that share one writer schema, in their order."""
-    schema = containers[0].schema
+    schema = _for_polars(containers[0].schema)
     body = b"".join(c.body for c in containers)
     count = sum(c.records for c in containers)
     header = _MAGIC + b"".join(
@@ -137,6 +157,33 @@ def read_together(containers: Sequence[Container]) -> pl.DataFrame:
     )
     block = b"".join((_encode_varint(count), _encode_varint(len(body)), body, _SYNC)) if count else b""
     return pl.read_avro(io.BytesIO(header + block))
+
+
+@lru_cache(maxsize=512)
+def _for_polars(schema: bytes) -> bytes:
+    """The schema as Polars takes it: no defaults other than null, no references to named types."""
+    named: dict[str, Any] = {}
+
+    def stripped(node: Any) -> Any:  # noqa: ANN401 - Avro schemas are JSON
+        if isinstance(node, list):
+            return [stripped(n) for n in node]
+        if isinstance(node, str):
+            return named.get(node, node)
+        if isinstance(node, dict):
+            kept = {k: v for k, v in node.items() if k not in ("default", "doc", "aliases")}
+            kept |= {k: stripped(kept[k]) for k in ("type", "items", "values") if k in kept}
+            if "fields" in kept:
+                kept["fields"] = [f | {"type": stripped(f["type"])} for f in map(_bare, kept["fields"])]
+            if "name" in kept and kept["type"] in ("fixed", "enum"):
+                named[kept["name"]] = kept
+            return kept
+        return node
+
+    return json.dumps(stripped(json.loads(schema))).encode()
+
+
+def _bare(field: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in field.items() if k not in ("default", "doc", "aliases")}
 
 
 @lru_cache(maxsize=512)

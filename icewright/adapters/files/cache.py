@@ -53,12 +53,20 @@ class Cache:
                         (turn, *paths),
                     ).fetchall()
                 database.commit()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, OSError) as error:
             self._give_up(error)
             return {}
-        good = [(path, batch) for path, length, batch in rows if lengths[path] == length]
-        batches = _read([batch for _, batch in good], self.schema)
-        return dict(zip([path for path, _ in good], batches, strict=True))
+        good = {path: batch for path, length, batch in rows if lengths[path] == length}
+        try:
+            return dict(zip(good, _read(list(good.values()), self.schema), strict=True))
+        except (pa.ArrowInvalid, OSError, ValueError):  # some row is no batch: find out which
+            return {path: found[0] for path, batch in good.items() if (found := self._alone(batch))}
+
+    def _alone(self, batch: bytes) -> list[pa.RecordBatch]:
+        try:
+            return _read([batch], self.schema)
+        except (pa.ArrowInvalid, OSError, ValueError):
+            return []
 
     def save(self, batches: Mapping[tuple[str, int], pa.RecordBatch]) -> None:
         """Keep manifests; a full disk or a locked file costs the cache, never the caller."""
@@ -73,7 +81,7 @@ class Cache:
                     database.execute("update size set bytes = bytes + ?", (len(blob) + _OVERHEAD - freed,))
                 self._evict(database)
                 database.commit()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, OSError) as error:
             self._give_up(error)
 
     def _evict(self, database: sqlite3.Connection) -> None:
@@ -101,9 +109,9 @@ class Cache:
         database.executescript(_SCHEMA)
         return database
 
-    def _give_up(self, error: sqlite3.DatabaseError) -> None:
-        """A broken file is removed; a locked one or a full disk is left for later."""
-        if not isinstance(error, sqlite3.OperationalError):
+    def _give_up(self, error: Exception) -> None:
+        """A broken file is removed; a locked one, a full disk or a folder that cannot be made is left for later."""
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             for path in self.folder.glob(f"{self._file.name}*"):
                 path.unlink(missing_ok=True)
 

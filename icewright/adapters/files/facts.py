@@ -9,7 +9,14 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.files.manifests import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES, partition_values
+from icewright.adapters.files.manifests import (
+    DATA,
+    DELETED,
+    EQUALITY_DELETES,
+    POSITION_DELETES,
+    partition_text,
+    partition_values,
+)
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileFate
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
@@ -34,13 +41,32 @@ def table_facts(
     metadata: TableMetadata, thresholds: Thresholds, manifests: Sequence[ManifestFile], entries: pa.Table
 ) -> TableFacts:
     """Facts of the current snapshot from its manifests and their entries."""
-    live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
+    live = _live(entries, metadata)
     data = live.filter(pl.col("content") == DATA)
-    deletes = _deletes(_applying(live, data, metadata))
-    frame = _data(data, metadata, thresholds).join(deletes, on=_KEY, how="full", coalesce=True).sort(_KEY).collect()
+    applying = _applying(live, metadata).collect()
+    counted = _data(data, metadata, thresholds).join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
     specs = {s.spec_id: s for s in metadata.specs}
-    partitions = tuple(_partition(row, specs[row["spec_id"]]) for row in frame.iter_rows(named=True))
-    return TableFacts(metadata, thresholds, partitions, _manifest_facts(manifests, thresholds))
+    partitions = tuple(_partition(r, specs[r["spec_id"]]) for r in counted.sort(_KEY).collect().iter_rows(named=True))
+    return TableFacts(
+        metadata=metadata,
+        thresholds=thresholds,
+        partitions=partitions,
+        manifests=_manifest_facts(manifests, thresholds),
+        delete_files=applying["delete"].n_unique(),
+        deleted_rows=int(applying.filter("applies").unique("delete")["records"].sum()),
+    )
+
+
+def _live(entries: pa.Table, metadata: TableMetadata) -> pl.LazyFrame:
+    """The live entries. Days are dates, whichever way their writer stored them, so that a partition has one key."""
+    live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
+    specs = {s.spec_id: s for s in metadata.specs if any(f.transform == "day" for f in s.fields)}
+    if not specs:
+        return live
+    keys = live.select(_KEY).unique().filter(pl.col("spec_id").is_in(list(specs))).collect()
+    said = [partition_text(_values(text, specs[spec_id])) for spec_id, text in keys.rows()]
+    renamed = keys.with_columns(pl.Series("said", said, pl.String)).lazy()
+    return live.join(renamed, on=_KEY, how="left").with_columns(partition=pl.coalesce("said", "partition")).drop("said")
 
 
 def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -> pl.LazyFrame:
@@ -69,21 +95,23 @@ def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -
     )
 
 
-def _applying(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
-    """Delete files with `applies`: whether any data file of their scope is old enough.
+def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
+    """Delete files, numbered by `delete`, with `applies`: whether any data file of their scope is old enough.
 
     A position delete applies to data of the same or a lower sequence number, an equality delete to data of a lower
-    one (spec, Scan Planning); an equality delete of an unpartitioned spec applies to every partition.
+    one (spec, Scan Planning). An equality delete of an unpartitioned spec has a row in each partition that it
+    applies to, and one in its own when it applies to none.
     """
+    data = live.filter(pl.col("content") == DATA)
     oldest = data.group_by(_KEY).agg(oldest=pl.col("sequence_number").min())
     everywhere = [s.spec_id for s in metadata.specs if all(f.transform == "void" for f in s.fields)]
     files = data.select(referenced="path", file_records="records", file_sequence="sequence_number")
     is_global = pl.col("spec_id").is_in(everywhere) & (pl.col("content") == EQUALITY_DELETES)
-    own = live.filter(pl.col("content") != DATA)
-    local = own.filter(~is_global)
-    spread = own.filter(is_global).drop(*_KEY).join(data.select(_KEY).unique(), how="cross")
+    own = live.filter(pl.col("content") != DATA).with_row_index("delete").with_columns(is_global=is_global)
+    columns = own.collect_schema().names()
+    spread = own.filter("is_global").drop(*_KEY).join(data.select(_KEY).unique(), how="cross").select(columns)
     joined = (
-        pl.concat([local, spread.select(local.collect_schema().names())])
+        pl.concat([own.filter(~pl.col("is_global")), spread])
         .join(oldest, on=_KEY, how="left")
         .join(files, on="referenced", how="left")
         .with_columns(
@@ -97,7 +125,13 @@ def _applying(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -
     applies = (
         pl.when("position").then(pl.col("sequence_number") >= against).otherwise(pl.col("sequence_number") > against)
     )
-    return joined.with_columns(applies=applies.fill_null(value=False))
+    judged = joined.with_columns(applies=applies.fill_null(value=False)).filter(
+        pl.col("applies") | ~pl.col("is_global")
+    )
+    nowhere = own.filter("is_global").join(judged.select("delete"), on="delete", how="anti")
+    return pl.concat(
+        [judged, nowhere.with_columns(vector=False, position=False, scoped=False, applies=False)], how="diagonal"
+    )
 
 
 def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
@@ -143,7 +177,7 @@ def rewrite_candidates(
     """The files of the step's partitions that Iceberg's planner takes by the step's options."""
     wanted = set(step.partitions)
     specs = {s.spec_id: s for s in metadata.specs}
-    live = pl.DataFrame(pl.from_arrow(entries)).lazy().filter(pl.col("status") != DELETED)
+    live = _live(entries, metadata)
     keys = live.select(_KEY).unique().collect().rows()
     chosen = [(s, t) for s, t in keys if (s, _values(t, specs[s])) in wanted]
     inside = live.join(
@@ -158,17 +192,18 @@ def rewrite_candidates(
             low, high = (int(step.options[f"{bound}-file-size-bytes"]) for bound in ("min", "max"))
             wrong = (pl.col("bytes") < low) | (pl.col("bytes") > high)
             if step.by_deletes:
-                wrong = wrong | pl.col("path").is_in(_with_deletes(live, data, metadata)["path"].implode())
+                wrong = wrong | pl.col("path").is_in(_with_deletes(live, metadata)["path"].implode())
             elif ratio := step.options.get("delete-ratio-threshold"):
-                heavy = _scoped_ratio(live, data, metadata).filter(pl.col("ratio") >= float(ratio)).collect()
+                heavy = _scoped_ratio(live, metadata).filter(pl.col("ratio") >= float(ratio)).collect()
                 wrong = wrong | pl.col("path").is_in(heavy["path"].implode())
             frame = data.filter(wrong).select("path", "bytes", kind=pl.lit("data"))
     return tuple(FileFate(p, b, k) for p, b, k in frame.sort("path").collect().rows())
 
 
-def _with_deletes(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
+def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:
     """Data files that any delete file applies to."""
-    applying = _applying(live, live.filter(pl.col("content") == DATA), metadata).filter("applies")
+    data = live.filter(pl.col("content") == DATA)
+    applying = _applying(live, metadata).filter("applies")
     own = applying.filter("scoped").select(path="referenced")
     wide = applying.filter(~pl.col("scoped")).select(*_KEY, "position", deleted_at="sequence_number")
     reached = data.join(wide, on=_KEY, how="inner").filter(
@@ -179,9 +214,10 @@ def _with_deletes(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadat
     return pl.concat([own, reached.select("path")]).unique().collect()
 
 
-def _scoped_ratio(live: pl.LazyFrame, data: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
+def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     """Data files with the share of their rows that their own delete files name."""
-    applying = _applying(live, live.filter(pl.col("content") == DATA), metadata).filter("applies", "scoped")
+    data = live.filter(pl.col("content") == DATA)
+    applying = _applying(live, metadata).filter("applies", "scoped")
     named = applying.group_by(path="referenced").agg(named=pl.col("records").sum())
     return data.join(named, on="path").select("path", ratio=pl.col("named") / pl.col("records"))
 

@@ -53,7 +53,7 @@ class LocalFiles:
         if snapshot is None:
             if metadata.current_snapshot_id is not None:
                 raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
-            return TableFacts(metadata, thresholds, (), ())
+            return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
         manifests = self.manifests(snapshot)
         return table_facts(metadata, thresholds, manifests, self.entries(manifests))
 
@@ -71,7 +71,7 @@ class LocalFiles:
         return self.reader.manifests(snapshot)
 
     def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pa.Table:
-        """The rows of many manifest lists at once, with `list_snapshot_id`."""
+        """The manifests that the snapshots list, each once."""
         return self.reader.manifest_lists(snapshots).to_arrow()
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:

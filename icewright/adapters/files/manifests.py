@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -66,18 +67,20 @@ class ManifestReader:
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of one manifest list."""
-        rows = self.manifest_lists([snapshot]).drop("list_snapshot_id").rows()
+        rows = self.manifest_lists([snapshot]).rows()
         return tuple(ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in rows)
 
     def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
-        """The rows of many manifest lists, with `list_snapshot_id`; columns named as `ManifestFile`'s fields."""
-        frames: list[pl.DataFrame] = []
+        """The manifests that the snapshots list, each once; columns named as `ManifestFile`'s fields."""
+        found = _no_lists()
         for start in range(0, len(snapshots), _READ_AT_ONCE):
             chunk = snapshots[start : start + _READ_AT_ONCE]
             listed = [s for s in chunk if s.manifest_list is not None]
-            frames += _lists([s.manifest_list for s in listed if s.manifest_list], [s.snapshot_id for s in listed])
+            frames = _lists([s.manifest_list for s in listed if s.manifest_list])
             frames += [self._embedded(s) for s in chunk if s.manifest_list is None and s.manifests]
-        return pl.concat(frames) if frames else _no_lists()
+            # long histories list the same manifests again and again: keeping each once bounds the memory
+            found = pl.concat([found, *frames]).unique("path", maintain_order=True)
+        return found
 
     def _embedded(self, snapshot: Snapshot) -> pl.DataFrame:
         """Format v1 may name the manifests in the metadata file: what a list would say is read from themselves."""
@@ -88,7 +91,7 @@ class ManifestReader:
             counts = [int((status == s).sum()) for s in (ADDED, EXISTING, DELETED)]
             spec = int(container.meta.get("partition-spec-id", b"0"))
             size = storage.size(path) or 0
-            rows.append((path, size, spec, 0, 0, 0, snapshot.snapshot_id, *counts, snapshot.snapshot_id))
+            rows.append((path, size, spec, 0, 0, 0, snapshot.snapshot_id, *counts))
         return pl.DataFrame(rows, schema=_no_lists().schema, orient="row")
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
@@ -99,49 +102,74 @@ class ManifestReader:
             read = read_manifests([(m.path, m.length) for m in missing[start : start + _READ_AT_ONCE]])
             self.cache.save({(m.path, m.length): read[m.path] for m in missing[start : start + _READ_AT_ONCE]})
             found |= read
-        batches = [found[m.path] for m in manifests]
+        batches = [_whole(m, found[m.path]) for m in manifests]
         table = pa.Table.from_batches(batches, ENTRY) if batches else ENTRY.empty_table()
         return _inherit(table, manifests, [b.num_rows for b in batches])
 
 
 def _no_lists() -> pl.DataFrame:
-    types = {name: _LIST_TYPES.get(name, pl.Int64) for name in _LIST}
-    return pl.DataFrame(schema={**types, "list_snapshot_id": pl.Int64})
+    return pl.DataFrame(schema={name: _LIST_TYPES.get(name, pl.Int64) for name in _LIST})
 
 
-def _lists(paths: Sequence[str], snapshot_ids: Sequence[int]) -> list[pl.DataFrame]:
+def _lists(paths: Sequence[str]) -> list[pl.DataFrame]:
     containers = _containers(paths)
     frames = []
     for schema in dict.fromkeys(c.schema for c in containers):
-        chosen = [(c, s) for c, s in zip(containers, snapshot_ids, strict=True) if c.schema == schema and c.records]
-        if not chosen:
-            continue
-        raw = avro.read_together([c for c, _ in chosen])
-        ids = {number: name for name, number in _LIST_ALIASES.items() if name in raw.columns}
-        ids |= avro.field_names(schema)
-        columns = [
-            (pl.col(ids[number]) if ids.get(number) in raw.columns else pl.lit(None))
-            .cast(_LIST_TYPES.get(name, pl.Int64))
-            .fill_null("" if name == "path" else 0)
-            .alias(name)
-            for name, number in _LIST.items()
-        ]
-        repeated = [s for c, s in chosen for _ in range(c.records)]
-        frames.append(raw.select(columns).with_columns(pl.Series("list_snapshot_id", repeated, pl.Int64)))
+        chosen = {p: c for p, c in zip(paths, containers, strict=True) if c.schema == schema and c.records}
+        with _readable(chosen):
+            frames += [_list_rows(schema, list(chosen.values()))] if chosen else []
     return frames
+
+
+def _list_rows(schema: bytes, containers: Sequence[avro.Container]) -> pl.DataFrame:
+    raw = avro.read_together(containers)
+    ids = {number: name for name, number in _LIST_ALIASES.items() if name in raw.columns}
+    ids |= avro.field_names(schema)
+    return raw.select(
+        (pl.col(ids[number]) if ids.get(number) in raw.columns else pl.lit(None))
+        .cast(_LIST_TYPES.get(name, pl.Int64))
+        .fill_null("" if name == "path" else 0)
+        .alias(name)
+        for name, number in _LIST.items()
+    )
+
+
+@contextmanager
+def _readable(paths: Iterable[str]) -> Iterator[None]:
+    """Whatever the decoder says of broken files becomes `MetadataUnreadable` with their names."""
+    try:
+        yield
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,  # how Polars meets a schema that makes no sense
+        KeyError,
+        OSError,
+        StopIteration,
+        ValueError,
+    ) as error:
+        names = ", ".join(list(paths)[:3])
+        raise MetadataUnreadable(
+            f"{names}: not readable as Iceberg metadata ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _whole(manifest: ManifestFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, if it has as many entries as the manifest list says: fewer would make live files look unreached."""
+    listed = manifest.added_files + manifest.existing_files + manifest.deleted_files
+    if listed and listed != batch.num_rows:  # lists of format v1 may leave the counts out
+        raise MetadataUnreadable(f"{manifest.path} has {batch.num_rows} entries where its manifest list says {listed}")
+    return batch
 
 
 def read_manifests(manifests: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
     """The entries of manifests (path and length) by path, as `ENTRY` says."""
-    containers = dict(zip([p for p, _ in manifests], _containers([p for p, _ in manifests]), strict=True))
+    lengths = dict(manifests)
+    containers = dict(zip([p for p, _ in manifests], _containers([p for p, _ in manifests], lengths), strict=True))
     result: dict[str, pa.RecordBatch] = {}
     for schema in dict.fromkeys(c.schema for c in containers.values()):
         group = {path: c for path, c in containers.items() if c.schema == schema}
-        try:
+        with _readable(group):
             batch = _entries(schema, list(group.values()))
-        except (pl.exceptions.PolarsError, KeyError, StopIteration, ValueError) as error:
-            names = ", ".join(list(group)[:3])
-            raise MetadataUnreadable(f"{names}: not a readable manifest ({type(error).__name__}: {error})") from error
         start = 0
         for path, container in group.items():
             result[path] = batch.slice(start, container.records)
@@ -149,15 +177,18 @@ def read_manifests(manifests: Sequence[tuple[str, int]]) -> dict[str, pa.RecordB
     return result
 
 
-def _containers(paths: Sequence[str]) -> list[avro.Container]:
+def _containers(paths: Sequence[str], lengths: Mapping[str, int] | None = None) -> list[avro.Container]:
+    lengths = lengths or {}
     if len(paths) < 4:  # noqa: PLR2004 - threads pay from a few files on
-        return [_container(p) for p in paths]
+        return [_container(p, lengths.get(p)) for p in paths]
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(_container, paths))
+        return list(pool.map(_container, paths, (lengths.get(p) for p in paths)))
 
 
-def _container(path: str) -> avro.Container:
+def _container(path: str, length: int | None = None) -> avro.Container:
     content = storage.read(path)
+    if length and length != len(content):
+        raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
     try:
         return avro.parse(content)
     except ValueError as error:
@@ -209,7 +240,8 @@ def _single_file(raw: pl.DataFrame, entry: Mapping[int, str], data: Mapping[int,
     if not isinstance(bounds, pl.List):
         return pl.lit(None, pl.String)
     lower, upper = bound(125), bound(128)
-    return pl.when(lower == upper).then(lower.cast(pl.String))
+    of_positions = pl.col(entry[2]).struct.field(data[134]) == POSITION_DELETES
+    return pl.when(of_positions & (lower == upper)).then(lower.cast(pl.String))
 
 
 def _partitions(raw: pl.DataFrame, entry: Mapping[int, str], data: Mapping[int, str]) -> pl.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -31,15 +32,17 @@ def read(path: str) -> bytes:
 def write(path: str, content: bytes) -> None:
     """A new file, whole or not at all."""
     target = _local(path)
+    fresh = target.with_name(f".{uuid4().hex}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f".{target.name}.{uuid4().hex}")
         with fresh.open("xb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
         fresh.rename(target)
     except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
         raise StorageUnavailable(f"{path} could not be written: {error.strerror}") from error
 
 
@@ -61,8 +64,8 @@ def delete(paths: Sequence[str], concurrency: int) -> DeleteReport:
             file = _local(path)
             file.unlink(missing_ok=True)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum beside it
-        except OSError as error:
-            return error.strerror or str(error)
+        except (OSError, UnsupportedTable) as error:
+            return getattr(error, "strerror", None) or str(error)
         return None
 
     with ThreadPoolExecutor(max(1, concurrency)) as pool:
@@ -101,7 +104,12 @@ def listing(location: str) -> Iterator[pa.RecordBatch]:
 
     for entry, relative in _walk(root):
         known = not entry.is_symlink()  # a link's age says nothing of its target
-        stat = entry.stat(follow_symlinks=False)
+        try:
+            stat = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:  # its writer removed it meanwhile
+            continue
+        except OSError as error:
+            raise StorageUnavailable(f"{entry.path} could not be looked at: {error.strerror}") from error
         paths.append(prefix + relative)
         sizes.append(stat.st_size)
         times.append(stat.st_mtime_ns // 1000 if known else None)
@@ -117,12 +125,22 @@ def _walk(root: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
+                    if not _is_text(entry.name):  # no metadata can name it, and nothing here can say it
+                        continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append((entry.path, f"{above}{entry.name}/"))
                     else:
                         yield entry, above + entry.name
         except OSError as error:
             raise StorageUnavailable(f"{folder} could not be listed: {error.strerror}") from error
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _local(path: str) -> Path:

@@ -34,7 +34,11 @@ def open_database(address: str) -> sa.Engine:
 
 def _sqlite(url: URL) -> sa.Engine:
     if url.database and url.database != ":memory:":
-        Path(url.database).expanduser().resolve().parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(url.database).expanduser().resolve().parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageUnavailable(f"state: the folder {folder} cannot be made: {error.strerror}") from error
         engine = sa.create_engine(url, connect_args={"timeout": 60})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
@@ -84,4 +88,6 @@ def is_current(engine: sa.Engine) -> bool:
 def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:
     """The error as people should read it: without statement, parameters and password."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-    return StorageUnavailable(f"the state store {engine.url.render_as_string(hide_password=True)} failed: {said}")
+    return StorageUnavailable(
+        f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
+    )

@@ -67,7 +67,9 @@ class SqlStore(SqlLedger):
                 values = {"metadata_location": sa.bindparam("moved_to"), "dropped": False}
                 connection.execute(sa.update(TABLES).where(mine).values(**values), moved)
             if gone:
-                connection.execute(sa.update(TABLES).where(mine).values(dropped=True, due_since=None), gone)
+                connection.execute(
+                    sa.update(TABLES).where(mine).values(dropped=True, due_since=None, evaluated_location=None), gone
+                )
         return len(new) + len(moved)
 
     def evaluated(self, evaluation: Evaluation, now: datetime) -> None:

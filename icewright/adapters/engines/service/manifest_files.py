@@ -23,27 +23,41 @@ from icewright.ports import Files
 ADDED, EXISTING, DELETED = 1, 0, 2
 PATH = 500
 _ENTRY = {"status": 0, "snapshot_id": 1, "sequence_number": 3, "file_sequence_number": 4, "data_file": 2}
-_PARTITION, _RECORDS = 102, 103
+_PARTITION, _RECORDS, _BLOCK_SIZE = 102, 103, 105
 _SEQUENCE_IN_LIST = 515
 _VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
 
 
-def _field(name: str, field_id: int, kind: Any, default: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"name": name, "type": kind, "default": default, "field-id": field_id}
+_V1_VALUES = {517: 0, 515: 0, 516: 0, 3: 0, 4: 0, 134: 0}  # what the spec says of files of v1, by field id
 
 
+def _field(name: str, field_id: int, kind: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"name": name, "type": kind, "field-id": field_id} | ({"default": None} if isinstance(kind, list) else {})
+
+
+_HEADER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": 16}},
+        ],
+    }
+)
 _LIST_ADDITIONS = (
-    _field("content", 517, "int", 0),
-    _field("sequence_number", 515, "long", 0),
-    _field("min_sequence_number", 516, "long", 0),
+    _field("content", 517, "int"),
+    _field("sequence_number", 515, "long"),
+    _field("min_sequence_number", 516, "long"),
 )
 _ENTRY_ADDITIONS = (
-    _field("sequence_number", 3, ["null", "long"], 0),
-    _field("file_sequence_number", 4, ["null", "long"], 0),
+    _field("sequence_number", 3, ["null", "long"]),
+    _field("file_sequence_number", 4, ["null", "long"]),
 )
 _DATA_ADDITIONS = (
-    _field("content", 134, "int", 0),
-    _field("equality_ids", 135, ["null", {"type": "array", "items": "int", "element-id": 136}], None),
+    _field("content", 134, "int"),
+    _field("equality_ids", 135, ["null", {"type": "array", "items": "int", "element-id": 136}]),
 )
 
 Record = dict[str, Any]
@@ -107,18 +121,26 @@ def _add_fields(schema: dict[str, Any], records: Sequence[Record], fields: Seque
     """What format v2 adds to v1, with the values that the spec gives to files of v1."""
     schema["fields"] = [*schema["fields"], *fields]
     for record in records:
-        record |= {f["name"]: f["default"] for f in fields}
+        record |= {f["name"]: _V1_VALUES.get(f["field-id"]) for f in fields}
 
 
 def _read(files: Files, path: str) -> tuple[dict[str, str], dict[str, Any], list[Record]]:
     content = files.read(path)
     try:
-        header = dict(fastavro.reader(io.BytesIO(content)).metadata)
+        header = _header(content)
         schema = json.loads(header["avro.schema"])
         raw = fastavro.reader(_with_schema(content, header["avro.schema"], _plain(schema)))
         return header, schema, [r for r in raw if isinstance(r, dict)]
     except (ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration, struct.error) as error:
         raise MetadataUnreadable(f"{path}: not a readable Avro file ({type(error).__name__}: {error})") from error
+
+
+def _header(content: bytes) -> dict[str, str]:
+    """The header's properties; its schema is not parsed, as some writers' would not stand it."""
+    parsed = fastavro.schemaless_reader(io.BytesIO(content), _HEADER, None)
+    if not isinstance(parsed, dict) or parsed["magic"] != b"Obj\x01":
+        raise ValueError("not an Avro file")
+    return {name: value.decode() for name, value in parsed["meta"].items()}
 
 
 def _with_schema(content: bytes, old: str, schema: Mapping[str, Any]) -> io.BytesIO:
@@ -136,14 +158,22 @@ def _sized(text: bytes) -> bytes:
     return bytes(out) + text
 
 
-def _plain(node: Any) -> Any:  # noqa: ANN401 - JSON
-    """A schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs."""
+def _plain(node: Any, seen: set[str] | None = None) -> Any:  # noqa: ANN401 - JSON
+    """A schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs.
+
+    A named type that some writers define twice is a reference the second time, as Avro wants it.
+    """
+    seen = set() if seen is None else seen
     if isinstance(node, list):
-        return [_plain(n) for n in node]
+        return [_plain(n, seen) for n in node]
     if not isinstance(node, dict):
         return node
+    if node.get("type") in ("fixed", "enum"):
+        if node["name"] in seen:
+            return node["name"]
+        seen.add(node["name"])
     keep = node.get("logicalType") == "map" or "logicalType" not in node
-    return {k: _plain(v) for k, v in node.items() if keep or k not in ("logicalType", "precision", "scale")}
+    return {k: _plain(v, seen) for k, v in node.items() if keep or k not in ("logicalType", "precision", "scale")}
 
 
 def _names(record: Any) -> dict[int, str]:  # noqa: ANN401 - JSON
@@ -174,13 +204,16 @@ class ManifestWriter:
 
     def _translated(self, data: Record, source: ManifestRecords) -> Record:
         """A data file written under another schema, its fields mapped by id; the partition tuple by position."""
-        unknown = [i for i, n in source.data_names.items() if i not in self.model.data_names and data[n] is not None]
+        missing = {i: n for i, n in source.data_names.items() if i not in self.model.data_names and i != _BLOCK_SIZE}
+        unknown = [i for i, name in missing.items() if data[name] is not None]
         if unknown:
             raise UnsupportedTable(
                 f"{self.metadata.ref}: entries have fields {unknown} that the other manifests lack; "
                 "set rewrite_manifests.engine to spark"
             )
         new = {name: data.get(source.data_names.get(i, "")) for i, name in self.model.data_names.items()}
+        if _BLOCK_SIZE in self.model.data_names and new[self.model.data_names[_BLOCK_SIZE]] is None:
+            new[self.model.data_names[_BLOCK_SIZE]] = 64 * 1024 * 1024  # required by format v1, read by nobody
         if 134 in self.model.data_names and new[self.model.data_names[134]] is None:  # noqa: PLR2004 - content
             new[self.model.data_names[134]] = 0
         names = [f["name"] for f in _partition_fields(self.model)]
@@ -253,7 +286,7 @@ def _encoded(schema: Mapping[str, Any], records: Sequence[Record], header: Mappi
     parsed = fastavro.parse_schema(_plain(schema))
     fastavro.writer(out, parsed, records, codec="deflate", metadata=dict(header), sync_interval=64_000)
     content = out.getvalue()
-    written = fastavro.reader(io.BytesIO(content)).metadata["avro.schema"]
+    written = _header(content)["avro.schema"]
     return content.replace(_sized(written.encode()), _sized(json.dumps(schema).encode()), 1)
 
 
@@ -284,7 +317,8 @@ def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401
     """Binary single-value serialization (spec, Appendix D)."""
     if kind.get("logicalType") == "decimal":
         number: int = value
-        return number.to_bytes((number.bit_length() // 8) + 1, "big", signed=True)
+        bits = (number if number >= 0 else ~number).bit_length()  # without the sign
+        return number.to_bytes(bits // 8 + 1, "big", signed=True)
     match kind["type"]:
         case "boolean":
             return b"\x01" if value else b"\x00"

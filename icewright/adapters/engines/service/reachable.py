@@ -24,7 +24,7 @@ def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
 
 def manifests_of(files: Files, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
     """The manifests that any of the snapshots lists, each once."""
-    return pl.DataFrame(pl.from_arrow(files.manifest_lists(snapshots))).unique("path", maintain_order=True)
+    return pl.DataFrame(pl.from_arrow(files.manifest_lists(snapshots)))
 
 
 def content_of(files: Files, manifests: pl.DataFrame) -> pl.DataFrame:

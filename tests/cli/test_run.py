@@ -1,0 +1,203 @@
+"""`icewright run`: one table by hand, in-service operations on real files."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from icewright.app.demo.rot import clicks, events, ledger, metrics, shared, uploads
+from tests.cli.house import House
+
+JOB = {"table", "job_id", "state", "dry_run", "operations", "summary"}
+OPERATION = {"operation", "state", "reason", "summary", "metrics"}
+HISTORY = partial(metrics, commits=20, rows_per_file=2)
+ODD = 'ops.it\'s `a` "b" ü 100% [x]'
+QUOTED = 'lake.ops.`it\'s ``a`` "b" ü 100% [x]`'
+
+
+def only(document: Any) -> Any:
+    """The one operation of a job."""
+    assert document.keys() == JOB
+    (operation,) = document["operations"]
+    assert operation.keys() >= OPERATION
+    return operation
+
+
+@pytest.mark.cases(73, 74)
+def test_expiry_deletes_exactly_what_the_dry_run_lists(house: House) -> None:
+    """The dry run changes nothing; the real run deletes its list; a second one finds nothing."""
+    (name,) = house.make(HISTORY)
+    before = house.files()
+    dry = house("run", name, "--op", "expire_snapshots", "--dry-run", "--json")
+    operation = only(dry.json)
+    assert (dry.code, dry.json["job_id"], dry.json["dry_run"], dry.json["state"]) == (0, None, True, "succeeded")
+    assert house.files() == before
+    listed = {file["path"] for file in operation["files"]}
+    assert {file["kind"] for file in operation["files"]} == {"data", "manifest", "manifest list"}
+    assert all(file.keys() == {"path", "bytes", "kind"} for file in operation["files"])
+    real = house("run", name, "--op", "expire_snapshots", "--json")
+    done = only(real.json)
+    assert (real.code, real.json["state"], done["state"], "files" in done) == (0, "succeeded", "committed", False)
+    assert before - house.files() == listed
+    assert [path for path in house.files() - before if not path.endswith(".metadata.json")] == []
+    metrics_ = done["metrics"]
+    assert metrics_.keys() >= {"snapshots_expired", "files_deleted", "bytes_deleted", "duration_ms", "gb_hours"}
+    expired = metrics_["snapshots_expired"]
+    assert done["summary"] == f"expired {expired} snapshot(s), deleted {len(listed)} unreferenced file(s)"
+    assert real.json["summary"] == f"expire_snapshots: {done['summary']}"
+    again = house("run", name, "--op", "expire_snapshots", "--json")
+    assert (again.code, again.json["state"], again.json["summary"]) == (
+        0,
+        "skipped",
+        "expire_snapshots: no snapshots to expire",
+    )
+
+
+def test_files_are_listed_on_demand(house: House) -> None:
+    """`--files` lists what a real run deleted; `--set` is for this run alone."""
+    (name,) = house.make(HISTORY)
+    sets = ["--set", "expire_snapshots.min_snapshots_to_keep=1", "--set", "expire_snapshots.retention_hours=1"]
+    said = house("run", name, "--op", "expire_snapshots", *sets, "--files", "--json")
+    operation = only(said.json)
+    assert len(operation["files"]) == operation["metrics"]["files_deleted"] > 0
+    assert not {file["path"] for file in operation["files"]} & house.files()
+
+
+@pytest.mark.cases(66, 73)
+def test_orphans_are_reported_and_then_deleted(house: House) -> None:
+    """Mode `report` deletes nothing; mode `delete` deletes exactly the old ones, and not the young."""
+    (name,) = house.make(partial(uploads, old=3, young=2))
+    before = house.files()
+    report = only(house("run", name, "--op", "remove_orphans", "--json").json)
+    assert report["summary"] == "found 6 orphan file(s), mode report removes none"
+    assert house.files() == before
+    delete = ["run", name, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete", "--json"]
+    listed = {file["path"] for file in only(house(*delete, "--dry-run").json)["files"]}
+    said = only(house(*delete).json)
+    assert said["summary"] == "removed 6 orphan file(s)"
+    assert said["metrics"].keys() >= {"orphans_found", "orphans_removed", "bytes_deleted", "files_scanned", "gb_hours"}
+    assert before - house.files() == listed
+    assert only(house(*delete).json)["summary"] == "removed 0 orphan file(s)"
+
+
+@pytest.mark.cases(63)
+def test_a_shared_location_is_refused(house: House) -> None:
+    """A skip with the reason, exit code 0, and every file is there."""
+    (name,) = house.make(partial(shared, old=2))
+    before = house.files()
+    said = house("run", name, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete", "--json")
+    operation = only(said.json)
+    assert (said.code, said.json["state"], operation["state"]) == (0, "skipped", "skipped")
+    assert "refused" in operation["reason"]
+    assert house.files() == before
+
+
+@pytest.mark.cases(72)
+def test_gc_enabled_false_forbids_deletion(house: House) -> None:
+    """By hand too; manifests may still be rewritten."""
+    (name,) = house.make(partial(ledger, commits=8, rows_per_file=2))
+    before = house.files()
+    for operation in ("expire_snapshots", "remove_orphans"):
+        said = house("run", name, "--op", operation, "--json")
+        assert (said.code, only(said.json)["reason"]) == (0, "gc.enabled is false on the table")
+    assert house.files() == before
+
+
+def test_manifests_are_rewritten(house: House) -> None:
+    """In-service, with the summary and the metrics of the reference."""
+    (name,) = house.make(partial(events, manifests=12, rows_per_file=5))
+    said = house("run", name, "--op", "rewrite_manifests", "--json")
+    operation = only(said.json)
+    assert operation["summary"] == "rewrote 12 manifests into 1 (12 entries)"
+    assert operation["metrics"].keys() >= {"manifests_rewritten", "manifests_written", "entries_total", "duration_ms"}
+    again = only(house("run", name, "--op", "rewrite_manifests", "--json").json)
+    assert again["reason"] == "only 1 data manifests, below threshold of 5"
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("canonical", ["rewrite_manifests", "expire_snapshots"]),
+        ("seaweedfs", ["expire_snapshots", "rewrite_manifests"]),
+    ],
+)
+def test_operations_run_in_the_order_of_the_policy(house: House, order: str, expected: list[str]) -> None:
+    """Whatever order they are asked for in."""
+    (name,) = house.make(HISTORY)
+    for asked in (expected, expected[::-1]):
+        said = house("run", name, "--op", ",".join(asked), "--set", f"order={order}", "--dry-run", "--json")
+        assert [o["operation"] for o in said.json["operations"]] == expected
+
+
+@pytest.mark.cases(59)
+def test_an_odd_name(house: House) -> None:
+    """Quotes, backticks, blanks, brackets, Unicode and percent signs, on the command line and in paths."""
+    assert house.make(partial(metrics, name=ODD, commits=20, rows_per_file=2)) == [QUOTED]
+    before = house.files()
+    assert [row["table"] for row in house("tables", "--json").json["tables"]] == [QUOTED]
+    assert house("explain", QUOTED, "--json").json["table"] == QUOTED
+    said = house("run", QUOTED, "--op", "expire_snapshots,remove_orphans", "--json")
+    assert (said.code, said.json["table"], said.json["state"]) == (0, QUOTED, "succeeded")
+    assert [o["state"] for o in said.json["operations"]] == ["committed", "committed"]
+    assert len(before - house.files()) == said.json["operations"][0]["metrics"]["files_deleted"] > 0
+    assert QUOTED in house("history", QUOTED).out.replace("\n", "")
+    assert house("pause", QUOTED, "--reason", '[bold]it\'s[/] "odd"').out == (
+        f'{QUOTED} is paused: [bold]it\'s[/] "odd"\n'
+    )
+    assert house("config", "set", QUOTED, "importance=low").code == 0
+    knobs = {k["knob"]: k for k in house("config", "explain", QUOTED, "--json").json["knobs"]}
+    assert (knobs["importance"]["value"], knobs["importance"]["level"]) == ("low", "table")
+
+
+def test_people_see_the_same(house: House) -> None:
+    """Without --json: the operation, its state and summary, and with --dry-run the files with their paths."""
+    (name,) = house.make(HISTORY)
+    said = house("run", name, "--op", "expire_snapshots", "--dry-run")
+    assert f"{name}: succeeded (dry run)" in said.out
+    assert "would expire" in said.out
+    listed = house("run", name, "--op", "expire_snapshots", "--dry-run", "--json").json["operations"][0]["files"]
+    text = "".join(said.out.split())
+    assert all("".join(file["path"].split()) in text for file in listed[:1])
+    assert "Traceback" not in said.out + said.err
+
+
+def test_a_broken_table_fails_with_the_file_in_the_message(house: House) -> None:
+    """A missing manifest list: exit code 1, the path named, and nothing deleted."""
+    (name,) = house.make(HISTORY)
+    for path in (house.home / "warehouse").rglob("snap-*.avro"):
+        path.unlink()
+    before = house.files()
+    said = house("run", name, "--op", "expire_snapshots,remove_orphans", "--json")
+    assert (said.code, said.json["state"]) == (1, "failed")
+    assert all("snap-" in o["reason"] and "missing" in o["reason"] for o in said.json["operations"])
+    assert before == house.files()
+    health = house("health", name)
+    assert (health.code, "snap-" in health.err) == (1, True)
+
+
+def test_a_partial_job_has_exit_code_3(house: House) -> None:
+    """One operation failed, another one did its work."""
+    (name,) = house.make(partial(clicks, commits=12, rows_per_file=2))
+    old = min((house.home / "warehouse").rglob("snap-*.avro"), key=lambda path: path.stat().st_mtime)
+    old.write_bytes(b"Obj\x01broken")
+    said = house("run", name, "--op", "rewrite_manifests,expire_snapshots", "--json")
+    assert {o["operation"]: o["state"] for o in said.json["operations"]} == {
+        "rewrite_manifests": "committed",
+        "expire_snapshots": "failed",
+    }
+    assert (said.code, said.json["state"]) == (3, "partial")
+
+
+def test_a_paused_table_is_not_run_by_accident(house: House) -> None:
+    """The message says how to go on; --force goes on; --dry-run may look."""
+    (name,) = house.make(HISTORY)
+    house("pause", name, "--reason", "looking")
+    said = house("run", name, "--op", "expire_snapshots")
+    assert (said.code, f"{name} is paused (looking): `icewright resume {name}`, or run with --force" in said.err) == (
+        2,
+        True,
+    )
+    assert house("run", name, "--op", "expire_snapshots", "--dry-run").code == 0
+    assert house("run", name, "--op", "expire_snapshots", "--force").code == 0

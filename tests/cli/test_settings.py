@@ -1,0 +1,198 @@
+"""Commands that explain and set: health, explain, config, pause, db; and every message for a wrong call."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import icewright
+from icewright.app.demo.rot import metrics
+from tests.cli.house import House
+
+HISTORY = partial(metrics, commits=20, rows_per_file=2)
+NAME = "lake.ops.metrics"
+
+
+def test_health(house: House) -> None:
+    """One object with parts, facts and a verdict for each operation; people see the same."""
+    house.make(HISTORY)
+    found = house("health", NAME, "--json").json
+    assert found.keys() >= {"table", "snapshot_id", "health", "parts", "facts", "verdicts"}
+    assert (found["table"], 0 <= found["health"] <= 100, found["facts"]["snapshots"]) == (NAME, True, 20)
+    assert found["parts"]["orphans"]["score"] is None
+    verdicts = {v["operation"]: v for v in found["verdicts"]}
+    assert list(verdicts) == ["compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"]
+    assert (verdicts["expire_snapshots"]["verdict"], verdicts["compact"]["verdict"]) == ("due", "not_due")
+    assert all(v["reason"] for v in verdicts.values())
+    text = house("health", NAME).out
+    assert all(v["verdict"] in text for v in verdicts.values())
+
+
+def test_explain(house: House) -> None:
+    """One table as an object, all tables as a list; a paused one says so."""
+    house.make(HISTORY)
+    one = house("explain", NAME, "--json").json
+    assert [v["operation"] for v in one["verdicts"]][-1] == "remove_orphans"
+    house("pause", NAME, "--reason", "looking")
+    (again,) = house("explain", "--json").json
+    assert (again["table"], again["paused"]) == (NAME, "looking")
+    assert "paused: looking" in house("explain").out
+
+
+def test_pause_and_resume(house: House) -> None:
+    """A paused table waits; resuming one that is not paused says so."""
+    house.make(HISTORY)
+    assert house("pause", NAME).out == f"{NAME} is paused: by hand\n"
+    assert house("tables", "--json").json["tables"][0]["paused"] == "by hand"
+    waits = house("cycle", "--json").json
+    assert (waits["funnel"]["run"], {d["reason"] for d in waits["deferred"]}) == (0, {"paused: by hand"})
+    assert house("resume", NAME).out == f"{NAME} is maintained again\n"
+    assert house("resume", NAME).out == f"{NAME} is not paused\n"
+    assert house("cycle", "--json").json["funnel"]["run"] == 1
+
+
+def test_config_check(house: House) -> None:
+    """Says what there is, or every fault, and exit code 2."""
+    assert house("config", "check").out == f"{house.path}: 1 catalog(s), 0 rule(s), no fault\n"
+    assert house("config", "check", "--json").json == {"config": str(house.path), "ok": True, "faults": []}
+    house.write("polices: []\nlimits: {global: 0}\n")
+    said = house("config", "check")
+    assert (said.code, len(said.err.splitlines())) == (2, 2)
+    faults = house("config", "check", "--json")
+    assert (faults.code, faults.json["ok"], len(faults.json["faults"])) == (2, False, 2)
+    tables = house("tables")
+    assert (tables.code, tables.err) == (2, said.err)
+
+
+def test_config_set_and_explain(house: House) -> None:
+    """A stored rule wins over the file's of its level, keeps what was set before, and shows what it overrides."""
+    house.make(HISTORY)
+    house.write("policy: [{match: lake, set: {compact.min_input_files: 7}}]\n")
+    assert house("config", "set", "lake", "compact.min_input_files=9").out == "lake: compact.min_input_files = 9\n"
+    assert house("config", "set", "lake", "compact.where=day > '2026-01-01' AND x = 1").code == 0
+    assert house("config", "set", "lake.ops.*", "importance=high", "order=seaweedfs").code == 0
+    assert house("config", "set", "platform", "importance=low").code == 0
+    knobs = {k["knob"]: k for k in house("config", "explain", NAME, "--json").json["knobs"]}
+    files = knobs["compact.min_input_files"]
+    assert (files["value"], files["level"], files["rule"]) == (9, "catalog", "lake (store)")
+    assert files["overrides"] == [{"level": "catalog", "rule": "lake (file)", "value": 7}]
+    assert knobs["compact.where"]["value"] == "day > '2026-01-01' AND x = 1"
+    assert (knobs["importance"]["value"], knobs["importance"]["level"]) == ("high", "table")
+    assert (knobs["compact.hot_minutes"]["level"], knobs["compact.hot_minutes"]["unit"]) == ("default", "minutes")
+    assert "lake (store)" in house("config", "explain", NAME).out
+
+
+def test_guardrails_hold_what_is_set_later(house: House) -> None:
+    """`config set` is refused, `run --set` is held or refused; neither deletes what the guardrail protects."""
+    house.make(HISTORY)
+    house.write("guardrails: ['expire_snapshots.retention_hours >= 100000']\n")
+    said = house("config", "set", "platform", "expire_snapshots.retention_hours=24")
+    assert (said.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in said.err) == (2, True)
+    ran = house("run", NAME, "--op", "expire_snapshots", "--set", "expire_snapshots.retention_hours=1", "--json")
+    assert ran.code == 2 or ran.json["state"] == "skipped"
+
+
+def test_db_upgrade(house: House) -> None:
+    """Makes the store, and may be called again."""
+    for _ in range(2):
+        said = house("db", "upgrade")
+        assert (said.code, said.out) == (0, "the state store has the newest revision\n")
+    assert (house.home / "state.db").is_file()
+
+
+RUN = ("run", NAME)
+WRONG = {
+    "no namespace": (("health", "lake.metrics"), "'lake.metrics' is not a table name: write catalog.namespace.table"),
+    "empty part": (("run", "lake..metrics"), "is not a table name"),
+    "unclosed quote": (("explain", "lake.ops.`metrics"), "is not a table name"),
+    "empty name": (("health", ""), "is not a table name"),
+    "no such table": (
+        ("health", "lake.ops.metrix"),
+        "lake.ops.metrix: the catalog has no such table; `icewright tables`",
+    ),
+    "no such catalog": (
+        ("health", "laek.ops.metrics"),
+        "there is no catalog laek in the configuration (there is: lake)",
+    ),
+    "--catalog": (("cycle", "--catalog", "laek"), "there is no catalog laek; there is: lake"),
+    "no such operation": (
+        (*RUN, "--op", "compaction"),
+        "--op compaction: there is no such operation; there is: compact,",
+    ),
+    "one bad operation": ((*RUN, "--op", "compact,zap"), "--op zap: there is no such operation"),
+    "--set without value": ((*RUN, "--set", "order"), "--set order: write knob=value, such as"),
+    "--set unknown": (
+        (*RUN, "--set", "compact.min_files=2"),
+        "--set.compact.min_files: there is no such knob; did you mean",
+    ),
+    "--set bad value": ((*RUN, "--set", "order=wild"), "--set.order: 'wild' is not one of canonical, seaweedfs"),
+    "--set too small": ((*RUN, "--set", "remove_orphans.older_than_hours=1"), "is not a whole number from 24"),
+    "no such job": (("show", "4711"), "no job, or more than one, begins with '4711'; `icewright history` lists them"),
+    "wildcards": (("show", "%"), "no job, or more than one, begins with '%'"),
+    "cancel nothing": (("cancel", "4711"), "no job, or more than one, begins with '4711'"),
+    "set nowhere": (("config", "set", "laek", "order=canonical"), "there is no catalog laek; there is: lake"),
+    "set a bad scope": (("config", "set", "lake..x", "order=canonical"), "names no catalog, namespace or table"),
+    "set nothing": (("config", "set", "lake", "order"), "order"),
+    "set an unknown knob": (("config", "set", "lake", "odrer=x"), "there is no such knob; did you mean order?"),
+    "history of nothing": (("history", "lake.ops.metrix"), "the catalog has no such table"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_calls(house: House, arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2, one message that says what is wrong and what would be right, and nothing on standard output."""
+    if "catalog has no such" in said:
+        house.make(HISTORY)
+    got = house(*arguments)
+    assert (got.code, got.out) == (2, "")
+    assert said in got.err
+    assert "Traceback" not in got.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("tables",), ("health", NAME), (*RUN, "--json"), ("cycle",), ("config", "check"), ("db", "upgrade"), ("doctor",)],
+    ids=str,
+)
+def test_no_configuration(house: House, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+    """Every command says how to name one."""
+    monkeypatch.chdir(house.home / "warehouse")
+    said = house(*arguments, config=False)
+    assert (said.code, said.out) == (2, "")
+    assert "there is no configuration icewright.yaml: name one with --config or ICEWRIGHT_CONFIG" in said.err
+
+
+@pytest.mark.parametrize(
+    ("state", "fragment"),
+    [
+        ("sqlite:////dev/null/state.db", "/dev/null/state.db"),
+        ("sqlite:////dev/null", "/dev/null"),
+        ("postgresql+psycopg://me:hush-4711@127.0.0.1:1/db", "127.0.0.1:1/db"),
+        ("postgresql+psycopg://127.0.0.1:1/db?user=me&password=hush-4711", "127.0.0.1:1/db"),
+    ],
+)
+def test_a_state_store_that_cannot_be_opened(house: House, state: str, fragment: str) -> None:
+    """A message that names the place and never the password, and an exit code, instead of a traceback."""
+    house.path.write_text(house.path.read_text().replace("sqlite:///state.db", state), encoding="utf-8")
+    for arguments in (("tables",), ("cycle", "--json"), ("db", "upgrade")):
+        said = house(*arguments)
+        assert said.code in (1, 2)
+        assert fragment in said.err
+        assert "hush-4711" not in said.err
+
+
+def test_help_names_every_command(house: House) -> None:
+    """Each with a sentence, and each command's help works."""
+    said = house("--help")
+    names = ["tables", "health", "explain", "plan", "cycle", "run", "history", "show", "cancel", "pause", "resume"]
+    assert said.code == 0
+    for name in [*names, "config", "doctor", "demo", "db"]:
+        assert name in said.out
+        assert house(name, "--help").code == 0
+
+
+def test_the_version(house: House) -> None:
+    """`--version` needs no command and no configuration."""
+    said = house("--version", config=False)
+    assert (said.code, said.out) == (0, f"{icewright.__version__}\n")

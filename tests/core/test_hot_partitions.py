@@ -1,0 +1,103 @@
+"""Partitions that somebody is writing to are left alone, and said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from icewright.core.operations import compact
+from icewright.core.operations.compact import partition_name
+from icewright.core.policy import Knobs
+from icewright.core.steps import Due, NotDue, RewriteDataFiles, Verdict
+from icewright.core.table import PartitionFacts, PartitionSpec
+from icewright.testing import NOW, facts, knobs, metadata, partition, spec
+
+MINUTE = timedelta(minutes=1)
+REGIONS = metadata(specs=(spec(region="identity"), spec(1, region="void")))
+
+
+def _at(region: str | None, minutes: float | None, **more: Any) -> PartitionFacts:
+    return partition(region, last_write=None if minutes is None else NOW - minutes * MINUTE, **more)
+
+
+def _verdict(*partitions: PartitionFacts, settings: Mapping[str, object] | None = None) -> Verdict:
+    return compact.evaluate(facts(*partitions, of=REGIONS), knobs(settings or {}), None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "settings", "due"),
+    [
+        (59, {}, False),
+        (60, {}, True),
+        (None, {}, True),
+        (-5, {}, False),
+        (9, {"compact.hot_minutes": 10}, False),
+        (9, {"compact.hot_minutes": 5}, True),
+        (0, {"compact.hot_minutes": 0}, True),
+        (1, {"compact.hot_partitions": "include"}, True),
+    ],
+)
+def test_when_a_partition_is_hot(minutes: float | None, settings: Mapping[str, object], due: bool) -> None:
+    """A partition is hot for `hot_minutes` after its last write; one whose last write is unknown is not."""
+    assert isinstance(_verdict(_at("eu", minutes), settings=settings), Due) is due
+
+
+def test_hot_alone_is_not_due_until_it_cools() -> None:
+    """The verdict names the hot partitions, and when the first of them is looked at again."""
+    verdict = _verdict(_at("eu", 50), _at("us", 10))
+    assert verdict == NotDue(
+        "no files eligible for compaction; hot, left to the writer: region=eu, region=us", NOW + 10 * MINUTE
+    )
+
+
+def test_hot_ones_are_left_out_of_the_work() -> None:
+    """Cold partitions are rewritten by a filter that leaves hot ones out, and the verdict says which."""
+    verdict = _verdict(_at("eu", 500), _at("us", 10))
+    assert isinstance(verdict, Due)
+    (step,) = verdict.work.steps
+    assert isinstance(step, RewriteDataFiles)
+    assert step.where == "`region` = 'eu'"
+    assert verdict.work.notes == ("hot, left to the writer: region=us",)
+    assert verdict.why.endswith("hot, left to the writer: region=us")
+
+
+def test_hot_by_deletes() -> None:
+    """A hot partition is left alone for whatever cause it would be rewritten."""
+    assert isinstance(_verdict(_at("eu", 1, files=1, deletion_vectors=1, deleted_rows=900)), NotDue)
+
+
+def test_a_healthy_partition_is_not_called_hot() -> None:
+    """Only partitions with something to do are named."""
+    assert _verdict(_at("eu", 1, files=1)) == NotDue("no files eligible for compaction")
+
+
+def test_many_hot_partitions_are_counted() -> None:
+    """Three are named, the others counted."""
+    verdict = _verdict(*(_at(f"r{i}", 1) for i in range(5)))
+    assert isinstance(verdict, NotDue)
+    assert verdict.reason.endswith("region=r0, region=r1, region=r2 and 2 more")
+
+
+@pytest.mark.parametrize(("made", "values"), [(spec(), ()), (spec(region="void"), (None,))])
+def test_an_unpartitioned_table_is_never_hot(made: PartitionSpec, values: tuple[None, ...]) -> None:
+    """A table that is one partition would never be compacted if its writer kept it hot."""
+    table = facts(partition(*values, last_write=NOW), of=metadata(specs=(made,)))
+    assert isinstance(compact.evaluate(table, Knobs(), None, NOW), Due)
+
+
+@pytest.mark.parametrize(
+    ("made", "values", "name"),
+    [
+        (spec(), (), "the table"),
+        (spec(region="identity"), ("eu",), "region=eu"),
+        (spec(region="identity"), (None,), "region=null"),
+        (spec(ts="day", region="identity"), (date(2026, 1, 2), "eu"), "ts_0=2026-01-02/region=eu"),
+    ],
+)
+def test_names_of_partitions(made: PartitionSpec, values: tuple[object, ...], name: str) -> None:
+    """Partitions are called as their folders are."""
+    table = facts(of=metadata(specs=(made,)))
+    assert partition_name(table, partition(*values)) == name

@@ -1,0 +1,218 @@
+"""Which rule says what for which table, and where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icewright.core import policy
+from icewright.core.layering import Guardrail, Policy, Rule, matches, matches_any, parse_pattern
+from icewright.core.policy import Knobs
+from icewright.core.table import TableRef
+from icewright.testing import metadata
+
+ORDERS = TableRef("lake", ("sales", "eu"), "orders")
+LEAST = policy.MIN_INPUT_FILES.name
+HOURS = policy.RETENTION.name
+
+
+def _rule(match: str, value: object, *, source: str = "file", knob: str = LEAST) -> Rule:
+    return Rule(parse_pattern(match) if match else (), {knob: value}, source)
+
+
+def _found(*rules: Rule, ref: TableRef = ORDERS, **more: Any) -> Knobs:
+    return Policy(rules, **more).knobs_for(ref, None)
+
+
+def _values(found: Knobs, knob: str = LEAST) -> list[Any]:
+    return [origin.value for origin in found.origins[knob]]
+
+
+LEVELS: Sequence[tuple[str, str]] = [
+    ("lake.sales.eu.orders", "table"),
+    ("lake.sales.eu", "namespace"),
+    ("lake.sales", "namespace"),
+    ("lake", "catalog"),
+    ("", "platform"),
+]
+
+
+@pytest.mark.cases(87)
+def test_levels_in_their_order() -> None:
+    """Command beats table, its properties, namespace, parent namespace, catalog and platform, and all are kept."""
+    rules = tuple(_rule(match, 10 + i) for i, (match, _) in enumerate(LEVELS))
+    table = metadata(ref=ORDERS, properties={f"icewright.{LEAST}": "9"})
+    found = Policy(rules[::-1], command={LEAST: 2}).knobs_for(ORDERS, table)
+    assert [(o.level, o.value) for o in found.origins[LEAST]] == [
+        ("command", 2),
+        ("table", 10),
+        ("table properties", 9),
+        ("namespace", 11),
+        ("namespace", 12),
+        ("catalog", 13),
+        ("platform", 14),
+    ]
+    assert found[policy.MIN_INPUT_FILES] == 2
+
+
+@pytest.mark.parametrize("stronger", range(len(LEVELS) - 1))
+@pytest.mark.parametrize("later", [True, False])
+def test_a_closer_level_wins_wherever_it_stands(stronger: int, later: bool) -> None:
+    """Neither the order in the file nor the store lets a wider level win over a closer one."""
+    rules = [_rule(LEVELS[stronger][0], 2), _rule(LEVELS[stronger + 1][0], 3, source="store")]
+    assert _found(*(rules if later else rules[::-1]))[policy.MIN_INPUT_FILES] == 2
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser"),
+    [
+        (_rule("lake.sales.eu.orders", 2, source="store"), _rule("lake.sales.eu.orders", 3)),
+        (_rule("lake.sales.*.*", 2, source="store"), _rule("lake.sales.eu.orders", 3)),
+        (_rule("lake.sales.eu.orders", 2), _rule("lake.sales.eu.ord*", 3)),
+        (_rule("lake.sales.eu.ord*", 2), _rule("lake.sales.eu.o*", 3)),
+        (_rule("lake.sales.eu.o*", 2), _rule("lake.sales.*.o*", 3)),
+        (_rule("lake.sales.eu.o????s", 2), _rule("lake.*.*.o****s", 3)),
+        (_rule("lake.sales.eu", 2), _rule("lake.*.eu", 3)),
+    ],
+)
+@pytest.mark.parametrize("later", [True, False])
+def test_within_a_level(winner: Rule, loser: Rule, later: bool) -> None:
+    """At one level the store beats the file, then the more specific pattern wins, wherever it stands."""
+    assert _values(_found(*((loser, winner) if later else (winner, loser)))) == [2, 3]
+
+
+def test_of_equals_the_later_wins() -> None:
+    """Two rules of one level that are equally specific: the one further down."""
+    assert _values(_found(_rule("lake.sales.eu", 2), _rule("lake.sales.eu", 3))) == [3, 2]
+
+
+@pytest.mark.parametrize("match", ["pond", "lake.eu", "lake.sales.us", "lake.sales.eu.orders.x", "lake.sales.eu.order"])
+def test_rules_of_others_do_not_hold(match: str) -> None:
+    """A rule that names another catalog, namespace or table says nothing."""
+    assert not _found(_rule(match, 2)).is_set(policy.MIN_INPUT_FILES)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts", "expected"),
+    [
+        ("lake.*", ("lake", "sales"), True),
+        ("lake.*", ("lake", "a.b"), True),
+        ("lake.*", ("lake", "a", "b"), False),
+        ("lake.event?", ("lake", "events"), True),
+        ("lake.event?", ("lake", "event"), False),
+        ("lake.SALES", ("lake", "sales"), False),
+        ("lake.a[b]", ("lake", "a[b]"), True),
+        ("lake.a[b]", ("lake", "ab"), False),
+        ("lake.[!a]", ("lake", "[!a]"), True),
+        ("lake.[!a]", ("lake", "b"), False),
+        ("lake.a]*", ("lake", "a]b"), True),
+        ("lake.`a.b`", ("lake", "a.b"), True),
+        ("lake.`a.*`", ("lake", "a.b"), True),
+        ("lake.a+(b)", ("lake", "a+(b)"), True),
+        ("lake.a\\d", ("lake", "a\\d"), True),
+        ("lake.a*", ("lake", "a\nb"), True),
+    ],
+)
+def test_patterns(pattern: str, parts: tuple[str, ...], expected: bool) -> None:
+    """`*` and `?` are the only wildcards, within one part; brackets and the like stand for themselves."""
+    assert matches(parse_pattern(pattern), parts) is expected
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="*?"), min_size=1, max_size=6), min_size=1, max_size=4))
+def test_a_name_matches_itself(parts: list[str]) -> None:
+    """A pattern without wildcards matches exactly the name that it spells."""
+    text = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    assert parse_pattern(text) == tuple(parts)
+    assert matches(parse_pattern(text), parts)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "expected"),
+    [
+        ("", "anything", True),
+        (" , ", "anything", True),
+        ("clicks, orders-*", "orders-2026", True),
+        ("clicks, orders-*", "orders", False),
+        ("a[b]", "a[b]", True),
+    ],
+)
+def test_lists_of_wildcards(patterns: str, name: str, expected: bool) -> None:
+    """A scope is a list of wildcards parted by commas; a blank one holds all."""
+    assert matches_any(patterns, name) is expected
+
+
+@pytest.mark.parametrize("preset", ["seaweedfs", "streaming"])
+def test_a_preset_stands_behind_the_settings_beside_it(preset: str) -> None:
+    """What a rule says itself beats the preset it names; the preset beats every wider level."""
+    own = Rule(("lake",), {"preset": preset, HOURS: 12.0})
+    found = _found(_rule("", 900.0, knob=policy.TARGET_FILE_SIZE.name), own)
+    assert found[policy.RETENTION] == 12
+    assert _values(found, policy.TARGET_FILE_SIZE.name) == [256, 900.0]
+    assert preset in found.origins[policy.TARGET_FILE_SIZE.name][0].rule
+    assert found[policy.PRESET] == preset
+
+
+def test_a_closer_level_beats_a_preset() -> None:
+    """A preset belongs to the level that names it."""
+    assert _found(_rule("", "streaming", knob="preset"), _rule("lake", 24.0, knob=HOURS))[policy.RETENTION] == 24
+
+
+def test_where_a_value_comes_from() -> None:
+    """Each origin names its rule and whether the file or the store holds it."""
+    origins = _found(_rule("", 3), _rule("lake.sa*", 4, source="store")).origins[LEAST]
+    assert [(o.level, o.rule) for o in origins] == [("namespace", "lake.sa* (store)"), ("platform", "platform (file)")]
+
+
+GUARD = Guardrail(HOURS, at_least=True, bound=24)
+
+
+@pytest.mark.parametrize(
+    ("guardrails", "settings", "knob", "expected"),
+    [
+        ([GUARD], {HOURS: 1.0}, policy.RETENTION, 24),
+        ([GUARD], {HOURS: 48.0}, policy.RETENTION, 48),
+        ([GUARD], {}, policy.RETENTION, 168),
+        ([Guardrail(HOURS, at_least=True, bound=200)], {}, policy.RETENTION, 200),
+        ([Guardrail(HOURS, at_least=False, bound=72)], {}, policy.RETENTION, 72),
+        ([Guardrail(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
+        ([GUARD, Guardrail(HOURS, at_least=True, bound=48)], {HOURS: 1.0}, policy.RETENTION, 48),
+        ([GUARD, Guardrail(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
+        (
+            [Guardrail(HOURS, at_least=True, bound=200), Guardrail(HOURS, at_least=True, bound=300)],
+            {},
+            policy.RETENTION,
+            300,
+        ),
+        ([Guardrail(policy.MAX_REF_AGE.name, at_least=True, bound=24)], {}, policy.MAX_REF_AGE, None),
+        ([Guardrail("compact.enabled", at_least=True, bound=24)], {}, policy.ENABLED[policy.Operation.COMPACT], True),
+        ([Guardrail("order", at_least=True, bound=24)], {"order": "seaweedfs"}, policy.ORDER, "seaweedfs"),
+    ],
+)
+def test_guardrails_hold(
+    guardrails: Sequence[Guardrail], settings: Mapping[str, Any], knob: policy.Knob[Any], expected: object
+) -> None:
+    """No level, and no default, passes a guardrail, however many there are; what is no number has none."""
+    assert _found(Rule(("lake",), settings), guardrails=tuple(guardrails))[knob] == expected
+
+
+def test_guardrails_bind_commands_presets_and_properties() -> None:
+    """Every way to set a knob is bound, and the origin says what was held and by which guardrail."""
+    table = metadata(ref=ORDERS, properties={"history.expire.max-snapshot-age-ms": "3600000"})
+    rules = (Rule((), {"preset": "compliance"}),)
+    bounded = Policy(rules, (Guardrail(HOURS, at_least=True, bound=36),), {HOURS: 2.0})
+    origins = bounded.knobs_for(ORDERS, table).origins[HOURS]
+    assert [o.value for o in origins] == [36, 36, 36]
+    assert all("held by guardrail expire_snapshots.retention_hours >= 36" in o.note for o in origins)
+
+
+@pytest.mark.parametrize("held", [{}, {policy.MIN_SNAPSHOTS.name: 1}])
+def test_a_guardrail_keeps_whole_numbers_whole(held: Mapping[str, Any]) -> None:
+    """Spark's options and Iceberg's counts are whole: a bound does not turn one into a fraction."""
+    guard = Guardrail(policy.MIN_SNAPSHOTS.name, at_least=True, bound=10.0)
+    value = _found(Rule((), held), guardrails=(guard,))[policy.MIN_SNAPSHOTS]
+    assert value == 10
+    assert isinstance(value, int)

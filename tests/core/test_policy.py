@@ -1,0 +1,203 @@
+"""Every knob reads right values, and refuses wrong ones by saying what would be right."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from icewright.core import policy
+from icewright.core.policy import ENABLED, KNOBS, ORDERS, PRESETS, Kind, Knob, Knobs, Operation, Origin
+from icewright.testing import NOW
+
+LONG_MAX = 2**63 - 1
+AUTO: Knob[Any] = Knob("every", Kind.INTEGER, 168, "how often", unit="hours", minimum=1, also="auto")
+AT_MOST: Knob[Any] = Knob("most", Kind.NUMBER, 1, "an upper bound alone", maximum=5)
+NAMES = sorted(KNOBS)
+TIMED = sorted(n for n, k in KNOBS.items() if k.unit in {"hours", "minutes", "seconds"})
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "expected"),
+    [
+        (policy.MIN_INPUT_FILES, 7, 7),
+        (policy.MIN_INPUT_FILES, "7", 7),
+        (policy.MIN_INPUT_FILES, " 7 ", 7),
+        (policy.MIN_INPUT_FILES, 7.0, 7),
+        (policy.MIN_INPUT_FILES, "1e3", 1000),
+        (policy.HOT_MINUTES, 0, 0),
+        (policy.DELETE_RATIO_THRESHOLD, 0, 0),
+        (policy.DELETE_RATIO_THRESHOLD, "0.25", 0.25),
+        (policy.DELETE_RATIO_THRESHOLD, 1, 1),
+        (policy.APPLY_DELETES, True, True),
+        (policy.APPLY_DELETES, "false", False),
+        (policy.APPLY_DELETES, " TRUE ", True),
+        (policy.STRATEGY, "zorder", "zorder"),
+        (policy.SORT_ORDER, "id, `a b` desc", "id, `a b` desc"),
+        (policy.SORT_ORDER, None, None),
+        (policy.MAX_REF_AGE, None, None),
+        (policy.MAX_REF_AGE, 24, 24),
+        (policy.EQUAL_SCHEMES, {"oss": "s3"}, {"oss": "s3"}),
+        (policy.EQUAL_SCHEMES, {1: 2}, {"1": "2"}),
+        (policy.EQUAL_SCHEMES, "s3a=s3, s3n = s3,", {"s3a": "s3", "s3n": "s3"}),
+        (policy.EQUAL_SCHEMES, "", {}),
+        (AUTO, "auto", "auto"),
+        (AUTO, "24", 24),
+        (AT_MOST, 5, 5),
+    ],
+)
+def test_right_values(knob: Knob[Any], value: object, expected: object) -> None:
+    """Values come as YAML types or as the text of a table property, and are read alike."""
+    parsed = knob.parse(value)
+    assert parsed == expected
+    assert type(parsed) in {type(expected), int, float}
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "message"),
+    [
+        (policy.MIN_INPUT_FILES, 1, "1 is not a whole number of at least 2"),
+        (policy.MIN_INPUT_FILES, "many", "'many' is not a whole number of at least 2"),
+        (policy.MIN_INPUT_FILES, 2.5, "2.5 is not a whole number of at least 2"),
+        (policy.MIN_INPUT_FILES, True, "True is not a whole number of at least 2"),
+        (policy.MIN_INPUT_FILES, None, "None is not a whole number of at least 2"),
+        (policy.MIN_INPUT_FILES, [5], "[5] is not a whole number of at least 2"),
+        (policy.RETRIES, 11, "11 is not a whole number from 0 to 10"),
+        (policy.RETRIES, -1, "-1 is not a whole number from 0 to 10"),
+        (policy.EVALUATE_COOLDOWN, -1, "-1 is not a whole number of at least 0 (minutes)"),
+        (policy.ORPHAN_AGE, 23, "23 is not a whole number from 24 to 175680 (hours)"),
+        (policy.DELETE_RATIO_THRESHOLD, 1.01, "1.01 is not a number from 0 to 1"),
+        (policy.DELETE_RATIO_THRESHOLD, -0.1, "-0.1 is not a number from 0 to 1"),
+        (policy.DELETE_RATIO_THRESHOLD, "nan", "'nan' is not a number from 0 to 1"),
+        (policy.DELETE_RATIO_THRESHOLD, float("inf"), "inf is not a number from 0 to 1"),
+        (policy.APPLY_DELETES, "perhaps", "'perhaps' is not true or false"),
+        (policy.APPLY_DELETES, 1, "1 is not true or false"),
+        (policy.APPLY_DELETES, None, "None is not true or false"),
+        (policy.STRATEGY, "random", "'random' is not one of binpack, sort, zorder"),
+        (policy.STRATEGY, ["sort"], "['sort'] is not one of binpack, sort, zorder"),
+        (policy.SORT_ORDER, "  ", "'  ' is not a text"),
+        (policy.WHERE, 5, "5 is not a text"),
+        (policy.EQUAL_SCHEMES, "s3a", "'s3a' is not a mapping"),
+        (policy.EQUAL_SCHEMES, "s3a=", "'s3a=' is not a mapping"),
+        (policy.EQUAL_SCHEMES, 5, "5 is not a mapping"),
+        (AUTO, "weekly", "'weekly' is not a whole number of at least 1, or auto (hours)"),
+        (AT_MOST, 6, "6 is not a number"),
+    ],
+)
+def test_wrong_values(knob: Knob[Any], value: object, message: str) -> None:
+    """A refusal shows the value, the kind, the bounds and the unit."""
+    with pytest.raises(ValueError, match="is not") as refused:
+        knob.parse(value)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    "value", [LONG_MAX, -LONG_MAX, 10**400, str(10**400), "1e999"], ids=["long", "-long", "400 digits", "text", "1e999"]
+)
+@pytest.mark.parametrize("name", [n for n in NAMES if KNOBS[n].kind in {Kind.INTEGER, Kind.NUMBER}])
+@pytest.mark.cases(89)
+def test_huge_numbers_are_refused(name: str, value: object) -> None:
+    """A number beyond all sense is a fault of the setting, not an error of ours."""
+    with pytest.raises(ValueError, match="is not a"):
+        KNOBS[name].parse(value)
+
+
+@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.cases(89)
+def test_whatever_is_accepted_as_a_time_can_be_reckoned_with(name: str) -> None:
+    """The largest time that a knob takes can be added to now and taken from it without overflow."""
+    knob = KNOBS[name]
+    for value in (10.0**n for n in range(15)):
+        try:
+            accepted = knob.parse(value)
+        except ValueError:
+            continue
+        span = timedelta(**{knob.unit: accepted})
+        assert NOW - span < NOW + span
+
+
+@pytest.mark.parametrize(
+    ("knob", "number", "expected"),
+    [
+        (policy.RETENTION, LONG_MAX / 3_600_000, policy.YEAR_HOURS),
+        (policy.RETENTION, 0.25, 1),
+        (policy.RETENTION, 36.5, 36.5),
+        (policy.MAX_REF_AGE, LONG_MAX / 3_600_000, policy.YEAR_HOURS),
+        (policy.MIN_SNAPSHOTS, 2**31 - 1, 10**9),
+        (policy.MIN_SNAPSHOTS, 0, 1),
+        (policy.MIN_INPUT_FILES, 4.6, 5),
+        (policy.MAX_GROUP_SIZE, 10**6, 10**6),
+        (AT_MOST, -3, -3),
+    ],
+)
+@pytest.mark.cases(89)
+def test_saturation(knob: Knob[Any], number: float, expected: float) -> None:
+    """Iceberg writes its largest long for never: it becomes the largest value that can be reckoned with."""
+    assert knob.saturate(number) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_are_right_values(name: str) -> None:
+    """Every default passes its own knob's check, unchanged, and every knob says what it is for."""
+    knob = KNOBS[name]
+    assert knob.name == name
+    assert knob.parse(knob.default) == knob.default
+    assert knob.help
+    assert knob.expects
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_presets_set_knobs_to_right_values(preset: str) -> None:
+    """A preset names knobs that exist and gives them values that they accept."""
+    assert preset in policy.PRESET.choices
+    for name, value in PRESETS[preset].items():
+        assert KNOBS[name].parse(value) == value
+
+
+def test_orders_hold_every_operation() -> None:
+    """Whatever the order, each operation has exactly one place in it."""
+    for order in ORDERS.values():
+        assert sorted(order) == sorted(Operation)
+    assert ORDERS["canonical"] == tuple(Operation)
+
+
+def test_seaweedfs_order() -> None:
+    """Manifests are rewritten last in the order of SeaweedFS."""
+    assert [op for op in ORDERS["seaweedfs"] if op is not Operation.REWRITE_DELETES] == [
+        Operation.COMPACT,
+        Operation.EXPIRE_SNAPSHOTS,
+        Operation.REMOVE_ORPHANS,
+        Operation.REWRITE_MANIFESTS,
+    ]
+
+
+def test_specified_defaults() -> None:
+    """The defaults that the specification names; orphan removal only reports until somebody says otherwise."""
+    nothing = Knobs()
+    expected: dict[Knob[Any], object] = {
+        policy.TARGET_FILE_SIZE: 512,
+        policy.MIN_FILE_SIZE_RATIO: 0.75,
+        policy.MAX_FILE_SIZE_RATIO: 1.8,
+        policy.MIN_INPUT_FILES: 5,
+        policy.MAX_GROUP_SIZE: 10240,
+        policy.DELETE_RATIO_THRESHOLD: 0.3,
+        policy.HOT_MINUTES: 60,
+        policy.RETENTION: 168,
+        policy.MIN_SNAPSHOTS: 5,
+        policy.ORPHAN_AGE: 72,
+        policy.ORPHAN_MODE: "report",
+        policy.MIN_MANIFESTS: 5,
+        policy.TARGET_MANIFEST: 8,
+    }
+    assert {knob.name: nothing[knob] for knob in expected} == {k.name: v for k, v in expected.items()}
+    assert all(nothing[ENABLED[op]] for op in Operation)
+
+
+def test_the_strongest_origin_says_the_value() -> None:
+    """A knob's value is that of its first origin; what nobody sets has its default."""
+    found = Knobs({policy.STRATEGY.name: (Origin("table", "t", "sort"), Origin("platform", "p", "zorder"))})
+    assert found[policy.STRATEGY] == "sort"
+    assert found.is_set(policy.STRATEGY)
+    assert found[policy.MIN_INPUT_FILES] == 5
+    assert not found.is_set(policy.MIN_INPUT_FILES)

@@ -1,0 +1,116 @@
+"""Orphan removal: when the next scan is due, and what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import pytest
+
+from icewright.core.operations import remove_orphans
+from icewright.core.policy import Operation
+from icewright.core.runs import REFUSED, LastRun, OperationState
+from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict
+from icewright.testing import NOW, facts, knobs, metadata, partition
+
+HOUR = timedelta(hours=1)
+CONFIRM = {"remove_orphans.mode": "confirm"}
+
+
+def _verdict(last: LastRun | None = None, settings: Mapping[str, object] | None = None, now: datetime = NOW) -> Verdict:
+    return remove_orphans.evaluate(facts(partition()), knobs(settings or {}), last, now)
+
+
+def _scan(
+    hours: float, state: OperationState = OperationState.COMMITTED, reason: str = "", **metrics: float
+) -> LastRun:
+    return LastRun(Operation.REMOVE_ORPHANS, NOW - hours * HOUR, state, "m", reason, metrics)
+
+
+def test_never_scanned_is_due() -> None:
+    """The first scan only reports until a policy says otherwise."""
+    verdict = _verdict()
+    assert isinstance(verdict, Due)
+    (step,) = verdict.work.steps
+    assert isinstance(step, RemoveOrphans)
+    assert step.mode == "report"
+    assert (step.older_than, step.confirm_before) == (NOW - 72 * HOUR, NOW - 24 * HOUR)
+    assert step.equal_schemes == {"s3a": "s3", "s3n": "s3"}
+    assert (step.equal_authorities, step.max_delete_ratio, step.max_concurrent_deletes) == ({}, 0.5, 16)
+    assert verdict.why == "never scanned for orphans; mode report"
+    assert verdict.benefit > 0 < verdict.cost
+
+
+@pytest.mark.parametrize(
+    ("last", "settings", "due"),
+    [
+        (_scan(167), {}, False),
+        (_scan(168), {}, True),
+        (_scan(23), {"remove_orphans.every_hours": 24}, False),
+        (_scan(24), {"remove_orphans.every_hours": 24}, True),
+        (_scan(23, orphans_found=5), CONFIRM, False),
+        (_scan(24, orphans_found=5), CONFIRM, True),
+        (_scan(24, orphans_found=5, orphans_removed=5), CONFIRM, False),
+        (_scan(24), CONFIRM, False),
+        (_scan(24, orphans_found=5), {}, False),
+        (_scan(48, orphans_found=5), {**CONFIRM, "remove_orphans.confirm_hours": 49}, False),
+        (_scan(1, OperationState.FAILED, "storage away"), {}, True),
+        (_scan(1, OperationState.SKIPPED, "nothing"), {}, True),
+    ],
+)
+def test_cadence(last: LastRun, settings: Mapping[str, object], due: bool) -> None:
+    """A scan is due when the last one is long ago, when findings wait for confirmation, or when it failed."""
+    verdict = _verdict(last, settings)
+    assert isinstance(verdict, Due if due else NotDue)
+
+
+def test_when_the_next_scan_is() -> None:
+    """Until then the verdict says when the last scan was and when the next is."""
+    verdict = _verdict(_scan(12))
+    assert verdict == NotDue("scanned at 2026-11-21 00:00 UTC, next scan at 2026-11-28 00:00 UTC", NOW + 156 * HOUR)
+
+
+def test_a_later_scan_says_when_the_last_was() -> None:
+    """What past scans found counts as what the next may find."""
+    few, many = _verdict(_scan(200)), _verdict(_scan(200, orphans_found=500))
+    assert isinstance(few, Due)
+    assert isinstance(many, Due)
+    assert few.why == "the last scan was at 2026-11-13 04:00 UTC; mode report"
+    assert many.benefit > few.benefit
+
+
+@pytest.mark.cases(63, 70)
+def test_a_refusal_stands_for_a_while() -> None:
+    """A scan that a safety rule stopped is not tried again every minute; after the cadence it is looked at anew."""
+    refused = f"{REFUSED}: the location is shared with lake.sales.payments"
+    verdict = _verdict(_scan(1, OperationState.SKIPPED, refused))
+    assert isinstance(verdict, Blocked)
+    assert verdict.reason.startswith(refused)
+    assert "2026-11-28 11:00" in verdict.reason
+    assert isinstance(_verdict(_scan(168, OperationState.SKIPPED, refused)), Due)
+
+
+@pytest.mark.cases(72)
+def test_gc_disabled() -> None:
+    """A table that forbids garbage collection is left alone."""
+    table = facts(of=metadata(properties={"gc.enabled": "False"}))
+    assert isinstance(remove_orphans.evaluate(table, knobs({}), None, NOW), Blocked)
+
+
+def test_knobs_reach_the_step() -> None:
+    """Age, mode, equalities and bounds are the policy's."""
+    step = remove_orphans.step(
+        knobs(
+            {
+                "remove_orphans.older_than_hours": 48,
+                "remove_orphans.mode": "delete",
+                "remove_orphans.confirm_hours": 36,
+                "remove_orphans.equal_schemes": {"oss": "s3"},
+                "remove_orphans.equal_authorities": {"old": "new"},
+                "remove_orphans.max_delete_ratio": 0.1,
+                "remove_orphans.max_concurrent_deletes": 2,
+            }
+        ),
+        NOW,
+    )
+    assert step == RemoveOrphans(NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2)

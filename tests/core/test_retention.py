@@ -1,0 +1,233 @@
+"""Which snapshots and refs go: Iceberg's rules, case by case."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from icewright.core.retention import Expiry, ancestors, plan_expiry
+from icewright.core.table import MAIN, Ref, RefKind, TableMetadata
+from icewright.testing import NOW, lineage, metadata, snapshot
+
+HOUR = timedelta(hours=1)
+
+
+def _tag(name: str, snapshot_id: int, **more: Any) -> Ref:
+    return Ref(name, RefKind.TAG, snapshot_id, **more)
+
+
+def _branch(name: str, snapshot_id: int, **more: Any) -> Ref:
+    return Ref(name, RefKind.BRANCH, snapshot_id, **more)
+
+
+def _plan(table: TableMetadata, *, hours: float = 24, keep: int = 1, ref_hours: float | None = None) -> Expiry:
+    ref_age = None if ref_hours is None else ref_hours * HOUR
+    return plan_expiry(table, now=NOW, older_than=NOW - hours * HOUR, retain_last=keep, max_ref_age=ref_age)
+
+
+@pytest.mark.cases(1)
+def test_a_tag_keeps_its_snapshot() -> None:
+    """Everything older than now goes down to one snapshot, but not the one that a tag names, which says so."""
+    plan = _plan(metadata([50, 40, 30], refs=[_tag("v1", 2)]), hours=0)
+    assert plan.snapshot_ids == (1,)
+    assert {pin.snapshot_id: pin.by for pin in plan.pins}[2] == "head of tag v1"
+
+
+@pytest.mark.cases(2)
+def test_a_branch_keeps_its_own_count() -> None:
+    """A branch with min-snapshots-to-keep keeps its head and as many ancestors, whatever the default is."""
+    table = metadata(
+        snapshots=(*lineage([90, 80]), *lineage([70, 60, 50], first_id=10, parent_id=2)),
+        current_snapshot_id=2,
+        refs=[_branch("audit", 12, min_snapshots_to_keep=2)],
+    )
+    assert _plan(table).snapshot_ids == (1, 10)
+
+
+@pytest.mark.cases(3)
+def test_a_branch_keeps_by_its_own_age() -> None:
+    """Ancestors younger than the branch's max-snapshot-age stay, older ones beyond the count go."""
+    table = metadata(
+        snapshots=lineage([90, 60, 30, 5]), refs=[_branch(MAIN, 4, max_snapshot_age=70 * HOUR, min_snapshots_to_keep=1)]
+    )
+    plan = _plan(table)
+    assert plan.snapshot_ids == (1,)
+    assert [pin.snapshot_id for pin in plan.pins] == [2, 3]
+
+
+@pytest.mark.cases(3)
+def test_a_branch_may_keep_shorter_than_the_default() -> None:
+    """A branch's own age counts even where it is shorter than the default."""
+    table = metadata(snapshots=lineage([20, 10, 1]), refs=[_branch(MAIN, 3, max_snapshot_age=5 * HOUR)])
+    assert _plan(table).snapshot_ids == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("ref", "ref_hours", "removed"),
+    [
+        (_tag("old", 1, max_ref_age=40 * HOUR), None, ("old",)),
+        (_branch("old", 1, max_ref_age=40 * HOUR), None, ("old",)),
+        (_tag("old", 1, max_ref_age=60 * HOUR), 40, ()),
+        (_tag("old", 1), 40, ("old",)),
+        (_tag("old", 1), 50, ()),
+        (_tag("old", 1), None, ()),
+    ],
+)
+@pytest.mark.cases(4)
+def test_refs_are_outlived(ref: Ref, ref_hours: float | None, removed: tuple[str, ...]) -> None:
+    """A tag or branch past its own max-ref-age, else the given one, goes, and its snapshot with it."""
+    table = metadata(snapshots=(snapshot(1, age=50), snapshot(2, age=1)), current_snapshot_id=2, refs=[ref])
+    plan = _plan(table, ref_hours=ref_hours)
+    assert plan.remove_refs == removed
+    assert plan.snapshot_ids == ((1,) if removed else ())
+
+
+@pytest.mark.cases(4)
+def test_main_is_never_outlived() -> None:
+    """However old its head is, and whatever it says itself, main stays."""
+    table = metadata([500, 400], refs=[_branch(MAIN, 2, max_ref_age=HOUR)])
+    assert _plan(table, ref_hours=1).remove_refs == ()
+    assert _plan(table, ref_hours=1).snapshot_ids == (1,)
+
+
+@pytest.mark.cases(4)
+def test_an_outlived_ref_goes_alone() -> None:
+    """When a snapshot is kept for another cause, the plan has the ref only, and is not empty."""
+    plan = _plan(metadata([50, 1], refs=[_tag("old", 1, max_ref_age=HOUR)]), keep=5)
+    assert (plan.snapshot_ids, plan.remove_refs, plan.empty) == ((), ("old",), False)
+
+
+@pytest.mark.cases(5)
+def test_no_head_is_ever_planned() -> None:
+    """What a remaining ref names is not removed, even when every count and age says so."""
+    table = metadata([90, 80, 70], refs=[_tag("a", 1), _branch("b", 2, min_snapshots_to_keep=1)])
+    assert _plan(table, hours=0).empty
+
+
+@pytest.mark.cases(6)
+def test_a_new_tag_changes_the_plan() -> None:
+    """Planned again from metadata in which somebody has tagged a planned snapshot, the plan leaves it out."""
+    before = metadata([50, 40, 30])
+    assert _plan(before).snapshot_ids == (1, 2)
+    assert _plan(metadata([50, 40, 30], refs=[_tag("late", 1)])).snapshot_ids == (2,)
+
+
+@pytest.mark.cases(7)
+def test_snapshots_outside_any_ref() -> None:
+    """After a rollback, what no ref leads to stays while it is young, whatever the count, and goes when it is old."""
+    rolled_back = (*lineage([90]), snapshot(2, age=50, parent_id=1), snapshot(3, age=2, parent_id=1))
+    table = metadata(snapshots=rolled_back, current_snapshot_id=1)
+    assert _plan(table, keep=100).snapshot_ids == (2,)
+
+
+@pytest.mark.parametrize(("kind", "expired"), [(RefKind.TAG, (1,)), (RefKind.BRANCH, ())])
+@pytest.mark.cases(7)
+def test_parents_of_a_tag_are_not_referenced(kind: RefKind, expired: tuple[int, ...]) -> None:
+    """A tag holds one snapshot; a branch holds its history, and keeps the count of it."""
+    table = metadata(
+        snapshots=(*lineage([90, 80]), snapshot(3, age=1)), current_snapshot_id=3, refs=[Ref("r", kind, 2)]
+    )
+    assert _plan(table, keep=2).snapshot_ids == expired
+
+
+@pytest.mark.cases(8)
+def test_a_staged_snapshot_waits_for_its_publication() -> None:
+    """A write-audit-publish snapshot is in no branch, and stays as long as the retention gives it."""
+    staged = snapshot(3, age=23, parent_id=2, summary={"operation": "append", "wap.id": "w1"})
+    table = metadata(snapshots=(*lineage([40, 30]), staged), current_snapshot_id=2)
+    assert 3 not in _plan(table).snapshot_ids
+    assert 3 in _plan(table, hours=22).snapshot_ids
+
+
+@pytest.mark.cases(9)
+def test_the_staged_copy_of_a_published_snapshot_goes() -> None:
+    """After a cherry-pick the staged snapshot expires by age, the published one is main's head and stays."""
+    published = snapshot(3, age=1, parent_id=1, summary={"operation": "append", "source-snapshot-id": "2"})
+    table = metadata(snapshots=(*lineage([90]), snapshot(2, age=80, parent_id=1), published))
+    assert _plan(table, keep=2).snapshot_ids == (2,)
+
+
+@pytest.mark.parametrize("keep", [3, 4, 10**9])
+@pytest.mark.cases(15, 89)
+def test_a_count_that_covers_all_expires_nothing(keep: int) -> None:
+    """With at least as many to keep as there are, there is nothing to commit."""
+    assert _plan(metadata([90, 80, 70]), hours=0, keep=keep).empty
+
+
+@pytest.mark.cases(17)
+def test_both_age_and_count_must_be_passed() -> None:
+    """Three old snapshots stay where five are to be kept; five young ones stay where one is."""
+    assert _plan(metadata([300, 200, 100]), keep=5).empty
+    assert _plan(metadata([5, 4, 3, 2, 1]), keep=1).empty
+
+
+@pytest.mark.cases(18)
+def test_an_empty_table_has_nothing_to_expire() -> None:
+    """No snapshot, no plan, no error."""
+    plan = _plan(metadata([]))
+    assert (plan.empty, plan.pins, plan.next_expiry) == (True, (), None)
+
+
+def test_the_bound_itself_is_kept() -> None:
+    """A snapshot exactly as old as the retention stays, as in Iceberg."""
+    assert _plan(metadata([24, 1])).snapshot_ids == ()
+    assert _plan(metadata([24.001, 1])).snapshot_ids == (1,)
+
+
+def test_walking_stops_at_the_first_that_goes() -> None:
+    """Behind an old ancestor a younger one, by a skewed clock, goes too: Iceberg walks no further."""
+    assert _plan(metadata([10, 50, 1])).snapshot_ids == (1, 2)
+
+
+def test_every_old_snapshot_that_stays_says_why() -> None:
+    """Pins name the current snapshot, heads, counts and ages; young snapshots need no cause."""
+    table = metadata(
+        snapshots=(*lineage([90, 80, 70]), *lineage([60, 50], first_id=10), snapshot(20, age=40), snapshot(21, age=2)),
+        current_snapshot_id=3,
+        refs=[_tag("t", 20), _branch("b", 11, min_snapshots_to_keep=1, max_snapshot_age=100 * HOUR)],
+    )
+    assert [(pin.snapshot_id, pin.by) for pin in _plan(table, keep=2).pins] == [
+        (2, "one of the 2 newest of branch main"),
+        (3, "current snapshot"),
+        (10, "younger than the retention of branch b"),
+        (11, "head of branch b"),
+        (20, "head of tag t"),
+    ]
+
+
+def test_a_circle_of_parents_ends() -> None:
+    """Broken metadata whose snapshots are each other's parents does not hang the walk."""
+    table = metadata(snapshots=(snapshot(1, parent_id=2), snapshot(2, parent_id=1)))
+    assert [s.snapshot_id for s in ancestors(table, 2)] == [2, 1]
+    assert not list(ancestors(table, 99))
+
+
+def test_when_the_next_snapshot_goes() -> None:
+    """The oldest snapshot that its age alone keeps goes as soon as the retention has passed."""
+    plan = _plan(metadata([30, 20, 10, 2]))
+    assert plan.next_expiry is not None
+    assert timedelta(0) < plan.next_expiry - (NOW + 4 * HOUR) <= timedelta(minutes=1)
+    assert _plan(metadata([3, 2]), keep=2).next_expiry is None
+
+
+@pytest.mark.parametrize(("name", "age", "own", "wait"), [(MAIN, 2, 3, 1), (MAIN, 30, 32, 2)])
+def test_when_the_next_snapshot_of_a_branch_with_its_own_age_goes(name: str, age: int, own: int, wait: int) -> None:
+    """The time is reckoned by the retention that keeps the snapshot, be it shorter or longer than the default."""
+    plan = _plan(metadata([age, 1], refs=[_branch(name, 2, max_snapshot_age=own * HOUR)]))
+    assert plan.next_expiry is not None
+    assert timedelta(0) < plan.next_expiry - (NOW + wait * HOUR) <= timedelta(minutes=1)
+
+
+def test_a_name_is_no_cause() -> None:
+    """A branch called `younger` is kept for what it is: nothing goes by time alone."""
+    apart = (snapshot(1, age=3), snapshot(2, age=2))
+    assert _plan(metadata(snapshots=apart, refs=[_branch("younger", 1)]), keep=2).next_expiry is None
+
+
+@pytest.mark.cases(89)
+def test_an_endless_age_of_a_branch_keeps_all() -> None:
+    """The largest age that can be said means for ever, not an error and not now."""
+    table = metadata([24 * 365 * 30, 1], refs=[_branch(MAIN, 2, max_snapshot_age=timedelta.max)])
+    assert _plan(table).empty

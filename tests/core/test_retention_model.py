@@ -1,0 +1,122 @@
+"""Random histories: the plan is what Iceberg's rules say, read as plainly as they can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icewright.core.retention import plan_expiry
+from icewright.core.table import MAIN, Ref, RefKind, Snapshot, TableMetadata
+from icewright.testing import NOW, metadata, snapshot
+
+AGES = st.integers(0, 12)  # few values, so that bounds are met exactly
+COUNTS = st.integers(1, 5)
+LIMITS = st.none() | AGES.map(lambda h: timedelta(hours=h))
+
+
+@st.composite
+def _snapshots(draw: st.DrawFn) -> Sequence[Snapshot]:
+    """Appends, rollbacks, staged commits and lines whose beginning has expired already."""
+    made: list[Snapshot] = []
+    for snapshot_id in range(1, draw(st.integers(1, 12)) + 1):
+        parents = [None, 99, *range(1, snapshot_id)]
+        parent = parents[-1] if draw(st.integers(0, 2)) else draw(st.sampled_from(parents))
+        made.append(snapshot(snapshot_id, age=draw(AGES), parent_id=parent))
+    return sorted(made, key=lambda s: s.timestamp) if draw(st.booleans()) else made
+
+
+@st.composite
+def _tables(draw: st.DrawFn) -> TableMetadata:
+    snapshots = draw(_snapshots())
+    ids = st.sampled_from([s.snapshot_id for s in snapshots])
+
+    def ref(name: str, kind: RefKind) -> Ref:
+        if kind is RefKind.TAG:
+            return Ref(name, kind, draw(ids), max_ref_age=draw(LIMITS))
+        return Ref(name, kind, draw(ids), draw(st.none() | COUNTS), draw(LIMITS), draw(LIMITS))
+
+    main = ref(MAIN, RefKind.BRANCH)
+    others = [ref(f"r{i}", draw(st.sampled_from(RefKind))) for i in range(draw(st.integers(0, 4)))]
+    return metadata(snapshots=tuple(snapshots), refs=[main, *others], current_snapshot_id=main.snapshot_id)
+
+
+def _line(table: TableMetadata, start: int | None) -> list[Snapshot]:
+    found = {s.snapshot_id: s for s in table.snapshots}
+    if start is None or start not in found:
+        return []
+    return [found[start], *_line(table, found[start].parent_id)]
+
+
+def _kept_by_branch(
+    table: TableMetadata, branch: Ref, older_than: datetime, retain_last: int, now: datetime
+) -> set[int]:
+    line = _line(table, branch.snapshot_id)
+    count = retain_last if branch.min_snapshots_to_keep is None else branch.min_snapshots_to_keep
+    cutoff = older_than if branch.max_snapshot_age is None else now - branch.max_snapshot_age
+    young = takewhile(lambda s: s.timestamp >= cutoff, line[count:])
+    return {s.snapshot_id for s in [*line[:count], *young]}
+
+
+def _model(
+    table: TableMetadata, older_than: datetime, retain_last: int, max_ref_age: timedelta | None
+) -> tuple[set[int], set[str]]:
+    """Snapshots that stay and refs that go."""
+    time = {s.snapshot_id: s.timestamp for s in table.snapshots}
+    limits = {r.name: max_ref_age if r.max_ref_age is None else r.max_ref_age for r in table.refs}
+    gone = {
+        r.name
+        for r in table.refs
+        if r.name != MAIN and (limit := limits[r.name]) is not None and NOW - time[r.snapshot_id] > limit
+    }
+    refs = [r for r in table.refs if r.name not in gone]
+    branches = [r for r in refs if r.kind is RefKind.BRANCH]
+    heads = {r.snapshot_id for r in refs}
+    by_branches = [_kept_by_branch(table, b, older_than, retain_last, NOW) for b in branches]
+    referenced = heads.union(*({s.snapshot_id for s in _line(table, b.snapshot_id)} for b in branches))
+    loose = {s.snapshot_id for s in table.snapshots if s.snapshot_id not in referenced and s.timestamp >= older_than}
+    return heads.union(loose, *by_branches), gone
+
+
+@settings(max_examples=250, deadline=None)
+@given(_tables(), AGES, COUNTS, LIMITS)
+def test_the_plan_is_iceberg_s(table: TableMetadata, hours: int, keep: int, max_ref_age: timedelta | None) -> None:
+    """On any history with branches, tags, rollbacks and per-ref settings exactly the model's snapshots and refs go."""
+    older_than = NOW - timedelta(hours=hours)
+    plan = plan_expiry(table, now=NOW, older_than=older_than, retain_last=keep, max_ref_age=max_ref_age)
+    kept, gone = _model(table, older_than, keep, max_ref_age)
+    assert set(plan.snapshot_ids) == {s.snapshot_id for s in table.snapshots} - kept
+    assert set(plan.remove_refs) == gone
+    assert plan.empty == (not plan.snapshot_ids and not plan.remove_refs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_tables(), AGES, COUNTS)
+def test_every_old_snapshot_either_goes_or_is_pinned(table: TableMetadata, hours: int, keep: int) -> None:
+    """Nothing is left unexplained: old snapshots are planned or pinned, young ones are never pinned."""
+    older_than = NOW - timedelta(hours=hours)
+    plan = plan_expiry(table, now=NOW, older_than=older_than, retain_last=keep)
+    old = {s.snapshot_id for s in table.snapshots if s.timestamp < older_than}
+    pinned = {pin.snapshot_id for pin in plan.pins}
+    assert pinned == old - set(plan.snapshot_ids)
+    assert all(pin.by for pin in plan.pins)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_tables(), AGES, COUNTS, LIMITS)
+def test_a_second_expiry_finds_nothing(
+    table: TableMetadata, hours: int, keep: int, max_ref_age: timedelta | None
+) -> None:
+    """Once the plan is carried out, the same rules at the same time have nothing left to do."""
+    older_than = NOW - timedelta(hours=hours)
+    plan = plan_expiry(table, now=NOW, older_than=older_than, retain_last=keep, max_ref_age=max_ref_age)
+    after = metadata(
+        snapshots=tuple(s for s in table.snapshots if s.snapshot_id not in plan.snapshot_ids),
+        refs=[r for r in table.refs if r.name not in plan.remove_refs],
+        current_snapshot_id=table.current_snapshot_id,
+    )
+    again = plan_expiry(after, now=NOW, older_than=older_than, retain_last=keep, max_ref_age=max_ref_age)
+    assert again.empty

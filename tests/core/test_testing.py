@@ -1,0 +1,178 @@
+"""The shipped fakes keep what the ports promise, and the builders mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    ConfigError,
+    Refused,
+    TableNotFound,
+)
+from icewright.core.policy import MIN_INPUT_FILES, Operation
+from icewright.core.runs import FileFate, Outcome, failed
+from icewright.core.steps import RewriteManifests
+from icewright.core.table import MAIN, Ref, RefKind, StatisticsFile, TableMetadata
+from icewright.ports import (
+    AddSnapshot,
+    Assignment,
+    Catalog,
+    Change,
+    Clock,
+    Engine,
+    Pointer,
+    RemoveSnapshots,
+    Unfinished,
+)
+from icewright.testing import NOW, REF, FixedClock, FunctionEngine, MemoryCatalog, knobs, metadata
+
+FIRST = RemoveSnapshots(frozenset({1}), frozenset())
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    """A catalog with one table of two snapshots."""
+    made = MemoryCatalog()
+    statistics = tuple(StatisticsFile(i, f"s{i}", 1) for i in (1, 2))
+    made.put(metadata(statistics=statistics, partition_statistics=statistics))
+    return made
+
+
+def _added(snapshot_id: int = 9) -> dict[str, object]:
+    return {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": 2,
+        "sequence-number": 3,
+        "timestamp-ms": int(NOW.timestamp() * 1000),
+        "manifest-list": "ml",
+        "summary": {"operation": "replace", "total-records": 5},
+    }
+
+
+def test_fakes_are_ports() -> None:
+    """Each fake stands where its port is asked for."""
+    ports: tuple[Catalog, Clock, Engine] = (MemoryCatalog(), FixedClock(), FunctionEngine())
+    assert len(ports) == 3
+
+
+def test_the_clock_moves_by_sleeping() -> None:
+    """Sleeping and advancing move the time at once; it can be set."""
+    clock = FixedClock()
+    clock.sleep(90)
+    assert (clock.now(), clock.slept) == (NOW + timedelta(seconds=90), [90])
+    assert clock.advance(hours=1) == clock.now() == NOW + timedelta(seconds=3690)
+    clock.time = NOW
+    assert clock.now() == NOW
+
+
+def test_the_catalog_lists_and_loads(catalog: MemoryCatalog) -> None:
+    """Tables are listed with their metadata files; others are not there."""
+    table = catalog.load(REF)
+    assert catalog.pointers() == [Pointer(REF, table.metadata_location)]
+    del catalog.tables[REF]
+    assert catalog.pointers() == []
+    with pytest.raises(TableNotFound):
+        catalog.load(REF)
+
+
+def test_snapshots_are_removed(catalog: MemoryCatalog) -> None:
+    """A removal takes snapshots, refs and statistics, in a new metadata file that logs the old one."""
+    base = catalog.concurrently(REF, refs=(*catalog.load(REF).refs, Ref("t", RefKind.TAG, 1)))
+    after = catalog.commit(base, RemoveSnapshots(frozenset({1}), frozenset({"t"})))
+    assert after == catalog.load(REF)
+    assert [s.snapshot_id for s in after.snapshots] == [2]
+    assert [r.name for r in after.refs] == [MAIN]
+    assert [s.snapshot_id for s in (*after.statistics, *after.partition_statistics)] == [2, 2]
+    assert after.metadata_location != base.metadata_location == after.metadata_log[-1]
+    assert after.last_updated == NOW
+
+
+@pytest.mark.parametrize(("branch", "current"), [(MAIN, 9), ("audit", 2)])
+def test_a_snapshot_is_added(catalog: MemoryCatalog, branch: str, current: int) -> None:
+    """The new snapshot is the head of its branch, and current when that is main."""
+    after = catalog.commit(catalog.load(REF), AddSnapshot(_added(), branch))
+    assert {r.name: r.snapshot_id for r in after.refs}[branch] == 9
+    assert (after.current_snapshot_id, after.last_sequence_number) == (current, 3)
+    added = after.by_id[9]
+    assert (added.operation, added.timestamp, added.parent_id) == ("replace", NOW, 2)
+    assert added.summary["total-records"] == "5"
+
+
+@pytest.mark.cases(5)
+def test_what_a_ref_holds_is_not_removed(catalog: MemoryCatalog) -> None:
+    """Removing the head of a branch is refused, and changes nothing."""
+    base = catalog.load(REF)
+    with pytest.raises(Refused, match="still referenced by main"):
+        catalog.commit(base, RemoveSnapshots(frozenset({2}), frozenset()))
+    assert catalog.load(REF) == base
+
+
+@pytest.mark.cases(6, 75)
+def test_somebody_else_was_first(catalog: MemoryCatalog) -> None:
+    """A tag that appears just before the swing makes the commit a conflict, and survives."""
+
+    def tag(base: TableMetadata, _change: Change) -> None:
+        catalog.concurrently(REF, refs=(*base.refs, Ref("late", RefKind.TAG, 1)))
+
+    catalog.before_commit = tag
+    with pytest.raises(CommitConflict):
+        catalog.commit(catalog.load(REF), FIRST)
+    assert {r.name for r in catalog.load(REF).refs} == {MAIN, "late"}
+    assert catalog.commits == []
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.cases(77)
+def test_errors_before_and_after_the_swing(catalog: MemoryCatalog, landed: bool) -> None:
+    """An error before the swing leaves the table as it was; one after it has lost the reply only."""
+
+    def fail(_base: TableMetadata, _change: Change) -> None:
+        raise CommitStateUnknown("the reply was lost")
+
+    setattr(catalog, "after_commit" if landed else "before_commit", fail)
+    with pytest.raises(CommitStateUnknown):
+        catalog.commit(catalog.load(REF), FIRST)
+    assert len(catalog.load(REF).snapshots) == (1 if landed else 2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [MemoryCatalog.pointers, lambda c: c.load(REF), lambda c: c.commit(metadata(), FIRST)],
+    ids=["pointers", "load", "commit"],
+)
+def test_a_catalog_that_is_down_answers_nothing(
+    catalog: MemoryCatalog, call: Callable[[MemoryCatalog], object]
+) -> None:
+    """An outage is an error in every call, never an empty answer."""
+    catalog.down = CatalogUnavailable("away")
+    with pytest.raises(CatalogUnavailable):
+        call(catalog)
+
+
+def test_an_engine_is_a_function() -> None:
+    """The function answers; what was asked is kept in order."""
+
+    def answer(assignment: Assignment) -> Outcome:
+        return failed(assignment.operation, "no")
+
+    step = RewriteManifests((0,), 1, by_spark=False, use_caching=False)
+    asked = Assignment("j", Operation.REWRITE_MANIFESTS, step, metadata())
+    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileFate("f", 1, "data"),))
+    engine = FunctionEngine(answer)
+    assert engine.run(asked).reason == "no"
+    assert engine.resume(left).metrics == {"files_deleted": 1}
+    assert (engine.assignments, engine.resumed) == ([asked], [left])
+    assert FunctionEngine().run(asked).operation is Operation.REWRITE_MANIFESTS
+
+
+def test_knobs_are_checked() -> None:
+    """A test that names a knob which does not exist fails at once."""
+    assert knobs({"compact.min_input_files": 3})[MIN_INPUT_FILES] == 3
+    with pytest.raises(ConfigError, match="did you mean"):
+        knobs({"compact.min_input_file": 3})

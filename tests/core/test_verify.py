@@ -1,0 +1,155 @@
+"""Invariants of commits: each is broken once, and named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from icewright.core.steps import ExpireSnapshots
+from icewright.core.table import MAIN, PartitionFacts, Ref, RefKind, TableMetadata
+from icewright.core.verify import expiry_kept, identity_kept, refs_kept, rewrites_kept, totals_kept
+from icewright.testing import NOW, facts, metadata, partition, snapshot, spec
+
+TAG = Ref("v1", RefKind.TAG, 2)
+OLD = Ref("old", RefKind.TAG, 1)
+BEFORE = metadata([40, 30, 20], refs=[TAG, OLD])
+STEP = ExpireSnapshots(
+    snapshot_ids=(1,),
+    remove_refs=("old",),
+    older_than=NOW,
+    retain_last=1,
+    delete_files=True,
+    max_concurrent_deletes=1,
+    by_spark=False,
+)
+AFTER = replace(BEFORE, snapshots=BEFORE.snapshots[1:], refs=tuple(r for r in BEFORE.refs if r != OLD))
+
+IDENTITY = [
+    ({"table_uuid": "other"}, "table uuid changed from"),
+    ({"location": "s3://elsewhere"}, "location changed from"),
+    ({"schema": {"fields": []}}, "the current schema changed"),
+    ({"specs": (spec(1, id="identity"),)}, "a partition spec is gone"),
+]
+
+
+@pytest.mark.parametrize(("change", "fault"), IDENTITY)
+def test_identity(change: dict[str, Any], fault: str) -> None:
+    """No maintenance changes uuid, location, schema or specs."""
+    (broken,) = identity_kept(BEFORE, replace(BEFORE, **change))
+    assert broken.startswith(fault)
+
+
+def test_what_may_change() -> None:
+    """A spec more, a property more and a later commit are no faults."""
+    later = replace(BEFORE, specs=(*BEFORE.specs, spec(1, id="identity")), properties={"a": "b"}, last_updated=NOW)
+    assert identity_kept(BEFORE, later) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        *IDENTITY,
+        ({"current_snapshot_id": 2}, "the current snapshot changed"),
+        ({"refs": tuple(r for r in AFTER.refs if r != TAG)}, "ref v1 changed"),
+        ({"refs": (AFTER.refs[0], replace(TAG, snapshot_id=3))}, "ref v1 changed"),
+        ({"refs": (replace(AFTER.refs[0], min_snapshots_to_keep=1), TAG)}, "ref main changed"),
+        ({"snapshots": AFTER.snapshots[1:]}, "snapshot 2 is gone though not planned"),
+        ({"snapshots": BEFORE.snapshots}, "snapshot 1 is still there"),
+    ],
+)
+@pytest.mark.cases(6, 11)
+def test_expiry(change: dict[str, Any], fault: str) -> None:
+    """An expiry takes the planned snapshots and refs, all of them, and nothing else."""
+    (broken,) = expiry_kept(BEFORE, replace(AFTER, **change), STEP)
+    assert broken.startswith(fault)
+
+
+def test_an_expiry_as_planned() -> None:
+    """What was planned breaks nothing, nor does a ref that somebody else made meanwhile."""
+    assert expiry_kept(BEFORE, AFTER, STEP) == []
+    assert expiry_kept(BEFORE, replace(AFTER, refs=(*AFTER.refs, Ref("new", RefKind.TAG, 3))), STEP) == []
+
+
+@pytest.mark.cases(83)
+def test_refs_of_a_rewrite() -> None:
+    """A rewrite of main moves main; a tag that moves or goes is named."""
+    moved = replace(BEFORE, refs=tuple(replace(r, snapshot_id=9) if r.name == MAIN else r for r in BEFORE.refs))
+    assert refs_kept(BEFORE, moved, [MAIN]) == []
+    assert refs_kept(BEFORE, moved, []) == ["ref main changed"]
+    assert refs_kept(BEFORE, replace(moved, refs=()), [MAIN]) == ["ref old changed", "ref v1 changed"]
+
+
+TOTALS = {
+    "total-records": "10",
+    "total-data-files": "2",
+    "total-delete-files": "1",
+    "total-position-deletes": "3",
+    "total-equality-deletes": "0",
+}
+
+
+@pytest.mark.parametrize("name", TOTALS)
+@pytest.mark.cases(84)
+def test_totals(name: str) -> None:
+    """A manifest rewrite changes no total."""
+    before = snapshot(1, summary=TOTALS)
+    assert totals_kept(before, snapshot(2, summary={**TOTALS, "manifests-created": "1"})) == []
+    broken = totals_kept(before, snapshot(2, summary={**TOTALS, name: "9"}))
+    assert broken == [f"{name} changed from {TOTALS[name]} to 9"]
+
+
+def test_totals_that_one_side_leaves_out() -> None:
+    """Only what both snapshots state can be compared."""
+    assert totals_kept(snapshot(1, summary=TOTALS), snapshot(2, summary={})) == []
+    assert totals_kept(snapshot(1, summary={}), snapshot(2, summary=TOTALS)) == []
+
+
+def _rewritten(*rewrites: tuple[int, int], deletes: int = 0) -> TableMetadata:
+    """The default table, after a writer's commit and rewrites that each took and wrote so many records."""
+    base = metadata()
+    summary = {"operation": "delete", "added-delete-files": str(deletes)}
+    made = [snapshot(3, age=1, parent_id=2, operation="delete", summary=summary)]
+    for number, (removed, added) in enumerate(rewrites, 4):
+        counts = {"deleted-records": str(removed), "added-records": str(added)}
+        made.append(snapshot(number, parent_id=number - 1, operation="replace", summary=counts))
+    return replace(base, snapshots=(*base.snapshots, *made), current_snapshot_id=made[-1].snapshot_id)
+
+
+PLAIN = partition()
+POSITIONS = partition(position_delete_files=1, deleted_rows=10)
+EQUALITY = partition(equality_delete_files=1, deleted_rows=10)
+DANGLING_EQUALITY = partition(dangling_equality_deletes=1)
+
+
+@pytest.mark.parametrize(
+    ("partition_before", "after", "fault"),
+    [
+        (PLAIN, _rewritten((100, 100)), None),
+        (PLAIN, _rewritten((0, 0)), None),
+        (PLAIN, _rewritten((100, 101)), "wrote 101 records for 100"),
+        (PLAIN, _rewritten((100, 99)), "lost 1 of 100 records"),
+        (PLAIN, _rewritten((100, 99), deletes=1), None),
+        (POSITIONS, _rewritten((100, 90)), None),
+        (POSITIONS, _rewritten((100, 89)), "lost 11 records, deletes name 10"),
+        (POSITIONS, _rewritten((100, 101)), "wrote 101 records for 100"),
+        (POSITIONS, _rewritten((100, 89), deletes=1), None),
+        (POSITIONS, _rewritten((100, 95), (100, 95)), None),
+        (POSITIONS, _rewritten((100, 94), (100, 94)), "lost"),
+        (EQUALITY, _rewritten((100, 5)), None),
+        (DANGLING_EQUALITY, _rewritten((100, 5)), None),
+    ],
+)
+@pytest.mark.cases(20, 32)
+def test_records_of_rewrites(partition_before: PartitionFacts, after: TableMetadata, fault: str | None) -> None:
+    """Rewrites keep every record but those that deletes name, over all their commits together."""
+    broken = rewrites_kept(facts(partition_before), after)
+    assert len(broken) == (fault is not None)
+    assert all(fault in said for said in broken if fault)
+
+
+def test_earlier_rewrites_are_not_judged() -> None:
+    """Only snapshots since the facts were read count."""
+    after = _rewritten((100, 5))
+    assert rewrites_kept(facts(PLAIN, of=after), after) == []

@@ -1,0 +1,206 @@
+"""A world of fakes around the real store: catalogs in memory, files that are facts, an engine that does as if."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from icewright.adapters.store.sql import SqlStore
+from icewright.core.layering import Guardrail, Policy, Rule
+from icewright.core.plan import Limits
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState, Outcome, committed
+from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
+from icewright.core.table import ManifestFacts, PartitionFacts, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.flow.cycle import CycleResult, run_cycle
+from icewright.flow.execute import JobResult, Request, execute, settle_interrupted
+from icewright.flow.world import Scope, World
+from icewright.ports import AddSnapshot, Assignment, Catalog, Change, DeleteReport, RemoveSnapshots, Trigger
+from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition
+
+COMPACT, DELETES, MANIFESTS, EXPIRE, ORPHANS = Operation
+OLD = tuple(1000 - hours for hours in range(10))  # ages of snapshots of which five may be expired
+YOUNG = (2.0, 1.0)
+
+
+@dataclass
+class FactFiles:
+    """Storage as far as the flow looks at it: facts by table, and what cannot be read. Whatever writes is counted."""
+
+    partitions: dict[TableRef, tuple[PartitionFacts, ...]] = field(default_factory=dict)
+    manifests_of: dict[TableRef, tuple[ManifestFacts, ...]] = field(default_factory=dict)
+    broken: dict[TableRef, Exception] = field(default_factory=dict)
+    read_tables: list[TableRef] = field(default_factory=list)
+
+    def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
+        """What was put there for the table."""
+        ref = metadata.ref
+        self.read_tables.append(ref)
+        if ref in self.broken:
+            raise self.broken[ref]
+        found = self.partitions.get(ref, ())
+        return facts(*found, of=metadata, thresholds=thresholds, manifests_of=self.manifests_of.get(ref))
+
+    def _never(self, *_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("the flow itself neither lists nor reads nor writes nor deletes files")
+
+    def read(self, path: str) -> bytes:
+        """Not by the flow."""
+        self._never()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Not by the flow."""
+        self._never()
+
+    def size(self, path: str) -> int | None:
+        """Not by the flow."""
+        self._never()
+
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Not by the flow."""
+        self._never()
+
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Not by the flow."""
+        self._never()
+
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """Not by the flow."""
+        self._never()
+
+    candidates = manifest_lists = entries = manifests = _never
+
+
+@dataclass
+class Bench:
+    """The fakes, the knobs of the platform, and what became of it all."""
+
+    store: SqlStore
+    clock: FixedClock = field(default_factory=FixedClock)
+    files: FactFiles = field(default_factory=FactFiles)
+    settings: dict[str, Any] = field(default_factory=lambda: {"remove_orphans.enabled": False})
+    rules: list[Rule] = field(default_factory=list)
+    guardrails: tuple[Guardrail, ...] = ()
+    command: dict[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    enabled: bool = True
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    before: Callable[[Assignment], None] = lambda _: None  # called when the engine is asked; may raise
+    after: Callable[[Assignment], None] = lambda _: None  # called when its work is done; may raise
+    told: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.catalogs = {"lake": MemoryCatalog("lake", self.clock)}
+        self.engine = FunctionEngine(self._work)
+        self._numbers = iter(range(1000, 10**6))
+        self._lock = threading.Lock()
+
+    @property
+    def catalog(self) -> MemoryCatalog:
+        """The catalog `lake`."""
+        return self.catalogs["lake"]
+
+    def table(self, name: str = "orders", ages: Sequence[float] = OLD, catalog: str = "lake", **more: Any) -> TableRef:
+        """Make a table; with the default ages its snapshots are due for expiry."""
+        ref = TableRef(catalog, ("sales",), name)
+        location = more.pop("location", f"s3://{catalog}/sales/{name}")
+        made = metadata(ages, ref=ref, location=location, metadata_location=f"{location}/metadata/00000-a.json", **more)
+        self.catalogs.setdefault(catalog, MemoryCatalog(catalog, self.clock)).put(made)
+        return ref
+
+    def rot(self, ref: TableRef = REF) -> None:
+        """Let the table have small files and many manifests: compaction and manifest rewriting are due."""
+        self.files.partitions[ref] = (partition(files=10, mb=1),)
+        self.files.manifests_of[ref] = (manifests(20),)
+
+    def world(self, **ports: Any) -> World:
+        """Everything wired; ports can be replaced."""
+        given: dict[str, Any] = {
+            "catalogs": dict[str, Catalog](self.catalogs),
+            "files": self.files,
+            "engine": self.engine,
+            "store": self.store,
+        }
+        given |= ports
+        return World(
+            **given,
+            clock=self.clock,
+            policy=self._policy,
+            scopes={name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
+            limits=self.limits,
+            trigger=Trigger("cycle", "me", "host:1:2"),
+            tell=lambda kind, details: self.told.append((kind, details)),
+        )
+
+    def _policy(self) -> Policy:
+        platform = Rule((), self.settings)
+        return Policy((platform, *self.rules, *self.store.rules()), self.guardrails, self.command)
+
+    def cycle(self, *catalogs: str, **options: Any) -> CycleResult:
+        """One pass."""
+        return run_cycle(self.world(), catalogs or sorted(self.catalogs), **options)
+
+    def run(self, *operations: Operation, ref: TableRef = REF, **options: Any) -> JobResult:
+        """One job by hand, on a table that detection has seen."""
+        known = {row.ref for row in self.store.tables()}
+        if ref not in known:
+            self.store.detected(ref.catalog, self.catalogs[ref.catalog].pointers(), self.clock.now())
+        return execute(self.world(), Request(ref, operations, **{"by_hand": True, **options}))
+
+    def settle(self) -> list[str]:
+        """What a start does after a crash: every other process is gone."""
+        return settle_interrupted(self.world(), lambda _: True)
+
+    @property
+    def asked(self) -> list[tuple[str, Operation]]:
+        """What the engine was asked to do, in order."""
+        return [(a.base.ref.name, a.operation) for a in self.engine.assignments]
+
+    def events(self, kind: str) -> list[Mapping[str, Any]]:
+        """What was told of a kind."""
+        return [details for told, details in self.told if told == kind]
+
+    def _work(self, assignment: Assignment) -> Outcome:
+        """Do as if: commit, and let the facts be better."""
+        self.before(assignment)
+        ref, step = assignment.base.ref, assignment.step
+        change: Change | None = None
+        if not assignment.dry_run:
+            if isinstance(step, ExpireSnapshots):
+                change = RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs))
+            elif not isinstance(step, RemoveOrphans):
+                change = AddSnapshot(self._replacement(assignment.base), "main")
+        if change is not None:
+            self.catalogs[ref.catalog].commit(assignment.base, change)
+            if isinstance(step, RewriteDataFiles):
+                self.files.partitions[ref] = (partition(files=1, mb=500),)
+            elif isinstance(change, AddSnapshot):
+                self.files.manifests_of[ref] = (manifests(1),)
+        self.after(assignment)
+        return committed(assignment.operation, "done", {"n": 1})
+
+    def _replacement(self, base: TableMetadata) -> dict[str, Any]:
+        with self._lock:
+            number = next(self._numbers)
+        return {
+            "snapshot-id": number,
+            "parent-snapshot-id": base.current_snapshot_id,
+            "sequence-number": base.last_sequence_number + 1,
+            "timestamp-ms": int(self.clock.now().timestamp() * 1000),
+            "manifest-list": f"{base.location}/metadata/snap-{number}.avro",
+            "summary": {"operation": "replace", "added-records": "10", "deleted-records": "10"},
+        }
+
+
+def states(result: JobResult) -> dict[Operation, OperationState]:
+    """What became of each operation."""
+    return {o.operation: o.state for o in result.outcomes}
+
+
+def job_states(bench: Bench) -> list[JobState]:
+    """The states of all jobs, oldest first."""
+    return [job.state for job in reversed(bench.store.jobs())]

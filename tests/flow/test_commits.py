@@ -1,0 +1,135 @@
+"""Commits that are lost, or whose reply is lost: planned again, deferred, or left for the next start to look at."""
+
+from __future__ import annotations
+
+import pytest
+
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+)
+from icewright.core.runs import FileFate, OperationState
+from icewright.core.steps import RewriteDataFiles
+from icewright.ports import Assignment, LedgerState
+from icewright.testing import REF, partition
+from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
+
+COMMITTED, SKIPPED, FAILED, DEFERRED = OperationState
+
+
+def raise_next(errors: list[IcewrightError]) -> None:
+    """Raise the next error, until none is left."""
+    if errors:
+        raise errors.pop(0)
+
+
+@pytest.mark.cases(75, 76)
+def test_a_lost_commit_is_planned_again(bench: Bench) -> None:
+    """From fresh metadata, after 50 ms, 100 ms and so on; what somebody else committed is kept."""
+    ref = bench.table()
+    errors = [CommitConflict("somebody was first") for _ in range(3)]
+
+    def before(_: Assignment) -> None:
+        if errors:
+            bench.catalog.concurrently(ref, properties={"left": str(len(errors))})
+        raise_next(list[IcewrightError](errors[:1]) if errors and errors.pop() else [])
+
+    bench.before = before
+    result = bench.run(EXPIRE)
+    assert states(result) == {EXPIRE: COMMITTED}
+    assert bench.clock.slept == [0.05, 0.1, 0.2]
+    assert len({a.base.metadata_location for a in bench.engine.assignments}) == 4
+    assert bench.catalog.load(ref).properties == {"left": "1"}
+
+
+@pytest.mark.cases(76)
+@pytest.mark.parametrize(("retries", "slept"), [(5, [0.05, 0.1, 0.2, 0.4, 0.8]), (1, [0.05]), (0, [])])
+def test_too_many_lost_commits_defer_the_operation(bench: Bench, retries: int, slept: list[float]) -> None:
+    """After max_commit_retries the operation gives way to the writers; the table is as it was, and not paused."""
+    ref = bench.table()
+    bench.settings["execute.max_commit_retries"] = retries
+
+    def before(_: Assignment) -> None:
+        raise CommitConflict("somebody was first")
+
+    bench.before = before
+    result = bench.run(EXPIRE)
+    (outcome,) = result.outcomes
+    assert outcome.state is DEFERRED
+    assert outcome.reason == f"lost the commit {retries + 1} times to other writers: somebody was first"
+    assert bench.clock.slept == slept
+    assert len(bench.catalog.load(ref).snapshots) == 10
+    assert bench.store.failures(REF) == 0
+
+
+def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:
+    """It does not fight the writer: after two conflicts the job is deferred."""
+    bench.rot(bench.table(ages=YOUNG))
+
+    def before(_: Assignment) -> None:
+        raise CommitConflict("a writer")
+
+    bench.before = before
+    assert states(bench.run(COMPACT)) == {COMPACT: DEFERRED}
+    assert len(bench.asked) == 2
+
+
+@pytest.mark.cases(77)
+def test_an_unknown_commit_state_cleans_nothing(bench: Bench) -> None:
+    """The reply was lost: no second try, nothing deleted, nothing settled; the next start looks what happened."""
+    ref = bench.table()
+
+    def before(assignment: Assignment) -> None:
+        files = [FileFate("s3://lake/sales/orders/data/1", 1, "data")]
+        bench.store.plan(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
+
+    def after(_: Assignment) -> None:
+        raise CommitStateUnknown("the reply was lost")
+
+    bench.before, bench.after = before, after
+    result = bench.run(EXPIRE)
+    assert states(result) == {EXPIRE: FAILED}
+    assert "nothing was cleaned up" in result.summary
+    assert (len(bench.asked), bench.clock.slept, bench.engine.resumed) == (1, [], [])
+    assert [f["state"] for f in bench.store.deleted_files(str(result.job_id))] == ["planned"]
+    bench.settle()
+    assert [u.job_id for u in bench.engine.resumed] == [result.job_id]
+
+
+def test_the_catalog_fails_after_the_commit(bench: Bench) -> None:
+    """What was committed stays the outcome, though the proof after it had to wait for the catalog."""
+    bench.table()
+
+    def after(_: Assignment) -> None:
+        bench.catalog.down = CatalogUnavailable("gone for a moment")
+
+    bench.after = after
+    bench.clock.sleep = lambda seconds: setattr(bench.catalog, "down", None)  # type: ignore[method-assign]
+    result = bench.run(EXPIRE)
+    assert states(result)[EXPIRE] in (COMMITTED, FAILED)
+    assert len(bench.catalog.commits) == 1
+
+
+def test_a_lost_commit_in_the_second_step_keeps_the_first(bench: Bench) -> None:
+    """A compaction of two steps whose second is planned again reports the files of both."""
+    bench.table(ages=YOUNG)
+    small = partition(files=10, mb=1)
+    dead = partition(files=4, mb=500, position_delete_files=4, deleted_rows=3000, max_delete_ratio_of_a_file=0.9)
+    bench.files.partitions[REF] = (small, dead)
+    errors: list[IcewrightError] = [CommitConflict("a writer")]
+
+    def before(assignment: Assignment) -> None:
+        if len(bench.asked) == 2:
+            raise_next(errors)
+
+    def after(assignment: Assignment) -> None:
+        step = assignment.step
+        assert isinstance(step, RewriteDataFiles)
+        bench.files.partitions[REF] = (partition(files=1, mb=500),) if step.by_deletes else (dead,)
+
+    bench.before, bench.after = before, after
+    result = bench.run(COMPACT)
+    assert len(bench.asked) == 3
+    assert result.outcomes[0].metrics["n"] == 2

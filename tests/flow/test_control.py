@@ -1,0 +1,273 @@
+"""Who may stop a job, and what a job does that must not go on: cancel, time-out, a lost lease, a broken invariant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from icewright.core.errors import InvariantViolated, LeaseLost, TableNotFound
+from icewright.core.runs import FileFate, JobState, Outcome, committed
+from icewright.core.table import Ref, RefKind
+from icewright.flow.execute import settle_interrupted
+from icewright.ports import Assignment, LedgerState, Unfinished
+from icewright.testing import REF, FixedClock
+from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states
+
+FILES = [FileFate(f"s3://lake/sales/orders/data/{number}", 1, "data") for number in range(3)]
+
+
+def planned(bench: Bench, assignment: Assignment) -> None:
+    """Write deletions down, as an expiry does before it commits."""
+    bench.store.plan(assignment.job_id, assignment.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
+
+
+def finishing(bench: Bench) -> list[str]:
+    """Let the engine finish what was planned, and say so in the ledger; returns the jobs that it finished."""
+    finished: list[str] = []
+
+    def resume(unfinished: Unfinished) -> Outcome:
+        finished.append(unfinished.job_id)
+        states = {f.path: LedgerState.DELETED for f in unfinished.files}
+        bench.store.settle(unfinished.job_id, states, bench.clock.now())
+        return committed(unfinished.operations[-1], f"finished {len(states)}", {})
+
+    bench.engine.resume = resume  # type: ignore[method-assign]
+    return finished
+
+
+def test_cancel_between_operations(bench: Bench) -> None:
+    """The operation that runs ends in peace, the next one does not begin, and the table is free again."""
+    bench.rot(bench.table())
+
+    def after(assignment: Assignment) -> None:
+        bench.store.request_cancel(assignment.job_id)
+
+    bench.after = after
+    result = bench.run(COMPACT, MANIFESTS, EXPIRE)
+    assert (result.state, [o.operation for o in result.outcomes]) == (JobState.CANCELLED, [COMPACT])
+    assert bench.asked == [("orders", COMPACT)]
+    assert bench.store.tables()[0].held_by is None
+    assert bench.store.failures(REF) == 0
+
+
+def test_the_engine_hears_of_a_cancel(bench: Bench) -> None:
+    """In the middle of a long call too."""
+    bench.table()
+    heard: list[bool] = []
+
+    def before(assignment: Assignment) -> None:
+        heard.append(assignment.cancelled())
+        bench.store.request_cancel(assignment.job_id)
+        heard.append(assignment.cancelled())
+
+    bench.before = before
+    bench.run(EXPIRE)
+    assert heard == [False, True]
+
+
+def test_the_time_out(bench: Bench) -> None:
+    """A job that ran too long is cancelled before its next operation, and says why."""
+    bench.rot(bench.table())
+    bench.settings["execute.timeout_seconds"] = 60
+    bench.after = lambda _: bench.clock.sleep(61)
+    result = bench.run(COMPACT, EXPIRE)
+    assert (result.state, bench.asked) == (JobState.CANCELLED, [("orders", COMPACT)])
+    ended = bench.store.job(str(result.job_id))
+    assert ended is not None
+    assert "timeout" in ended.summary + result.reason
+
+
+def test_the_engine_hears_of_the_time_out(bench: Bench) -> None:
+    """A call that blocks for longer than the job may run is told to stop, as by a cancel."""
+    bench.table()
+    bench.settings["execute.timeout_seconds"] = 60
+    heard: list[bool] = []
+
+    def before(assignment: Assignment) -> None:
+        heard.append(assignment.cancelled())
+        bench.clock.advance(seconds=61)
+        heard.append(assignment.cancelled())
+
+    bench.before = before
+    bench.run(EXPIRE)
+    assert heard == [False, True]
+
+
+@pytest.mark.cases(80)
+def test_a_lost_lease_stops_the_job(bench: Bench) -> None:
+    """Another process took the job for dead: nothing more is started, and the job ends without an exception."""
+    bench.rot(bench.table())
+
+    def after(_: Assignment) -> None:
+        bench.store.interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
+
+    bench.after = after
+    result = bench.run(COMPACT, MANIFESTS, EXPIRE)
+    assert bench.asked == [("orders", COMPACT)]
+    assert result.state is not JobState.SUCCEEDED
+    assert job_states(bench) == [JobState.INTERRUPTED]
+
+
+@pytest.mark.cases(80)
+def test_the_engine_hears_of_a_lost_lease(bench: Bench) -> None:
+    """So that it stops before it commits."""
+    bench.table()
+    heard: list[bool] = []
+
+    def before(assignment: Assignment) -> None:
+        bench.store.interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
+        heard.append(assignment.cancelled())
+
+    bench.before = before
+    bench.run(EXPIRE)
+    assert heard == [True]
+
+
+@pytest.mark.cases(80)
+def test_a_lost_lease_does_not_abort_the_pass(bench: Bench) -> None:
+    """The other tables' jobs are done and reported."""
+    bench.rot(bench.table("a"))
+    bench.table("b")
+
+    def before(assignment: Assignment) -> None:
+        if assignment.base.ref.name == "a":
+            bench.store.finish(assignment.job_id, JobState.INTERRUPTED, "", bench.clock.now())
+            raise LeaseLost("another process owns the table")
+
+    bench.before = before
+    assert {job.ref.name for job in bench.cycle().jobs} == {"a", "b"}
+
+
+def test_an_invariant_seen_by_the_engine_pauses_the_table(bench: Bench) -> None:
+    """The operation failed, the reason stands at the table, and the next operation does not make it worse."""
+    bench.rot(bench.table())
+
+    def after(_: Assignment) -> None:
+        raise InvariantViolated("rows were lost")
+
+    bench.after = after
+    result = bench.run(COMPACT, EXPIRE)
+    assert "rows were lost; the table is paused" in result.summary
+    assert bench.store.tables()[0].paused == "verification failed: rows were lost"
+    assert bench.asked == [("orders", COMPACT)]
+
+
+@pytest.mark.parametrize("what", ["a ref is gone", "rows were lost"])
+def test_an_invariant_seen_after_the_commit_pauses_the_table(bench: Bench, what: str) -> None:
+    """What the commit must have kept is read back from the catalog."""
+    bench.rot(ref := bench.table())
+    made = bench.catalog.load(ref)
+    bench.catalog.put(made := bench.catalog.concurrently(ref, refs=(*made.refs, Ref("q1", RefKind.TAG, 9))))
+
+    def after(_: Assignment) -> None:
+        now = bench.catalog.load(ref)
+        if what == "a ref is gone":
+            bench.catalog.concurrently(ref, refs=tuple(r for r in now.refs if r.name != "q1"))
+        else:
+            last = now.snapshots[-1]
+            broken = replace(last, summary={**last.summary, "added-records": "9"})
+            bench.catalog.concurrently(ref, snapshots=(*now.snapshots[:-1], broken))
+
+    bench.after = after
+    result = bench.run(COMPACT)
+    assert result.state is JobState.FAILED
+    paused = bench.store.tables()[0].paused
+    assert paused is not None
+    assert paused.startswith("verification failed: ")
+    assert ("q1" if what == "a ref is gone" else "lost 1 of 10 records") in paused
+
+
+def test_deletions_of_a_table_whose_verification_failed_wait(bench: Bench) -> None:
+    """Nothing is deleted while it is paused: somebody may want to roll it back. After the resume they are finished."""
+    bench.table()
+    bench.before = lambda a: planned(bench, a)
+
+    def after(_: Assignment) -> None:
+        raise InvariantViolated("a snapshot is gone; nothing deleted")
+
+    bench.after = after
+    finished = finishing(bench)
+    result = bench.run(EXPIRE)
+    bench.settle()
+    assert finished == []
+    bench.store.pause(REF, None)
+    bench.settle()
+    assert finished == [result.job_id]
+
+
+def test_settling_finishes_what_was_planned(bench: Bench) -> None:
+    """Deletions of interrupted jobs are finished once; those of tables that are gone are kept."""
+    for name in ("a", "b", "c"):
+        bench.table(name)
+    bench.store.detected("lake", bench.catalog.pointers(), bench.clock.now())
+    jobs = []
+    for row in bench.store.tables():
+        jobs.append(bench.store.claim(row.ref, "u", (EXPIRE,), bench.world().trigger, bench.clock.now()))
+        files = [FileFate(f"{row.ref.name}/{n}", 1, "data") for n in range(2)]
+        bench.store.plan(str(jobs[-1]), row.ref, files, LedgerState.PLANNED, bench.clock.now())
+    finished = finishing(bench)
+    resume = bench.engine.resume
+
+    def gone(unfinished: Unfinished) -> Outcome:
+        if unfinished.ref.name == "b":
+            raise TableNotFound(f"{unfinished.ref} is gone")
+        return resume(unfinished)
+
+    bench.engine.resume = gone  # type: ignore[method-assign]
+    assert settle_interrupted(bench.world(), lambda _: False) == []
+    said = bench.settle()
+    assert [finished, [row.held_by for row in bench.store.tables()]] == [[jobs[0], jobs[2]], [None] * 3]
+    assert sum("interrupted" in line for line in said) == 3
+    assert "lake.sales.b is gone" in said
+    assert {f["state"] for f in bench.store.deleted_files(str(jobs[1]))} == {"kept"}
+    assert bench.settle() == []
+    assert job_states(bench) == [JobState.INTERRUPTED] * 3
+
+
+def test_an_unexpected_error_in_one_job_does_not_abort_the_pass(bench: Bench) -> None:
+    """A bug of ours in one table's job is that job's failure; the others are done and reported."""
+    for name in ("a", "b", "c"):
+        bench.table(name)
+
+    def before(assignment: Assignment) -> None:
+        if assignment.base.ref.name == "b":
+            raise ValueError("a bug")
+
+    bench.before = before
+    result = bench.cycle()
+    assert {job.ref.name for job in result.jobs} == {"a", "b", "c"}
+    assert [row.held_by for row in bench.store.tables()] == [None] * 3
+
+
+def test_the_pause_of_a_moment_ago_holds(bench: Bench) -> None:
+    """Paused after it was planned and before it was started: nothing runs."""
+    bench.table("a")
+    bench.table("b")
+
+    def before(_: Assignment) -> None:
+        for row in bench.store.tables():
+            bench.store.pause(row.ref, "stop")
+
+    bench.before = before
+    bench.limits = type(bench.limits)(total=1)
+    result = bench.cycle()
+    assert [name for name, _ in bench.asked] == ["a"]
+    assert [states(job) for job in result.jobs if job.ref.name == "b"] in ([], [{}])
+
+
+def test_two_services_with_clocks_an_hour_apart(bench: Bench) -> None:
+    """A job whose heartbeat another service's clock finds old is not taken away while it beats."""
+    bench.table()
+    ended: list[str] = []
+
+    def before(assignment: Assignment) -> None:
+        bench.store.heartbeat(assignment.job_id, bench.clock.now())
+        fast = replace(bench.world(), clock=FixedClock(bench.clock.now() + timedelta(hours=1)))
+        ended.extend(settle_interrupted(fast, lambda _: False))
+
+    bench.before = before
+    assert bench.run(EXPIRE).state is JobState.SUCCEEDED
+    assert ended == []
+    assert job_states(bench) == [JobState.SUCCEEDED]

@@ -1,0 +1,260 @@
+"""Manifests rewritten in-service against Spark's procedure: the same live entries, the same bounds, no file lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import FixedType, IntegerType, NestedField, TimeType, UUIDType
+
+from icewright.app.demo import rot
+from icewright.core.errors import CommitConflict
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from icewright.core.steps import Due
+from icewright.ports import Assignment
+from tests.integration.bench import Bench
+from tests.integration.tables import create, insert
+
+pytestmark = pytest.mark.spark
+
+KNOBS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2, "rewrite_manifests.engine": "service"}
+Entries = Counter[str]
+Summaries = dict[int, str]
+
+
+def entries(bench: Bench, name: str) -> Entries:
+    """Everything that Spark says of each live entry, deletes too, but whether it is new."""
+    table = bench.lake.quoted(name)
+    rows = bench.sql(
+        "SELECT to_json(struct(snapshot_id, sequence_number, file_sequence_number, data_file, readable_metrics)) AS e "
+        f"FROM {table}.entries WHERE status < 2"  # noqa: S608 - quoted
+    )
+    return Counter(row["e"] for row in rows)
+
+
+def summaries(bench: Bench, name: str) -> Summaries:
+    """The partition bounds of the one data manifest that each spec has."""
+    rows = bench.sql(
+        "SELECT partition_spec_id AS s, to_json(partition_summaries) AS p, added_data_files_count AS a, "
+        "existing_data_files_count AS e, deleted_data_files_count AS d "
+        f"FROM {bench.lake.quoted(name)}.manifests WHERE content = 0"  # noqa: S608 - quoted
+    )
+    assert len({row["s"] for row in rows}) == len(rows), "one manifest a spec"
+    return {row["s"]: f"{row['p']} {row['a']} {row['e']} {row['d']}" for row in rows}
+
+
+def planned(bench: Bench, name: str, filters: Mapping[str, object]) -> list[set[str]]:
+    """The files that PyIceberg plans, in all and by each filter."""
+    table = bench.lake.catalog.load_table(name)
+    scans = [table.scan(), *(table.scan(row_filter=EqualTo(c, v)) for c, v in filters.items())]  # type: ignore[call-arg,arg-type]
+    return [{task.file.file_path for task in scan.plan_files()} for scan in scans]
+
+
+def check(bench: Bench, name: str, filters: Mapping[str, object] | None = None) -> None:
+    """Ours keeps every entry and read as they were, and describes its manifests as Spark describes its own."""
+    filters = filters or {}
+    metadata = bench.metadata(name)
+    before, read, plans = entries(bench, name), bench.read(name), planned(bench, name, filters)
+    assert before
+    with bench.aside(name):
+        for spec in metadata.specs:
+            bench.call("rewrite_manifests", name, f"use_caching => false, spec_id => {spec.spec_id}")
+        theirs = summaries(bench, name)
+    done = bench.run(name, Operation.REWRITE_MANIFESTS, KNOBS)
+    assert done.state is OperationState.COMMITTED, done
+    assert done.metrics["manifests_rewritten"] > done.metrics["manifests_written"]
+    assert entries(bench, name) == before
+    assert summaries(bench, name) == theirs
+    assert bench.read(name) == read
+    assert planned(bench, name, filters) == plans
+    current = bench.lake.catalog.load_table(name)
+    assert len(current.inspect.manifests()) == len(current.inspect.manifests()["path"].unique())
+    again = bench.run(name, Operation.REWRITE_MANIFESTS, KNOBS)
+    assert again.state is OperationState.SKIPPED
+
+
+def _events(bench: Bench, name: str) -> None:
+    rot.events(bench.lake, name, manifests=10, rows_per_file=4)
+
+
+def _orders(bench: Bench, name: str) -> None:
+    rot.orders(bench.lake, name, commits=4, rows_per_file=40)
+
+
+def _payments(bench: Bench, name: str) -> None:
+    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+
+
+def _customers(bench: Bench, name: str) -> None:
+    rot.customers(bench.lake, name, commits=4, rows_per_file=8)
+
+
+def _v1(bench: Bench, name: str) -> None:
+    quoted = create(bench, name, "id int, part string", "part", version=1)
+    insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, NULL)", "(5, 'é')")
+    bench.sql(f"DELETE FROM {quoted} WHERE id = 1")  # noqa: S608 - quoted
+
+
+def _v1_upgraded(bench: Bench, name: str) -> None:
+    _v1(bench, name)
+    quoted = bench.lake.quoted(name)
+    bench.sql(
+        f"ALTER TABLE {quoted} SET TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')"
+    )
+    insert(bench, quoted, "(6, 'a'), (7, 'a'), (8, 'b')", "(9, 'b')")
+    bench.sql(f"DELETE FROM {quoted} WHERE id IN (3, 7)")  # noqa: S608 - quoted
+
+
+def _void(bench: Bench, name: str) -> None:
+    """Format v1 keeps a dropped partition field as void; a field is renamed and the column of another too."""
+    quoted = create(bench, name, "id int, part string, other int", "part, other", version=1)
+    insert(bench, quoted, "(1, 'a', 1)", "(2, NULL, 2)", "(3, 'c', NULL)")
+    bench.sql(f"ALTER TABLE {quoted} DROP PARTITION FIELD part")
+    insert(bench, quoted, "(4, 'a', 1)", "(5, NULL, 2)", "(6, 'a', 1)")
+    bench.sql(f"ALTER TABLE {quoted} RENAME COLUMN other TO another")
+    insert(bench, quoted, "(7, 'x', 9)")
+
+
+def _evolved_metrics(bench: Bench, name: str) -> None:
+    """Manifests of one spec and several schemas: columns added, dropped, renamed, widened."""
+    quoted = create(bench, name, "id int, f float, gone string, part string", "part")
+    insert(bench, quoted, "(1, 1.5, 'x', 'a')", "(2, float('nan'), 'y', 'b')")
+    for change in (
+        "ALTER COLUMN id TYPE bigint",
+        "ALTER COLUMN f TYPE double",
+        "DROP COLUMN gone",
+        "ADD COLUMN gone int",
+        "RENAME COLUMN part TO renamed",
+    ):
+        bench.sql(f"ALTER TABLE {quoted} {change}")
+    insert(bench, quoted, "(3, 2.5, 'c', 30)", "(4, double('nan'), NULL, 40)")
+
+
+@pytest.mark.cases(42, 43, 47, 49)
+@pytest.mark.parametrize(
+    "build",
+    [_events, _orders, _customers, _v1, _v1_upgraded, _void, _evolved_metrics],
+    ids=["events", "position deletes", "two specs", "v1", "v1 upgraded", "void", "evolved"],
+)
+def test_entries_are_as_they_were(
+    build: Callable[[Bench, str], None], bench: Bench, new_name: Callable[[str], str]
+) -> None:
+    """Every live entry keeps its file, partition, numbers and metrics; bounds are those that Spark writes."""
+    name = new_name("manifests")
+    build(bench, name)
+    check(bench, name)
+
+
+@pytest.mark.cases(42, 49)
+def test_equality_deletes_keep_their_effect(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Delete manifests are carried over as they are, and data keeps the sequence numbers that they count by."""
+    name = new_name("manifests")
+    _payments(bench, name)
+    before, read = entries(bench, name), bench.read(name)
+    assert bench.run(name, Operation.REWRITE_MANIFESTS, KNOBS).state is OperationState.COMMITTED
+    assert (entries(bench, name), bench.read(name)) == (before, read)
+
+
+_TYPES = {
+    "b": ("boolean", ("true", "false")),
+    "i": ("int", ("-7", "2147483647")),
+    "l": ("bigint", ("-9223372036854775808", "5")),
+    "f": ("float", ("-1.5", "0.1")),
+    "d": ("double", ("double('nan')", "-0.1")),
+    "dec": ("decimal(9, 2)", ("-1.28", "327.68")),
+    "big": ("decimal(30, 4)", ("-0.0128", "12345678901234567890.1234")),
+    "dt": ("date", ("date'1969-12-31'", "date'2026-03-01'")),
+    "ts": ("timestamp", ("timestamp'1969-12-31 23:59:59.999999'", "timestamp'2026-03-01 01:02:03'")),
+    "tn": ("timestamp_ntz", ("timestamp_ntz'1969-12-31 23:59:59.5'", "timestamp_ntz'2026-03-01 01:02:03'")),
+    "s": ("string", ("'é ü/=%20'", "''")),
+    "bin": ("binary", ("x'ff00'", "x'00'")),
+}
+_TRANSFORMED = (
+    ("bucket(4, l)", "truncate(10, i)", "truncate(2, s)", "years(dt)"),
+    ("months(ts)", "truncate(50, dec)", "bucket(3, s)", "bucket(5, dec)"),
+    ("days(ts)", "hours(tn)", "truncate(1, bin)", "bucket(7, bin)"),
+)
+
+
+@pytest.mark.parametrize("partition", [", ".join(_TYPES), *map(", ".join, _TRANSFORMED)], ids=["identity", *"abc"])
+def test_partitions_of_all_types(partition: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Bounds, nulls and NaN of every partition type and transform are said as Spark says them."""
+    name = new_name("types")
+    listed = ", ".join(f"{column} {kind}" for column, (kind, _) in _TYPES.items())
+    quoted = create(bench, name, listed, partition)
+    insert(
+        bench,
+        quoted,
+        f"({', '.join(values[0] for _, values in _TYPES.values())})",
+        f"({', '.join(values[1] for _, values in _TYPES.values())})",
+        f"({', '.join('NULL' for _ in _TYPES)})",
+    )
+    check(bench, name, {"i": -7, "s": ""})
+
+
+@pytest.mark.parametrize("source", ["id", "at", "fixed"])
+def test_partitions_of_types_that_spark_lacks(source: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """UUID, time and fixed partitions, written by PyIceberg, are found by their values after the rewrite."""
+    name = new_name("pyiceberg")
+    bench.lake.identifier(name)
+    schema = Schema(
+        NestedField(1, "n", IntegerType()),
+        NestedField(2, "id", UUIDType()),
+        NestedField(3, "at", TimeType()),
+        NestedField(4, "fixed", FixedType(4)),
+    )
+    field = schema.find_field(source)
+    table = bench.lake.catalog.create_table(
+        name,
+        schema,
+        location=f"file://{bench.lake.folder(name)}",
+        partition_spec=PartitionSpec(PartitionField(field.field_id, 1000, IdentityTransform(), source)),
+    )
+    arrow = table.schema().as_arrow()
+    uuids = [UUID(int=1), UUID(int=(1 << 128) - 1), UUID(int=1 << 127)]
+    for number, one in enumerate(uuids):
+        value = {"n": number, "id": one.bytes, "at": number * 10**9, "fixed": bytes([number * 127, 0, 0, 255])}
+        columns = [pa.array([value[f.name]], _storage(f.type)).cast(f.type) for f in arrow]
+        table.append(pa.Table.from_arrays(columns, schema=arrow))
+    plans = planned(bench, name, {})
+    before = sorted(map(str, table.scan().to_arrow().to_pylist()))
+    done = bench.run(name, Operation.REWRITE_MANIFESTS, KNOBS)
+    assert done.state is OperationState.COMMITTED, done
+    fresh = bench.lake.catalog.load_table(name)
+    assert planned(bench, name, {}) == plans
+    assert sorted(map(str, fresh.scan().to_arrow().to_pylist())) == before
+    for row in fresh.scan().to_arrow().to_pylist():
+        assert len(list(fresh.scan(row_filter=EqualTo(source, row[source])).plan_files())) == 1  # type: ignore[call-arg]
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_time64(kind):
+        return pa.int64()
+    return pa.binary(16) if isinstance(kind, pa.UuidType) else kind
+
+
+@pytest.mark.cases(84)
+@pytest.mark.parametrize("meanwhile", ["INSERT INTO {} VALUES (99, 'z')", "DELETE FROM {} WHERE part = 'a'"])
+def test_a_writer_in_between_wins(meanwhile: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """A rewrite whose table moved is a conflict that leaves no file behind, and its next attempt loses nothing."""
+    name = new_name("race")
+    quoted = create(bench, name, "id int, part string", "part")
+    insert(bench, quoted, "(1, 'a')", "(2, 'b')", "(3, 'a'), (4, 'c')")
+    evaluation = bench.evaluate(name, KNOBS)
+    verdict = evaluation.verdicts[Operation.REWRITE_MANIFESTS]
+    assert isinstance(verdict, Due)
+    bench.sql(meanwhile.format(quoted))
+    files, read = bench.files(name), bench.read(name)
+    (step,) = verdict.work.steps
+    with pytest.raises(CommitConflict):
+        bench.world.engine.run(Assignment("race", Operation.REWRITE_MANIFESTS, step, evaluation.facts.metadata))
+    assert (bench.files(name), bench.read(name)) == (files, read)
+    check(bench, name)
