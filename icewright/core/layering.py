@@ -11,10 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.policy import KNOBS, PRESET, PRESETS, Knobs, Origin, from_properties
+from icewright.core.policy import KNOBS, PRESET, PRESETS, Kind, Knobs, Origin
+from icewright.core.properties import from_properties
 from icewright.core.table import TableMetadata, TableRef
 
-_GUARDRAIL = re.compile(r"\s*([a-z_.]+)\s*(>=|<=)\s*([0-9.]+)\s*")
+_GUARDRAIL = re.compile(r"\s*([a-z_.]+)\s*(>=|<=)\s*([0-9]+(?:\.[0-9]+)?)\s*")
 _PATTERN_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
@@ -181,6 +182,8 @@ def parse_guardrail(path: str, text: object) -> Guardrail:
         raise ConfigError([f"{path}: {text!r} is no guardrail; write one as `expire_snapshots.retention_hours >= 24`"])
     if found[1] not in KNOBS:
         raise ConfigError([f"{path}: there is no knob {found[1]}{_nearest(found[1])}"])
+    if KNOBS[found[1]].kind not in (Kind.INTEGER, Kind.NUMBER):
+        raise ConfigError([f"{path}: {found[1]} is no number: a guardrail cannot bound it"])
     return Guardrail(found[1], found[2] == ">=", float(found[3]))
 
 

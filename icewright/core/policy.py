@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from icewright.core.table import TableMetadata
-
 T = TypeVar("T")
 
 MEGABYTE = 1024 * 1024
+YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
 
 
 class Operation(enum.StrEnum):
@@ -141,7 +140,9 @@ def _knob(name: str, kind: Kind, default: T, text: str, **more: Any) -> Knob[T]:
 
 
 def _integer(name: str, default: int, text: str, **more: Any) -> Knob[int]:  # noqa: ANN401
-    return _knob(name, Kind.INTEGER, default, text, **{"minimum": 1, **more})
+    longest = {"hours": YEARS_HOURS, "minutes": YEARS_HOURS * 60, "seconds": YEARS_HOURS * 3600}
+    bounds = {"minimum": 1, "maximum": longest.get(more.get("unit", ""))}
+    return _knob(name, Kind.INTEGER, default, text, **{**bounds, **more})
 
 
 def _number_knob(name: str, default: float, text: str, **more: Any) -> Knob[float]:  # noqa: ANN401
@@ -155,8 +156,6 @@ def _flag(name: str, text: str, *, default: bool = True) -> Knob[bool]:
 def _choice(name: str, default: str, choices: tuple[str, ...], text: str) -> Knob[str]:
     return _knob(name, Kind.CHOICE, default, text, choices=choices)
 
-
-YEAR_HOURS = 24 * 366 * 20  # beyond it arithmetic on times would overflow
 
 PRESET = _choice("preset", "iceberg", ("iceberg", "seaweedfs", "streaming", "compliance"), "named set of defaults")
 ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operations of one job run")
@@ -258,7 +257,7 @@ RETENTION = _number_knob(
     "snapshots younger than this are kept",
     unit="hours",
     minimum=1,
-    maximum=YEAR_HOURS,
+    maximum=YEARS_HOURS,
 )
 MIN_SNAPSHOTS = _integer(
     "expire_snapshots.min_snapshots_to_keep", 5, "snapshots kept whatever their age", maximum=10**9
@@ -270,7 +269,7 @@ MAX_REF_AGE: Knob[float | None] = _knob(
     "tags and branches older than this are removed; unset: kept",
     unit="hours",
     minimum=1,
-    maximum=YEAR_HOURS,
+    maximum=YEARS_HOURS,
 )
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
@@ -283,7 +282,7 @@ ORPHAN_AGE = _integer(
     "younger files are kept: a writer may be about to commit them",
     unit="hours",
     minimum=24,
-    maximum=YEAR_HOURS,
+    maximum=YEARS_HOURS,
 )
 ORPHAN_MODE = _choice(
     "remove_orphans.mode",
@@ -359,37 +358,3 @@ class Knobs:
     def is_set(self, knob: Knob[Any]) -> bool:
         """Whether anything but the built-in default says the value."""
         return knob.name in self.origins
-
-
-def from_properties(metadata: TableMetadata) -> tuple[dict[str, tuple[str, Any]], list[str]]:
-    """Knobs that the table's own properties set, by name with the property that says it, and the faults found.
-
-    Ours are `icewright.<knob>`; of Iceberg's own, those that mean the same as a knob.
-    """
-    found: dict[str, tuple[str, Any]] = {}
-    faults: list[str] = []
-    hour_ms = 3_600_000
-    iceberg: Mapping[str, tuple[Knob[Any], float]] = {
-        "history.expire.max-snapshot-age-ms": (RETENTION, hour_ms),
-        "history.expire.min-snapshots-to-keep": (MIN_SNAPSHOTS, 1),
-        "history.expire.max-ref-age-ms": (MAX_REF_AGE, hour_ms),
-        "write.target-file-size-bytes": (TARGET_FILE_SIZE, MEGABYTE),
-        "commit.manifest.target-size-bytes": (TARGET_MANIFEST, MEGABYTE),
-    }
-    for name, (knob, divisor) in iceberg.items():
-        if (text := metadata.properties.get(name)) is not None:
-            if not text.strip().isdecimal() or int(text) == 0:
-                faults.append(f"table property {name}: {text!r} is not a whole number above 0")
-            else:
-                found[knob.name] = (name, knob.saturate(int(text) / divisor))
-    for name, text in metadata.properties.items():
-        if name.startswith("icewright."):
-            own = KNOBS.get(name.removeprefix("icewright."))
-            if own is None:
-                faults.append(f"table property {name}: there is no such knob")
-                continue
-            try:
-                found[own.name] = (name, own.parse(text))
-            except ValueError as error:
-                faults.append(f"table property {name}: {error}")
-    return found, faults

@@ -48,6 +48,7 @@ def plan_expiry(
     ref leads to go when they are older than `older_than`.
     """
     kept: dict[int, str] = {}
+    goes_at: list[datetime] = []  # when those that are kept for their age alone may go
     led_to: set[int] = set()
     removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age))
     refs = [r for r in metadata.refs if r.name not in removed]
@@ -56,20 +57,23 @@ def plan_expiry(
     for ref in sorted(refs, key=lambda r: r.name != MAIN):
         kept.setdefault(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
         led_to.add(ref.snapshot_id)
-        if ref.kind is RefKind.BRANCH:
-            cutoff = now - ref.max_snapshot_age if ref.max_snapshot_age is not None else older_than
-            least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
-            lineage = list(ancestors(metadata, ref.snapshot_id))
-            led_to.update(s.snapshot_id for s in lineage)
-            for number, snapshot in enumerate(lineage):
-                if number < least:
-                    kept.setdefault(snapshot.snapshot_id, f"one of the {least} newest of branch {ref.name}")
-                elif snapshot.timestamp >= cutoff:
-                    kept.setdefault(snapshot.snapshot_id, f"younger than the retention of branch {ref.name}")
-                else:
-                    break
+    for ref in sorted((r for r in refs if r.kind is RefKind.BRANCH), key=lambda r: r.name != MAIN):
+        age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
+        least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
+        lineage = list(ancestors(metadata, ref.snapshot_id))
+        led_to.update(s.snapshot_id for s in lineage)
+        for number, snapshot in enumerate(lineage):
+            if number < least:
+                kept.setdefault(snapshot.snapshot_id, f"one of the {least} newest of branch {ref.name}")
+            elif now - snapshot.timestamp <= age:
+                if snapshot.snapshot_id not in kept:
+                    goes_at.append(_later(snapshot.timestamp, age))
+                kept.setdefault(snapshot.snapshot_id, f"younger than the retention of branch {ref.name}")
+            else:
+                break
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in led_to and snapshot.timestamp >= older_than:
+            goes_at.append(_later(snapshot.timestamp, now - older_than))
             kept.setdefault(snapshot.snapshot_id, "in no branch or tag, but younger than the retention")
     expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept)
     pins = tuple(
@@ -77,7 +81,15 @@ def plan_expiry(
         for s in metadata.snapshots
         if s.snapshot_id in kept and s.timestamp < older_than
     )
-    return Expiry(expired, removed, pins, _next_expiry(metadata, kept, older_than, now))
+    return Expiry(expired, removed, pins, min(goes_at, default=None))
+
+
+def _later(moment: datetime, age: timedelta) -> datetime:
+    """Just after the moment is older than the age; an endless age ends with the calendar."""
+    try:
+        return moment + age + timedelta(seconds=1)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=moment.tzinfo)
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
@@ -96,13 +108,3 @@ def _outlived(ref: Ref, metadata: TableMetadata, now: datetime, default: timedel
     head = metadata.by_id.get(ref.snapshot_id)
     limit = ref.max_ref_age if ref.max_ref_age is not None else default
     return head is not None and limit is not None and now - head.timestamp > limit
-
-
-def _next_expiry(metadata: TableMetadata, kept: dict[int, str], older_than: datetime, now: datetime) -> datetime | None:
-    """When the oldest snapshot that is kept for its age alone will be old enough."""
-    young = [
-        s.timestamp
-        for s in metadata.snapshots
-        if s.timestamp >= older_than and "younger" in kept.get(s.snapshot_id, "")
-    ]
-    return min(young) + (now - older_than) + timedelta(seconds=1) if young else None

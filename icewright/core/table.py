@@ -154,7 +154,10 @@ class TableMetadata:
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """The partition spec of this id."""
-        return next(s for s in self.specs if s.spec_id == spec_id)
+        found = next((s for s in self.specs if s.spec_id == spec_id), None)
+        if found is None:
+            raise LookupError(f"{self.metadata_location} has no partition spec {spec_id}")
+        return found
 
 
 class ManifestContent(enum.IntEnum):

@@ -66,19 +66,21 @@ def rewrites_kept(before: TableFacts, after: TableMetadata) -> list[str]:
     Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must
     keep every record, and any other may lose at most as many as its delete files name.
     """
-    broken = []
     known = before.metadata.by_id
+    exact = not _inexact(before) and not _deletes_since(before, after)
+    broken: list[str] = []
+    total = 0
     for snapshot in after.snapshots:
         if snapshot.snapshot_id in known or snapshot.operation != "replace":
             continue
         added, removed = _count(snapshot.summary, "added-records"), _count(snapshot.summary, "deleted-records")
-        lost = removed - added
-        if lost < 0:
+        total += removed - added
+        if removed < added:
             broken.append(f"snapshot {snapshot.snapshot_id} wrote {added} records for {removed}")
-        elif lost and not before.delete_files and not _deletes_since(before, after):
-            broken.append(f"snapshot {snapshot.snapshot_id} lost {lost} of {removed} records")
-        elif lost > before.deleted_rows and not _inexact(before) and not _deletes_since(before, after):
-            broken.append(f"snapshot {snapshot.snapshot_id} lost {lost} records, deletes name {before.deleted_rows}")
+        elif exact and removed > added and not before.delete_files:
+            broken.append(f"snapshot {snapshot.snapshot_id} lost {removed - added} of {removed} records")
+    if exact and before.delete_files and total > before.deleted_rows:
+        broken.append(f"rewrites lost {total} records, deletes name {before.deleted_rows}")
     return broken
 
 

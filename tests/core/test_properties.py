@@ -9,7 +9,8 @@ import pytest
 from icewright.core import policy
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Policy
-from icewright.core.policy import Knobs, from_properties
+from icewright.core.policy import Knobs
+from icewright.core.properties import from_properties
 from icewright.core.retention import plan_expiry
 from icewright.testing import NOW, REF, metadata
 
@@ -73,8 +74,8 @@ def test_all_faults_at_once_leave_the_table_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "knob", "most"),
     [
-        ("history.expire.max-snapshot-age-ms", policy.RETENTION, policy.YEAR_HOURS),
-        ("history.expire.max-ref-age-ms", policy.MAX_REF_AGE, policy.YEAR_HOURS),
+        ("history.expire.max-snapshot-age-ms", policy.RETENTION, policy.YEARS_HOURS),
+        ("history.expire.max-ref-age-ms", policy.MAX_REF_AGE, policy.YEARS_HOURS),
         ("history.expire.min-snapshots-to-keep", policy.MIN_SNAPSHOTS, 10**9),
         ("write.target-file-size-bytes", policy.TARGET_FILE_SIZE, 1_000_000),
         ("commit.manifest.target-size-bytes", policy.TARGET_MANIFEST, 10_000),

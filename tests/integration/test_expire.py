@@ -72,8 +72,10 @@ def check(bench: Bench, name: str, hours: float, keep: int) -> Left:
 
 
 def pyiceberg_reads(bench: Bench, name: str) -> None:
-    """PyIceberg reads every snapshot that is left."""
+    """PyIceberg reads every snapshot that is left, unless it meets equality deletes, which it cannot apply."""
     table = bench.lake.catalog.load_table(name)
+    if "write.upsert.enabled" in table.properties:
+        return
     for snapshot in table.metadata.snapshots:
         assert len(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()) >= 0
 

@@ -38,7 +38,7 @@ def _sqlite(url: URL) -> sa.Engine:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageUnavailable(f"state: the folder {folder} cannot be made: {error.strerror}") from error
+            raise StorageUnavailable(f"state: {url.database}: its folder cannot be made: {error.strerror}") from error
         engine = sa.create_engine(url, connect_args={"timeout": 60})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)

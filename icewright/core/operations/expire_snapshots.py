@@ -57,7 +57,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     count = len(found.snapshot_ids)
     return Due(
         Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
-        benefit=storage_benefit(3 * count),
+        benefit=storage_benefit(3 * count + len(found.remove_refs)),
         cost=service_cost(10 * count),
         why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
         f"and older than {knobs[RETENTION]:g} h"
