@@ -282,6 +282,10 @@ class StoreReader(Protocol):
         """Every table, dropped ones too."""
         ...
 
+    def table(self, ref: TableRef) -> TableRow | None:
+        """One table."""
+        ...
+
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """The last run of each operation on the table of this uuid; of an earlier one of the name nothing counts."""
         ...

@@ -127,22 +127,27 @@ def _admit(
     jobs: list[PlannedJob] = []
     queued: list[Deferred] = []
     for best, candidate, scores in waiting:
-        order = ORDERS[candidate.knobs[ORDER]]
-        operations = tuple(op for op in order if op in scores)
-        full = next((op for op in operations if used[op] >= limits.per_operation.get(op, limits.total)), None)
+        operations = tuple(op for op in ORDERS[candidate.knobs[ORDER]] if op in scores)
+        # what stands after an operation without room waits with it: the order within a table is kept
+        full = next((i for i, op in enumerate(operations) if used[op] >= _room(limits, op)), len(operations))
+        reason = None
         if started + len(jobs) >= limits.max_jobs:
-            reason = f"limit max_jobs_per_detection ({limits.max_jobs}) reached"
+            reason, full = f"limit max_jobs_per_detection ({limits.max_jobs}) reached", 0
         elif len(running) + len(jobs) >= limits.total:
-            reason = f"global limit ({limits.total}) reached"
-        elif full is not None:
-            reason = f"limit per_operation.{full} ({limits.per_operation[full]}) reached"
-        else:
-            used.update(operations)
-            jobs.append(_job(candidate, operations, best))
-            continue
-        position = len({d.ref for d in queued}) + 1
-        queued += [Deferred(candidate.ref, op, reason, scores[op], position) for op in operations]
+            reason, full = f"global limit ({limits.total}) reached", 0
+        elif full < len(operations):
+            reason = f"limit per_operation.{operations[full]} ({_room(limits, operations[full])}) reached"
+        if full:
+            used.update(operations[:full])
+            jobs.append(_job(candidate, operations[:full], best))
+        if reason is not None:
+            position = len({d.ref for d in queued}) + 1
+            queued += [Deferred(candidate.ref, op, reason, scores[op], position) for op in operations[full:]]
     return tuple(jobs), queued
+
+
+def _room(limits: Limits, operation: Operation) -> int:
+    return limits.per_operation.get(operation, limits.total)
 
 
 def _job(candidate: Candidate, operations: tuple[Operation, ...], best: float) -> PlannedJob:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from icewright.core.plan import Candidate, Deferred, Plan, PlannedJob, make_plan
+from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_and_record
-from icewright.flow.execute import JobResult, Request, execute
+from icewright.flow.execute import JobResult, execute
+from icewright.flow.operation import Request
 from icewright.flow.world import World
 from icewright.ports import TableRow
 
@@ -36,19 +38,24 @@ def run_cycle(world: World, catalogs: Sequence[str], *, dry_run: bool = False, f
     found = detect(world, catalogs, now, force=force)
     world.tell("detected", {"tables": found.tables, "changed": len(found.changed)})
     candidates = _candidates(world, (*found.changed, *found.pending))
+    due_tables = candidates.keys()
     world.tell("evaluated", {"due": len(candidates)})
     jobs: list[JobResult] = []
-    plan = make_plan(list(candidates.values()), world.limits, now)
+    left = dict(candidates)
+    plan = make_plan(list(left.values()), world.limits, now)
     while plan.jobs:
         jobs += _round(world, plan.jobs, dry_run=dry_run)
-        left = [c for ref, c in candidates.items() if ref not in {job.ref for job in jobs}]
-        plan = make_plan(left, world.limits, world.clock.now(), started=len(jobs))
-    unreadable = [(str(r.ref), r.error) for r in world.store.tables() if r.error and not r.dropped]
-    ran = sum(job.dry_run or job.job_id is not None for job in jobs)
+        for job in plan.jobs:
+            rest = {op: due for op, due in left[job.ref].due.items() if op not in job.operations}
+            left[job.ref] = replace(left[job.ref], due=rest)
+        plan = make_plan(list(left.values()), world.limits, world.clock.now(), started=len(jobs))
+    known = [r for r in world.store.tables() if r.ref.catalog in catalogs and not r.dropped]
+    unreadable = [(str(r.ref), r.error) for r in known if r.error]
+    ran = len({job.ref for job in jobs if job.dry_run or job.job_id is not None})
     result = CycleResult(
         tables=found.tables,
-        changed=len({r.ref for r in found.changed} | candidates.keys()),
-        due=len(candidates),
+        changed=len({r.ref for r in found.changed} | due_tables),
+        due=len(due_tables),
         run=ran,
         jobs=tuple(jobs),
         deferred=plan.deferred,
@@ -101,4 +108,14 @@ def _round(world: World, jobs: Sequence[PlannedJob], *, dry_run: bool) -> list[J
     """The planned jobs side by side; the plan has kept to the limits."""
     requests = [Request(j.ref, j.operations, j.table_uuid, dry_run=dry_run) for j in jobs]
     with ThreadPoolExecutor(max(1, len(requests))) as pool:
-        return list(pool.map(lambda request: execute(world, request), requests))
+        return list(pool.map(lambda request: _guarded(world, request), requests))
+
+
+def _guarded(world: World, request: Request) -> JobResult:
+    """A fault of ours in one job ends no other."""
+    try:
+        return execute(world, request)
+    except Exception as error:  # noqa: BLE001
+        reason = f"unexpected {type(error).__name__}: {error}"
+        world.tell("job_broken", {"table": str(request.ref), "error": reason})
+        return JobResult(request.ref, None, JobState.FAILED, (), request.dry_run, reason)

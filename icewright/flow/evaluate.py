@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from icewright.core.errors import IcewrightError, TableNotFound
+from icewright.core.errors import TableNotFound
 from icewright.core.policy import Knobs
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
@@ -30,7 +30,7 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
         evaluation = evaluate_table(world, ref, now)
     except TableNotFound:
         return None  # dropped since it was listed; the next detection sees it
-    except IcewrightError as error:
+    except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         world.store.unreadable(ref, f"{type(error).__name__}: {error}", now)
         world.tell("unreadable", {"table": str(ref), "error": str(error)})
         return None

@@ -14,6 +14,7 @@ from icewright.testing import NOW
 LONG_MAX = 2**63 - 1
 AUTO: Knob[Any] = Knob("every", Kind.INTEGER, 168, "how often", unit="hours", minimum=1, also="auto")
 AT_MOST: Knob[Any] = Knob("most", Kind.NUMBER, 1, "an upper bound alone", maximum=5)
+AT_LEAST: Knob[Any] = Knob("least", Kind.NUMBER, 1, "a lower bound alone", unit="minutes", minimum=0)
 NAMES = sorted(KNOBS)
 TIMED = sorted(n for n, k in KNOBS.items() if k.unit in {"hours", "minutes", "seconds"})
 
@@ -65,7 +66,7 @@ def test_right_values(knob: Knob[Any], value: object, expected: object) -> None:
         (policy.MIN_INPUT_FILES, [5], "[5] is not a whole number of at least 2"),
         (policy.RETRIES, 11, "11 is not a whole number from 0 to 10"),
         (policy.RETRIES, -1, "-1 is not a whole number from 0 to 10"),
-        (policy.EVALUATE_COOLDOWN, -1, "-1 is not a whole number of at least 0 (minutes)"),
+        (AT_LEAST, -1, "-1 is not a number of at least 0 (minutes)"),
         (policy.ORPHAN_AGE, 23, "23 is not a whole number from 24 to 175680 (hours)"),
         (policy.DELETE_RATIO_THRESHOLD, 1.01, "1.01 is not a number from 0 to 1"),
         (policy.DELETE_RATIO_THRESHOLD, -0.1, "-0.1 is not a number from 0 to 1"),

@@ -11,7 +11,7 @@ from icewright.core.operations import remove_orphans
 from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict
-from icewright.testing import NOW, facts, knobs, metadata, partition
+from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 
 HOUR = timedelta(hours=1)
 CONFIRM = {"remove_orphans.mode": "confirm"}
@@ -114,3 +114,20 @@ def test_knobs_reach_the_step() -> None:
         NOW,
     )
     assert step == RemoveOrphans(NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2)
+
+
+def test_larger_tables_cost_more() -> None:
+    """Data files, delete files and manifests are all listed and compared."""
+    least = facts(partition(files=10))
+    larger = [
+        facts(partition(files=1000)),
+        facts(partition(files=10, deletion_vectors=1000)),
+        facts(partition(files=10), manifests_of=[manifests(1000)]),
+    ]
+    costs = [
+        v.cost
+        for v in (remove_orphans.evaluate(t, knobs({}), None, NOW) for t in (least, *larger))
+        if isinstance(v, Due)
+    ]
+    assert len(costs) == 4
+    assert 0 < costs[0] < min(costs[1:])

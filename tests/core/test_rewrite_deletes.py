@@ -107,3 +107,12 @@ def test_the_last_run(state: OperationState, due: bool) -> None:
     """A table that is as the last run left it is not due, unless that run did nothing."""
     last = LastRun(Operation.REWRITE_DELETES, NOW - timedelta(days=1), state, REGIONS.metadata_location)
     assert isinstance(_verdict(MERGEABLE, last=last), Due) is due
+
+
+def test_more_deletes_are_worth_more() -> None:
+    """The benefit grows with what is merged and what is dropped, the cost with what is read."""
+    more = partition("eu", position_delete_files=60, mergeable_deletes=60)
+    both = partition("eu", position_delete_files=6, mergeable_deletes=6, dangling_position_deletes=3)
+    few, many, dropped = (_due(_verdict(one))[0] for one in (MERGEABLE, more, both))
+    assert few.benefit < dropped.benefit < many.benefit
+    assert few.cost < dropped.cost < many.cost

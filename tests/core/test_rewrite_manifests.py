@@ -64,6 +64,7 @@ def test_no_current_snapshot() -> None:
 @pytest.mark.parametrize(
     ("found", "due"),
     [
+        ([manifests(5)], True),
         ([manifests(10, mb=4.1)], False),
         ([manifests(10, mb=4)], True),
         ([manifests(10, mb=8, small=0)], False),
@@ -120,3 +121,11 @@ def test_knobs_reach_the_step() -> None:
     settings = {"rewrite_manifests.target_manifest_mb": 2, "rewrite_manifests.use_caching": True}
     _, step = _due(_verdict(manifests(12), settings=settings))
     assert (step.target_bytes, step.use_caching) == (2 * MEGABYTE, True)
+
+
+def test_more_manifests_are_worth_more() -> None:
+    """The benefit grows with what a rewrite spares, the cost with the entries that it reads."""
+    few, many, heavy = (_due(_verdict(m))[0] for m in (manifests(12), manifests(24), manifests(12, entries=99_999)))
+    assert 0 < few.benefit < many.benefit
+    assert few.benefit < _due(_verdict(manifests(12), manifests(12, spec_id=1)))[0].benefit < many.benefit
+    assert 0 < few.cost < heavy.cost

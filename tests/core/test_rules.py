@@ -95,6 +95,8 @@ def test_guardrails_are_read(text: str, guardrail: Guardrail) -> None:
         (None, "None is no guardrail; write one as"),
         ("expire_snapshots.retention_hour >= 24", "did you mean expire_snapshots.retention_hours?"),
         ("zzz >= 24", "there is no knob zzz"),
+        ("order >= 24", "order is no number"),
+        ("compact.enabled <= 1", "compact.enabled is no number"),
     ],
 )
 def test_what_is_no_guardrail_is_refused(text: object, fault: str) -> None:

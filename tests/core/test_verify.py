@@ -153,3 +153,13 @@ def test_earlier_rewrites_are_not_judged() -> None:
     """Only snapshots since the facts were read count."""
     after = _rewritten((100, 5))
     assert rewrites_kept(facts(PLAIN, of=after), after) == []
+
+
+@pytest.mark.cases(32)
+def test_deletes_that_were_known_excuse_nothing() -> None:
+    """Only deletes committed since the facts were read may explain a loss that they do not."""
+    earlier = snapshot(2, age=2, parent_id=1, summary={"operation": "delete", "added-delete-files": "3"})
+    table = metadata(snapshots=(snapshot(1, age=5), earlier))
+    rewrite = snapshot(3, operation="replace", summary={"deleted-records": "100", "added-records": "5"})
+    after = replace(table, snapshots=(*table.snapshots, rewrite), current_snapshot_id=3)
+    assert len(rewrites_kept(facts(PLAIN, of=table), after)) == 1

@@ -214,7 +214,10 @@ def test_partitions_of_uuids(bench: Bench, new_name: Callable[[str], str]) -> No
     bench.lake.catalog.create_table(name, schema, location=place, partition_spec=_spec(2, "id"))
     ids = [str(UUID(int=number)) for number in (1, 1 << 127, (1 << 128) - 1)]
     insert(bench, bench.lake.quoted(name), *(f"({number}, '{one}')" for number, one in enumerate(ids)))
-    check(bench, name)
+    # Spark's own procedure and its `entries` table fail on UUID partitions (Iceberg 1.12)
+    done = bench.run(name, Operation.REWRITE_MANIFESTS, KNOBS)
+    assert done.state is OperationState.COMMITTED, done
+    assert len(summaries(bench, name)) == 1
     for one in ids:
         assert bench.sql(f"SELECT count(*) FROM {bench.lake.quoted(name)} WHERE id = '{one}'")[0][0] == 1  # noqa: S608
 

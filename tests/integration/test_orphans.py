@@ -178,8 +178,10 @@ def test_schemes_and_authorities(bench: Bench, new_name: Callable[[str], str]) -
     for spelling in ("file:/", "file:////"):
         _point(bench, name, document.replace("file:///", spelling))
         assert remove(bench, name, dry_run=True).metrics["orphans_found"] <= 1, spelling  # the former metadata file
-    _point(bench, name, document.replace('"manifest-list": "file://', '"manifest-list": "s3://bucket')
-           if '"manifest-list": "' in document else document.replace('"manifest-list":"file://', '"manifest-list":"s3://bucket'))
+    foreign = json.loads(document)
+    for entry in foreign["metadata-log"]:
+        entry["metadata-file"] = "s3://bucket" + entry["metadata-file"].removeprefix("file:").replace("//", "")
+    _point(bench, name, json.dumps(foreign))
     files = bench.files(name)
     assert remove(bench, name).state is not OperationState.COMMITTED
     assert bench.files(name) == files

@@ -43,6 +43,12 @@ class SqlStore(SqlLedger):
         with self._begin() as connection:
             return [_table(row) for row in connection.execute(sa.select(TABLES).order_by(TABLES.c.id))]
 
+    def table(self, ref: TableRef) -> TableRow | None:
+        """One table."""
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+        return None if row is None else _table(row)
+
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """New, moved and dropped tables of one catalog; returns how many are new or moved."""
         listed = {p.ref: p.metadata_location for p in pointers}

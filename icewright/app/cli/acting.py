@@ -27,7 +27,8 @@ from icewright.app.cli.base import (
 from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
 from icewright.flow.cycle import run_cycle
-from icewright.flow.execute import Request, execute, settle_interrupted
+from icewright.flow.execute import execute, settle_interrupted
+from icewright.flow.operation import Request
 
 
 @app.command()
@@ -39,7 +40,7 @@ def cycle(
 ) -> None:
     """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
     with output.progress() as tell, opened_application("cycle", tell=tell) as opened:
-        for line in settle_interrupted(opened.world, is_dead):
+        for line in [] if dry_run else settle_interrupted(opened.world, is_dead):
             output.ERR.print(escape(line))
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
     if as_json:
@@ -67,7 +68,8 @@ def run(
     """Run operations on one table now, past cooldowns and cadence, never past guardrails or leases."""
     operations = _operations(op)
     with output.progress() as tell, opened_application(command=knob_settings(sets), tell=tell) as opened:
-        settle_interrupted(opened.world, is_dead)
+        if not dry_run:
+            settle_interrupted(opened.world, is_dead)
         row = known_table(opened, table)
         if row.paused and not force and not dry_run:
             raise UsageError(f"{row.ref} is paused ({row.paused}): `icewright resume {row.ref}`, or run with --force")

@@ -46,15 +46,20 @@ class _Options:
 OPTIONS = _Options()
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        output.OUT.print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def _main(
     config: Annotated[str | None, typer.Option("--config", help="Configuration file (or ICEWRIGHT_CONFIG).")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+    version: Annotated[  # noqa: ARG001 - the callback acts on it
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
+    ] = False,
 ) -> None:
     OPTIONS.config = config
-    if version:
-        output.OUT.print(__version__)
-        raise typer.Exit
 
 
 def configuration() -> Config:

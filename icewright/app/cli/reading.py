@@ -19,7 +19,7 @@ from icewright.app.cli.base import (
     opened_application,
 )
 from icewright.core.describe import evaluation_document
-from icewright.core.errors import UsageError
+from icewright.core.errors import MetadataUnreadable, UsageError
 from icewright.flow.cycle import plan_now
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_and_record
@@ -76,7 +76,7 @@ def health(table: Table, as_json: Json = False) -> None:
         evaluation = evaluate_and_record(opened.world, row.ref, opened.world.clock.now())
         if evaluation is None:
             said = next((r.error for r in opened.world.store.tables() if r.ref == row.ref), None)
-            raise UsageError(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
+            raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
         document = evaluation_document(evaluation)
         if as_json:
             output.print_json(document)

@@ -1,0 +1,70 @@
+"""Whether a job may go on: it holds its table still, nobody asked it to stop, and its time is not over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+from icewright.flow.world import World
+
+HEARTBEAT_SECONDS = 30
+
+
+class Lease:
+    """A job's hold on its table."""
+
+    def __init__(self, world: World, job_id: str, limit: timedelta) -> None:
+        self._world, self._job_id, self._limit = world, job_id, limit
+        self._until = world.clock.now() + limit
+
+    def check(self) -> None:
+        """Renew the hold. Raises `LeaseLost` when it is gone, `Cancelled` when the job was asked to stop or is late."""
+        if not self._world.store.heartbeat(self._job_id, self._world.clock.now()):
+            raise LeaseLost(f"job {self._job_id} does not hold its table any more")
+        if self._world.store.cancel_requested(self._job_id):
+            raise Cancelled("somebody asked it to stop")
+        if self._world.clock.now() >= self._until:
+            raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
+
+    def stopped(self) -> bool:
+        """The same as a question, for engines that can stop in the middle."""
+        try:
+            self.check()
+        except (Cancelled, LeaseLost):
+            return True
+        return False
+
+
+class NoLease(Lease):
+    """What a dry run has: it changes nothing, so it holds nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def check(self) -> None:
+        """A dry run may always go on."""
+
+
+@contextmanager
+def held(world: World, job_id: str, limit: timedelta) -> Iterator[Lease]:
+    """The lease of a running job, renewed beside the work, which may block for long."""
+    lease, stop = Lease(world, job_id, limit), threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(HEARTBEAT_SECONDS):
+            try:
+                if not world.store.heartbeat(job_id, world.clock.now()):
+                    return
+            except IcewrightError:  # the store is away for a moment: the lease outlives some beats
+                continue
+
+    thread = threading.Thread(target=beat, name=f"heartbeat {job_id}", daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,183 @@
+"""One operation of a job: judged on the table as it is, carried out step by step, verified, tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from icewright.core import verify
+from icewright.core.errors import (
+    Cancelled,
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+    InvariantViolated,
+    LeaseLost,
+    Refused,
+    RetryableError,
+    TableReplaced,
+)
+from icewright.core.policy import COMMIT_RETRIES, RETRIES, Knobs, Operation
+from icewright.core.runs import REFUSED, OperationState, Outcome, backoff, deferred, failed, skipped
+from icewright.core.steps import Due, ExpireSnapshots, RewriteDataFiles, RewritePositionDeletes, Step, why
+from icewright.core.table import TableFacts, TableMetadata, TableRef
+from icewright.core.verdicts import verdict
+from icewright.flow.evaluate import read_facts
+from icewright.flow.lease import Lease
+from icewright.flow.world import World
+from icewright.ports import Assignment
+
+YIELD_AFTER = 2  # conflicts after which compaction gives way to the writer
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to do to one table. `table_uuid` None: whatever the table is now."""
+
+    ref: TableRef
+    operations: tuple[Operation, ...]
+    table_uuid: str | None = None
+    by_hand: bool = False
+    force: bool = False  # run though the table is paused
+    dry_run: bool = False
+
+
+class Stop(Exception):
+    """An operation broke an invariant: the job ends with this outcome."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.reason)
+
+
+@dataclass
+class Attempts:
+    """One operation over all its attempts; what earlier attempts committed is kept."""
+
+    world: World
+    request: Request
+    operation: Operation
+    job_id: str
+    lease: Lease
+    knobs: Knobs
+    done: list[Outcome] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def run(self) -> Outcome:
+        """The outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
+
+        Raises `Stop` when an invariant broke, and `Cancelled` or `LeaseLost` when the job must end.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._merged(self._attempt())
+            except (Cancelled, LeaseLost):
+                raise
+            except CommitConflict as error:
+                if attempt >= self._most_conflicts():
+                    lost = deferred(self.operation, f"lost the commit {attempt} times to other writers: {error}")
+                    return self._merged(lost)
+                self.world.clock.sleep(backoff(attempt).total_seconds())
+            except RetryableError as error:
+                if attempt > self.knobs[RETRIES]:
+                    return self._merged(failed(self.operation, str(error)))
+                self.world.clock.sleep(backoff(attempt).total_seconds())
+            except Refused as error:
+                return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
+            except InvariantViolated as error:
+                self.world.store.pause(self.request.ref, f"verification failed: {error}")
+                raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused"))) from error
+            except CommitStateUnknown as error:
+                return self._merged(failed(self.operation, f"{error}; nothing was cleaned up"))
+            except IcewrightError as error:
+                return self._merged(failed(self.operation, str(error)))
+            except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
+                return self._merged(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
+
+    def _most_conflicts(self) -> int:
+        limit = self.knobs[COMMIT_RETRIES] + 1
+        return min(limit, YIELD_AFTER) if self.operation is Operation.COMPACT else limit
+
+    def _attempt(self) -> Outcome:
+        request, world, now = self.request, self.world, self.world.clock.now()
+        metadata = load(world, request)
+        facts, knobs = read_facts(world, metadata)
+        history = {} if request.by_hand else world.store.history(request.ref, metadata.table_uuid)
+        found = verdict(self.operation, facts, knobs, history, now, by_hand=request.by_hand)
+        if not isinstance(found, Due):
+            return skipped(self.operation, why(found))
+        self.notes = list(found.work.notes)
+        *first, last = found.work.steps
+        base = metadata
+        for step in first:
+            self.done.append(self._step(step, base, facts))
+            base = load(world, request)
+        return self._step(last, base, facts)
+
+    def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
+        self.lease.check()
+        dry_run = self.request.dry_run
+        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.stopped)
+        outcome = self.world.engine.run(assignment)
+        if dry_run:
+            return outcome
+        try:
+            self._verify(facts, step)
+        except RetryableError as error:  # what was committed stays what was done
+            return replace(outcome, notes=(*outcome.notes, f"could not be verified: {error}"))
+        return outcome
+
+    def _verify(self, before: TableFacts, step: Step) -> None:
+        """What the commit must have kept, read back from the catalog."""
+        ref = self.request.ref
+        after = self.world.catalog(ref).load(ref)
+        if after.table_uuid != before.metadata.table_uuid:
+            raise TableReplaced(f"{ref} was replaced while the job ran")
+        broken: list[str] = []
+        if isinstance(step, RewriteDataFiles | RewritePositionDeletes):
+            broken = verify.rewrites_kept(before, after)
+        if not isinstance(step, ExpireSnapshots) and set(before.metadata.by_id) <= set(after.by_id):
+            known = {r.name for r in after.refs}
+            broken += [f"ref {r.name} is gone" for r in before.metadata.refs if r.name not in known]
+        if broken:
+            raise InvariantViolated(f"{ref}: {'; '.join(broken)}")
+
+    def _merged(self, last: Outcome) -> Outcome:
+        """The steps' outcomes as one: numbers added, files listed together, the summary said anew."""
+        outcomes = [*self.done, last]
+        real = [o for o in outcomes if o.state is OperationState.COMMITTED]
+        metrics: dict[str, float] = {}
+        for outcome in real or [last]:
+            for name, value in outcome.metrics.items():
+                metrics[name] = metrics.get(name, 0) + value
+        skipped_after_work = bool(real) and last.state is OperationState.SKIPPED
+        kept = real[-1] if skipped_after_work else last
+        return replace(
+            kept,
+            summary=_summary(self.operation, real, metrics, kept),
+            metrics=metrics,
+            files=tuple(f for o in outcomes for f in o.files),
+            statements=tuple(s for o in outcomes for s in o.statements),
+            notes=(*self.notes, *(n for o in outcomes for n in o.notes)),
+        )
+
+
+def _summary(operation: Operation, real: Sequence[Outcome], metrics: dict[str, float], kept: Outcome) -> str:
+    if len(real) > 1 and operation is Operation.COMPACT and "files_merged" in metrics:
+        said = (
+            f"compacted {metrics['files_merged']:g} files into {metrics['files_written']:g} "
+            f"(across {metrics['bins']:g} bins)"
+        )
+    else:
+        said = "; ".join(o.summary for o in real)
+    return said if kept in real else "; ".join(s for s in (said, kept.summary) if s)
+
+
+def load(world: World, request: Request) -> TableMetadata:
+    """The table's metadata. Raises `TableReplaced` when it is another table than was asked for."""
+    metadata = world.catalog(request.ref).load(request.ref)
+    if request.table_uuid is not None and metadata.table_uuid != request.table_uuid:
+        raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it anew")
+    return metadata

@@ -1,0 +1,288 @@
+"""Compaction and delete rewriting through Spark: rows are kept, the dry run tells the truth, and it comes to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pytest
+from pyspark.sql import Row
+
+from icewright.app.demo import rot
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState, Outcome
+from icewright.core.steps import Due, RewriteDataFiles
+from tests.integration.bench import Bench, paths
+from tests.integration.tables import backdate_all, create, insert
+
+pytestmark = pytest.mark.spark
+
+KNOBS: Mapping[str, object] = {
+    "compact.min_input_files": 2,
+    "compact.delete_file_threshold": 1,
+    "rewrite_deletes.min_delete_files": 2,
+    "compact.hot_minutes": 10,
+}
+MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+
+
+@dataclass(frozen=True)
+class Round:
+    """One compaction with what the table was before and is after it."""
+
+    outcome: Outcome
+    before: frozenset[tuple[int, str]]
+    after: frozenset[tuple[int, str]]
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Data files that are not live any more."""
+        return paths(p for content, p in self.before - self.after if content == 0)
+
+
+def compacted(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> Round:
+    """Compact by hand; rows stay, and exactly the files that the dry run listed are rewritten."""
+    read, before, files = bench.read(name), bench.live(name), bench.files(name)
+    said = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
+    assert bench.files(name) == files
+    done = bench.run(name, Operation.COMPACT, knobs)
+    assert done.state is OperationState.COMMITTED, done
+    found = Round(done, before, bench.live(name))
+    assert bench.read(name) == read
+    assert paths(f.path for f in said.files if f.kind == "data") == found.removed
+    assert paths(f.path for f in done.files if f.kind == "data") == found.removed
+    assert done.metrics["files_merged"] == len(found.removed)
+    return found
+
+
+def at_rest(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> None:
+    """After at most one more round neither rewriting is due, and a run changes nothing."""
+    verdict = bench.evaluate(name, knobs).verdicts[Operation.COMPACT]
+    if isinstance(verdict, Due):
+        compacted(bench, name, knobs)
+    verdicts = bench.evaluate(name, knobs).verdicts
+    for operation in (Operation.COMPACT, Operation.REWRITE_DELETES):
+        assert not isinstance(verdicts[operation], Due), verdicts[operation]
+
+
+def lineage(bench: Bench, name: str) -> list[Row]:
+    """Row lineage of a v3 table."""
+    return bench.sql(
+        "SELECT *, _row_id, _last_updated_sequence_number "
+        f"FROM {bench.lake.quoted(name)} ORDER BY _row_id"  # noqa: S608 - quoted
+    )
+
+
+def deletes(live: frozenset[tuple[int, str]]) -> int:
+    """How many delete files are live."""
+    return sum(content != 0 for content, _ in live)
+
+
+def _orders(bench: Bench, name: str) -> None:
+    rot.orders(bench.lake, name, commits=3, rows_per_file=60)
+
+
+def _payments(bench: Bench, name: str) -> None:
+    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+
+
+def _customers(bench: Bench, name: str) -> None:
+    rot.customers(bench.lake, name, commits=4, rows_per_file=8)
+
+
+def _clicks(bench: Bench, name: str) -> None:
+    rot.clicks(bench.lake, name, commits=20, rows_per_file=5)
+
+
+@pytest.mark.cases(20, 24, 27, 30, 41)
+@pytest.mark.parametrize(
+    "build", [_orders, _payments, _customers, _clicks], ids=["positions", "equality", "two specs", "stream"]
+)
+def test_rows_are_kept_and_it_comes_to_rest(
+    build: Callable[[Bench, str], None], bench: Bench, new_name: Callable[[str], str]
+) -> None:
+    """Every row stays, the deletes that were applied are gone, and the next evaluation finds nothing due."""
+    name = new_name("compact")
+    build(bench, name)
+    found = compacted(bench, name)
+    assert found.removed
+    at_rest(bench, name)
+    assert deletes(bench.live(name)) <= deletes(found.before) // 2
+
+
+@pytest.mark.cases(35, 36, 38, 31)
+def test_deletion_vectors_go_with_their_files(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Compacted v3 files lose their deletion vectors, rows keep their ids, and an emptied group leaves no file."""
+    name = new_name("vectors")
+    rot.returns(bench.lake, name, size=300)
+    quoted = bench.lake.quoted(name)
+    bench.sql(f"DELETE FROM {quoted} WHERE reason = 'wrong' AND return_id % 2 = 0")  # noqa: S608 - quoted
+    bench.sql(f"DELETE FROM {quoted} WHERE reason = 'wrong' AND return_id % 2 = 1")  # noqa: S608 - quoted
+    backdate_all(bench, name, 50, 5)
+    before = lineage(bench, name)
+    found = compacted(bench, name)
+    assert lineage(bench, name) == before
+    assert deletes(found.after) == 0
+    at_rest(bench, name)
+    assert bench.sql(f"SELECT count(*) FROM {quoted} WHERE reason = 'wrong'")[0][0] == 0  # noqa: S608 - quoted
+
+
+@pytest.mark.cases(22, 23)
+def test_equality_deletes_beyond_the_partition(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """A global equality delete outlives the rewriting of the old spec's files alone."""
+    name = new_name("global")
+    rot.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+    with bench.lake.catalog.load_table(name).update_spec() as spec:
+        spec.add_identity("method")
+    insert(
+        bench,
+        bench.lake.quoted(name),
+        "(90001, 1, 'card', 1.00, NULL)",
+        "(90002, 2, 'card', 1.00, NULL), (90003, 3, 'cash', 2.00, NULL)",
+    )
+    knobs = {**KNOBS, "compact.where": "method = 'card'"}
+    read = bench.read(name)
+    bench.run(name, Operation.COMPACT, knobs)
+    assert bench.read(name) == read
+    compacted(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
+
+
+@pytest.mark.cases(27, 37)
+@pytest.mark.parametrize("version", [2, 3])
+def test_position_deletes_are_merged(version: int, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Many position delete files become few, equality deletes stay, and what v2 wrote is read in v3 too."""
+    name = new_name("deletes")
+    partitioned = {**MERGE_ON_READ, "write.delete.granularity": "partition"}
+    quoted = create(bench, name, "id int, part string", "part", **partitioned)
+    insert(bench, quoted, ", ".join(f"({n}, 'ab'[{n % 2}])".replace("'ab'[0]", "'a'").replace("'ab'[1]", "'b'")
+                                    for n in range(40)))
+    for remainder in range(4):
+        bench.sql(f"DELETE FROM {quoted} WHERE id % 10 = {remainder}")  # noqa: S608 - quoted
+    if version == 3:
+        bench.sql(f"ALTER TABLE {quoted} SET TBLPROPERTIES ('format-version' = '3')")
+    read, before = bench.read(name), bench.live(name)
+    knobs = {**KNOBS, "compact.delete_file_threshold": 99, "compact.delete_ratio_threshold": 1.0}
+    said = bench.run(name, Operation.REWRITE_DELETES, knobs, dry_run=True)
+    done = bench.run(name, Operation.REWRITE_DELETES, knobs)
+    assert done.state is OperationState.COMMITTED, done
+    after = bench.live(name)
+    assert bench.read(name) == read
+    gone = paths(p for content, p in before - after if content == 1)
+    assert paths(f.path for f in said.files) == paths(f.path for f in done.files) == gone
+    assert deletes(after) < deletes(before)
+    assert not isinstance(bench.evaluate(name, knobs).verdicts[Operation.REWRITE_DELETES], Due)
+
+
+@pytest.mark.cases(44, 45, 50)
+def test_evolved_values_of_every_type(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Columns dropped and added again, renamed and widened, and nested ones, hold the same values."""
+    name = new_name("types")
+    columns = (
+        "id int, f float, dec decimal(5, 2), again string, arr array<struct<x: int, y: string>>, "
+        "m map<string, array<int>>, s struct<a: int, b: struct<c: string>>, ts timestamp, tn timestamp_ntz, bin binary"
+    )
+    nested = (
+        "array(named_struct('x', 1, 'y', 'é'), NULL), map('k', array(1, NULL)), "
+        "named_struct('a', NULL, 'b', named_struct('c', 'z')), timestamp'2026-01-01 01:02:03.000004', "
+        "timestamp_ntz'1969-12-31 23:59:59', x'00ff'"
+    )
+    quoted = create(bench, name, columns)
+    insert(bench, quoted, f"(1, 1.5, -1.25, 'old', {nested})", f"(2, float('nan'), NULL, 'old', {nested})")
+    for change in (
+        "ALTER COLUMN id TYPE bigint",
+        "ALTER COLUMN f TYPE double",
+        "ALTER COLUMN dec TYPE decimal(9, 2)",
+        "DROP COLUMN again",
+        "ADD COLUMN again string",
+        "RENAME COLUMN m TO mm",
+        "ADD COLUMN s.b.d int",
+    ):
+        bench.sql(f"ALTER TABLE {quoted} {change}")
+    values = nested.replace("named_struct('c', 'z')", "named_struct('c', 'z', 'd', 7)")
+    insert(bench, quoted, f"(9223372036854775807, -0.0, 1234567.89, {values}, 'new')")
+    compacted(bench, name)
+    rows = bench.sql(f"SELECT id, again FROM {quoted} ORDER BY id")  # noqa: S608 - quoted
+    assert [row["again"] for row in rows] == [None, None, "new"]
+    at_rest(bench, name)
+
+
+def test_hot_partition_is_left_to_its_writer(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """The partition that was just written is skipped and named; every other one is compacted, no file of it touched."""
+    name = new_name("hot")
+    quoted = create(bench, name, "id int, part string", "part")
+    insert(bench, quoted, "(1, 'cold'), (2, 'hot'), (3, 'alone')", "(4, 'cold'), (5, 'hot')")
+    backdate_all(bench, name, 20, 10)
+    insert(bench, quoted, "(6, 'hot')")
+    verdict = bench.evaluate(name, KNOBS).verdicts[Operation.COMPACT]
+    assert isinstance(verdict, Due)
+    assert "part=hot" in verdict.why
+    found = compacted(bench, name)
+    assert len(found.removed) == 2
+    assert all("part=cold" in path for path in found.removed)
+    assert any("part=hot" in note for note in found.outcome.notes)
+
+
+_VALUES = {
+    "identity": ("part", "part string", ("'a'", "'b''c'", "'é\\\\n%'", "NULL", "'a b'")),
+    "bucket": ("bucket(4, part)", "part bigint", ("1", "2", "3", "NULL", "5")),
+    "truncate text": ("truncate(2, part)", "part string", ("'éàx'", "'ab'", "'abc'", "NULL", "'a'")),
+    "truncate int": ("truncate(10, part)", "part int", ("-1", "5", "15", "NULL", "25")),
+    "truncate decimal": ("truncate(50, part)", "part decimal(9, 2)", ("-1.28", "0.49", "0.51", "NULL", "9.99")),
+    "year": ("years(part)", "part date", ("date'1969-07-01'", "date'1970-01-01'", "date'2026-01-01'", "NULL")),
+    "month": ("months(part)", "part timestamp", ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 00:00:00'",
+                                                 "timestamp'2026-02-01 00:00:00'", "NULL")),
+    "day": ("days(part)", "part timestamp_ntz", ("timestamp_ntz'1969-12-31 23:59:59'",
+                                                 "timestamp_ntz'2026-02-01 00:00:00'", "NULL")),
+    "hour": ("hours(part)", "part timestamp", ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 05:59:59'",
+                                               "timestamp'2026-01-31 06:00:00'", "NULL")),
+    "float": ("part", "part float", ("float(0.1)", "float(-1.5)", "NULL", "float(2)")),
+    "double": ("part", "part double", ("0.1D", "-1.5D", "NULL", "1e300D")),
+    "decimal": ("part", "part decimal(20, 3)", ("-0.001", "12345678901234567.125", "NULL", "1")),
+    "boolean": ("part", "part boolean", ("true", "NULL", "false")),
+    "date": ("part", "part date", ("date'1969-12-31'", "NULL", "date'2026-01-01'")),
+    "timestamp": ("part", "part timestamp", ("timestamp'1969-12-31 23:59:59.000001'", "NULL",
+                                             "timestamp'2026-01-01 00:00:00'")),
+    "timestamp_ntz": ("part", "part timestamp_ntz", ("timestamp_ntz'1969-12-31 23:59:59.000001'", "NULL",
+                                                     "timestamp_ntz'2026-01-01 00:00:00'")),
+    "several": ("part, bucket(2, id), truncate(1, other)", "part string, other string",
+                ("'a', 'xy'", "'a', NULL", "NULL, 'xz'", "'b', 'y'")),
+    "quoted": ("`it's a.``part`", "`it's a.``part` string", ("'a'", "NULL", "'b'")),
+}
+
+
+@pytest.mark.parametrize("kind", _VALUES)
+def test_only_partitions_that_are_due_are_rewritten(kind: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Said as a filter, a set of partitions is exact: those with one file, or hot ones, keep their files."""
+    name = new_name("where")
+    partition, column, values = _VALUES[kind]
+    quoted = create(bench, name, f"id int, {column}", partition)
+    rows = [f"({1}, {value})" for value in values]
+    insert(bench, quoted, ", ".join(rows), ", ".join(rows[:1] + [r for r in rows if "NULL" in r]))
+    verdict = bench.evaluate(name, {**KNOBS, "compact.hot_partitions": "include"}).verdicts[Operation.COMPACT]
+    assert isinstance(verdict, Due)
+    steps = [step for step in verdict.work.steps if isinstance(step, RewriteDataFiles)]
+    assert all(step.where is not None for step in steps)
+    found = compacted(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
+    assert len(found.removed) == 2 * len({*rows[:1], *(r for r in rows if "NULL" in r)})
+    at_rest(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
+
+
+def test_a_policys_where_narrows_the_choice(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """`compact.where` and the chosen partitions both hold; the dry run lists what is really rewritten."""
+    name = new_name("narrow")
+    quoted = create(bench, name, "id int, part string", "part")
+    insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, 'b')")
+    knobs = {**KNOBS, "compact.hot_partitions": "include", "compact.where": "part = 'a'"}
+    found = compacted(bench, name, knobs)
+    assert len(found.removed) == 2
+
+
+@pytest.mark.parametrize("strategy", ["sort", "zorder"])
+def test_sorting_comes_to_rest_too(strategy: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """A sorted or z-ordered table is not due again."""
+    name = new_name("sorted")
+    quoted = create(bench, name, "id int, part string")
+    insert(bench, quoted, "(3, 'a'), (4, 'b')", "(1, 'a'), (2, 'b')")
+    knobs = {**KNOBS, "compact.strategy": strategy, "compact.sort_order": "id, part"}
+    compacted(bench, name, knobs)
+    at_rest(bench, name, knobs)
