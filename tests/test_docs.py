@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from icewright.app import config
+from icewright.app import sections
 from icewright.app.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
 SECTIONS: dict[str, type[BaseModel]] = {
-    "catalogs.*": config.CatalogSection,
-    "pools.*": config.PoolSection,
-    "limits": config.LimitsSection,
-    "cache": config.CacheSection,
+    "catalogs.*": sections.CatalogSection,
+    "pools.*": sections.PoolSection,
+    "limits": sections.LimitsSection,
+    "cache": sections.CacheSection,
 }
 
 

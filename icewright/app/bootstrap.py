@@ -31,9 +31,9 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalFiles
 from icewright.adapters.files.manifests import ENTRY, ManifestReader, read_manifests
-from icewright.adapters.store.database import is_current, open_database, upgrade
+from icewright.adapters.store.database import check_address, is_current, open_database, upgrade
 from icewright.adapters.store.sql import SqlStore
-from icewright.app.config import CatalogConfig, Config, PoolConfig, load_config
+from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Policy
 from icewright.core.table import TableRef
@@ -122,7 +122,7 @@ def application(
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
     """The configuration, its catalogs' properties checked too."""
-    return load_config(path, check_catalog)
+    return load_config(path, Checks(check_catalog, check_address))
 
 
 def open_store(config: Config) -> SqlStore:

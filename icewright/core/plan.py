@@ -126,6 +126,7 @@ def _admit(
     used = Counter(op for operations in running for op in operations)
     jobs: list[PlannedJob] = []
     queued: list[Deferred] = []
+    position = 0
     for best, candidate, scores in waiting:
         operations = tuple(op for op in ORDERS[candidate.knobs[ORDER]] if op in scores)
         # what stands after an operation without room waits with it: the order within a table is kept
@@ -141,7 +142,7 @@ def _admit(
             used.update(operations[:full])
             jobs.append(_job(candidate, operations[:full], best))
         if reason is not None:
-            position = len({d.ref for d in queued}) + 1
+            position += 1
             queued += [Deferred(candidate.ref, op, reason, scores[op], position) for op in operations[full:]]
     return tuple(jobs), queued
 

@@ -67,9 +67,9 @@ class Knob(Generic[T]):
         if self.kind is Kind.FLAG:
             text = str(self.kind)
         if self.minimum is not None and self.maximum is not None:
-            text += f" from {self.minimum:g} to {self.maximum:g}"
+            text += f" from {self.minimum:.15g} to {self.maximum:.15g}"
         elif self.minimum is not None:
-            text += f" of at least {self.minimum:g}"
+            text += f" of at least {self.minimum:.15g}"
         if self.also:
             text += f", or {self.also}"
         return f"{text} ({self.unit})" if self.unit else text

@@ -255,19 +255,3 @@ def test_the_pause_of_a_moment_ago_holds(bench: Bench) -> None:
     result = bench.cycle()
     assert [name for name, _ in bench.asked] == ["a"]
     assert [states(job) for job in result.jobs if job.ref.name == "b"] in ([], [{}])
-
-
-def test_two_services_with_clocks_an_hour_apart(bench: Bench) -> None:
-    """A job whose heartbeat another service's clock finds old is not taken away while it beats."""
-    bench.table()
-    ended: list[str] = []
-
-    def before(assignment: Assignment) -> None:
-        bench.store.heartbeat(assignment.job_id, bench.clock.now())
-        fast = replace(bench.world(), clock=FixedClock(bench.clock.now() + timedelta(hours=1)))
-        ended.extend(settle_interrupted(fast, lambda _: False))
-
-    bench.before = before
-    assert bench.run(EXPIRE).state is JobState.SUCCEEDED
-    assert ended == []
-    assert job_states(bench) == [JobState.SUCCEEDED]

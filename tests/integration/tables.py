@@ -18,8 +18,10 @@ def create(bench: Bench, name: str, columns: str, partition: str = "", *, versio
     quoted = bench.lake.quoted(name)
     partitioned = f"PARTITIONED BY ({partition})" if partition else ""
     place = str(bench.lake.folder(name)).replace("'", "\\'")
-    bench.sql(f"CREATE TABLE {quoted} ({columns}) USING iceberg {partitioned} LOCATION 'file://{place}' "
-              f"TBLPROPERTIES ({listed})")
+    bench.sql(
+        f"CREATE TABLE {quoted} ({columns}) USING iceberg {partitioned} LOCATION 'file://{place}' "
+        f"TBLPROPERTIES ({listed})"
+    )
     return quoted
 
 

@@ -68,8 +68,7 @@ def at_rest(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> Non
 def lineage(bench: Bench, name: str) -> list[Row]:
     """Row lineage of a v3 table."""
     return bench.sql(
-        "SELECT *, _row_id, _last_updated_sequence_number "
-        f"FROM {bench.lake.quoted(name)} ORDER BY _row_id"  # noqa: S608 - quoted
+        f"SELECT *, _row_id, _last_updated_sequence_number FROM {bench.lake.quoted(name)} ORDER BY _row_id"  # noqa: S608 - quoted
     )
 
 
@@ -154,8 +153,11 @@ def test_position_deletes_are_merged(version: int, bench: Bench, new_name: Calla
     name = new_name("deletes")
     partitioned = {**MERGE_ON_READ, "write.delete.granularity": "partition"}
     quoted = create(bench, name, "id int, part string", "part", **partitioned)
-    insert(bench, quoted, ", ".join(f"({n}, 'ab'[{n % 2}])".replace("'ab'[0]", "'a'").replace("'ab'[1]", "'b'")
-                                    for n in range(40)))
+    insert(
+        bench,
+        quoted,
+        ", ".join(f"({n}, 'ab'[{n % 2}])".replace("'ab'[0]", "'a'").replace("'ab'[1]", "'b'") for n in range(40)),
+    )
     for remainder in range(4):
         bench.sql(f"DELETE FROM {quoted} WHERE id % 10 = {remainder}")  # noqa: S608 - quoted
     if version == 3:
@@ -229,23 +231,41 @@ _VALUES = {
     "truncate int": ("truncate(10, part)", "part int", ("-1", "5", "15", "NULL", "25")),
     "truncate decimal": ("truncate(50, part)", "part decimal(9, 2)", ("-1.28", "0.49", "0.51", "NULL", "9.99")),
     "year": ("years(part)", "part date", ("date'1969-07-01'", "date'1970-01-01'", "date'2026-01-01'", "NULL")),
-    "month": ("months(part)", "part timestamp", ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 00:00:00'",
-                                                 "timestamp'2026-02-01 00:00:00'", "NULL")),
-    "day": ("days(part)", "part timestamp_ntz", ("timestamp_ntz'1969-12-31 23:59:59'",
-                                                 "timestamp_ntz'2026-02-01 00:00:00'", "NULL")),
-    "hour": ("hours(part)", "part timestamp", ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 05:59:59'",
-                                               "timestamp'2026-01-31 06:00:00'", "NULL")),
+    "month": (
+        "months(part)",
+        "part timestamp",
+        ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 00:00:00'", "timestamp'2026-02-01 00:00:00'", "NULL"),
+    ),
+    "day": (
+        "days(part)",
+        "part timestamp_ntz",
+        ("timestamp_ntz'1969-12-31 23:59:59'", "timestamp_ntz'2026-02-01 00:00:00'", "NULL"),
+    ),
+    "hour": (
+        "hours(part)",
+        "part timestamp",
+        ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 05:59:59'", "timestamp'2026-01-31 06:00:00'", "NULL"),
+    ),
     "float": ("part", "part float", ("float(0.1)", "float(-1.5)", "NULL", "float(2)")),
     "double": ("part", "part double", ("0.1D", "-1.5D", "NULL", "1e300D")),
     "decimal": ("part", "part decimal(20, 3)", ("-0.001", "12345678901234567.125", "NULL", "1")),
     "boolean": ("part", "part boolean", ("true", "NULL", "false")),
     "date": ("part", "part date", ("date'1969-12-31'", "NULL", "date'2026-01-01'")),
-    "timestamp": ("part", "part timestamp", ("timestamp'1969-12-31 23:59:59.000001'", "NULL",
-                                             "timestamp'2026-01-01 00:00:00'")),
-    "timestamp_ntz": ("part", "part timestamp_ntz", ("timestamp_ntz'1969-12-31 23:59:59.000001'", "NULL",
-                                                     "timestamp_ntz'2026-01-01 00:00:00'")),
-    "several": ("part, bucket(2, id), truncate(1, other)", "part string, other string",
-                ("'a', 'xy'", "'a', NULL", "NULL, 'xz'", "'b', 'y'")),
+    "timestamp": (
+        "part",
+        "part timestamp",
+        ("timestamp'1969-12-31 23:59:59.000001'", "NULL", "timestamp'2026-01-01 00:00:00'"),
+    ),
+    "timestamp_ntz": (
+        "part",
+        "part timestamp_ntz",
+        ("timestamp_ntz'1969-12-31 23:59:59.000001'", "NULL", "timestamp_ntz'2026-01-01 00:00:00'"),
+    ),
+    "several": (
+        "part, bucket(2, id), truncate(1, other)",
+        "part string, other string",
+        ("'a', 'xy'", "'a', NULL", "NULL, 'xz'", "'b', 'y'"),
+    ),
     "quoted": ("`it's a.``part`", "`it's a.``part` string", ("'a'", "NULL", "'b'")),
 }
 

@@ -17,7 +17,10 @@ from icewright.core.runs import OperationState
 from tests.integration.bench import Bench, snapshot_ids, spark_time
 from tests.integration.tables import backdate_all, create
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning"),
+]
 
 _NUMBERS = itertools.count(1)
 _STEP = st.sampled_from(

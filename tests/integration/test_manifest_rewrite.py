@@ -107,9 +107,7 @@ def _v1(bench: Bench, name: str) -> None:
 def _v1_upgraded(bench: Bench, name: str) -> None:
     _v1(bench, name)
     quoted = bench.lake.quoted(name)
-    bench.sql(
-        f"ALTER TABLE {quoted} SET TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')"
-    )
+    bench.sql(f"ALTER TABLE {quoted} SET TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')")
     insert(bench, quoted, "(6, 'a'), (7, 'a'), (8, 'b')", "(9, 'b')")
     bench.sql(f"DELETE FROM {quoted} WHERE id IN (3, 7)")  # noqa: S608 - quoted
 

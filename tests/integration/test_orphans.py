@@ -116,7 +116,7 @@ def test_version_hint_is_kept(bench: Bench, new_name: Callable[[str], str]) -> N
     assert remove(bench, name).metrics["orphans_found"] == 0
 
 
-ODD_NAME = "id\"~!@$%^&*()/"
+ODD_NAME = 'id"~!@$%^&*()/'
 VALUES = ("a b", "a+b", "a%20b", "é", "e\u0301", "x/y", "_h", ".d", "a=b", "a#b?c", "", "%", "a%2Fb")
 
 

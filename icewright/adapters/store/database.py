@@ -16,20 +16,29 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from icewright.core.errors import ConfigError, StorageUnavailable
 
 
+def check_address(address: str) -> None:
+    """Raise `ConfigError` when the address is neither `sqlite:///file` nor `postgresql+psycopg://...`."""
+    _url(address)
+
+
 def open_database(address: str) -> sa.Engine:
     """An engine on `sqlite:///file` or `postgresql+psycopg://...`. Raises `ConfigError` for anything else."""
+    url = _url(address)
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(url)
+    return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+
+
+def _url(address: str) -> URL:
     try:
         url = make_url(address)
     except (ArgumentError, ValueError):
         raise ConfigError(
             ["state: not a database URL; write sqlite:///icewright.db or postgresql+psycopg://..."]
         ) from None
-    kind = url.get_backend_name()
-    if kind == "sqlite":
-        return _sqlite(url)
-    if kind == "postgresql":
-        return sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
-    raise ConfigError([f"state: {kind} is not supported; use sqlite or postgresql+psycopg"])
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise ConfigError([f"state: {url.get_backend_name()} is not supported; use sqlite or postgresql+psycopg"])
+    return url
 
 
 def _sqlite(url: URL) -> sa.Engine:

@@ -172,7 +172,10 @@ def _hot_note(facts: TableFacts, hot: Sequence[PartitionFacts]) -> str:
 
 def partition_name(facts: TableFacts, partition: PartitionFacts) -> str:
     """The partition as people know it: `day=2026-01-01/region=eu`."""
-    fields = facts.metadata.spec(partition.spec_id).fields
+    spec = next((s for s in facts.metadata.specs if s.spec_id == partition.spec_id), None)
+    if spec is None:
+        return f"a partition of the unknown spec {partition.spec_id}"
+    fields = spec.fields
     named = [f"{f.name}={'null' if v is None else v}" for f, v in zip(fields, partition.values, strict=True)]
     return "/".join(named) or "the table"
 
