@@ -22,7 +22,8 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_table
-from icewright.flow.execute import Request, execute
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
 from icewright.flow.world import World
 
 if TYPE_CHECKING:

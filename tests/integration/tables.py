@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from icewright.app.demo.backdate import local
 from icewright.app.demo.files import millis
 from tests.integration.bench import Bench, hours_ago
 
 
-def create(bench: Bench, name: str, columns: str, partition: str = "", *, version: int = 2, **properties: str) -> str:
+def create(
+    bench: Bench,
+    name: str,
+    columns: str,
+    partition: str = "",
+    properties: Mapping[str, str] | None = None,
+    *,
+    version: int = 2,
+) -> str:
     """Make a table with Spark where `lake.folder` expects it; its quoted name."""
     bench.lake.identifier(name)
-    said = {"format-version": str(version), **{key.replace("__", "-"): value for key, value in properties.items()}}
+    said = {"format-version": str(version), **(properties or {})}
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in said.items())
     quoted = bench.lake.quoted(name)
     partitioned = f"PARTITIONED BY ({partition})" if partition else ""
@@ -29,7 +37,7 @@ def insert(bench: Bench, quoted: str, *values: str, branch: str | None = None) -
     """Append rows, a commit each."""
     table = quoted if branch is None else f"{quoted}.`branch_{branch}`"
     for row in values:
-        bench.sql(f"INSERT INTO {table} VALUES {row}")
+        bench.sql(f"INSERT INTO {table} VALUES {row}")  # noqa: S608
 
 
 def spread_hours(count: int, first: float, last: float) -> list[float]:
@@ -85,7 +93,7 @@ def statistics(bench: Bench, name: str) -> None:
 
 def tangle(bench: Bench, name: str) -> None:
     """Make a table with branches and tags of every retention, and with snapshots that no ref leads to."""
-    quoted = create(bench, name, "id int", write__wap__enabled="false")
+    quoted = create(bench, name, "id int")
     insert(bench, quoted, "(1), (2)", "(3)", "(4)", "(5)")
     ids = [s.snapshot_id for s in bench.metadata(name).snapshots]
     for statement in (

@@ -2,67 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql import Row
 
 from icewright.app.demo import rot
 from icewright.core.policy import Operation
-from icewright.core.runs import OperationState, Outcome
-from icewright.core.steps import Due, RewriteDataFiles
+from icewright.core.runs import OperationState
+from icewright.core.steps import Due
 from tests.integration.bench import Bench, paths
+from tests.integration.compacting import KNOBS, at_rest, compacted
 from tests.integration.tables import backdate_all, create, insert
 
 pytestmark = pytest.mark.spark
 
-KNOBS: Mapping[str, object] = {
-    "compact.min_input_files": 2,
-    "compact.delete_file_threshold": 1,
-    "rewrite_deletes.min_delete_files": 2,
-    "compact.hot_minutes": 10,
-}
 MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
-
-
-@dataclass(frozen=True)
-class Round:
-    """One compaction with what the table was before and is after it."""
-
-    outcome: Outcome
-    before: frozenset[tuple[int, str]]
-    after: frozenset[tuple[int, str]]
-
-    @property
-    def removed(self) -> frozenset[str]:
-        """Data files that are not live any more."""
-        return paths(p for content, p in self.before - self.after if content == 0)
-
-
-def compacted(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> Round:
-    """Compact by hand; rows stay, and exactly the files that the dry run listed are rewritten."""
-    read, before, files = bench.read(name), bench.live(name), bench.files(name)
-    said = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
-    assert bench.files(name) == files
-    done = bench.run(name, Operation.COMPACT, knobs)
-    assert done.state is OperationState.COMMITTED, done
-    found = Round(done, before, bench.live(name))
-    assert bench.read(name) == read
-    assert paths(f.path for f in said.files if f.kind == "data") == found.removed
-    assert paths(f.path for f in done.files if f.kind == "data") == found.removed
-    assert done.metrics["files_merged"] == len(found.removed)
-    return found
-
-
-def at_rest(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> None:
-    """After at most one more round neither rewriting is due, and a run changes nothing."""
-    verdict = bench.evaluate(name, knobs).verdicts[Operation.COMPACT]
-    if isinstance(verdict, Due):
-        compacted(bench, name, knobs)
-    verdicts = bench.evaluate(name, knobs).verdicts
-    for operation in (Operation.COMPACT, Operation.REWRITE_DELETES):
-        assert not isinstance(verdicts[operation], Due), verdicts[operation]
 
 
 def lineage(bench: Bench, name: str) -> list[Row]:
@@ -152,7 +107,7 @@ def test_position_deletes_are_merged(version: int, bench: Bench, new_name: Calla
     """Many position delete files become few, equality deletes stay, and what v2 wrote is read in v3 too."""
     name = new_name("deletes")
     partitioned = {**MERGE_ON_READ, "write.delete.granularity": "partition"}
-    quoted = create(bench, name, "id int, part string", "part", **partitioned)
+    quoted = create(bench, name, "id int, part string", "part", partitioned)
     insert(
         bench,
         quoted,
@@ -222,79 +177,6 @@ def test_hot_partition_is_left_to_its_writer(bench: Bench, new_name: Callable[[s
     assert len(found.removed) == 2
     assert all("part=cold" in path for path in found.removed)
     assert any("part=hot" in note for note in found.outcome.notes)
-
-
-_VALUES = {
-    "identity": ("part", "part string", ("'a'", "'b''c'", "'é\\\\n%'", "NULL", "'a b'")),
-    "bucket": ("bucket(4, part)", "part bigint", ("1", "2", "3", "NULL", "5")),
-    "truncate text": ("truncate(2, part)", "part string", ("'éàx'", "'ab'", "'abc'", "NULL", "'a'")),
-    "truncate int": ("truncate(10, part)", "part int", ("-1", "5", "15", "NULL", "25")),
-    "truncate decimal": ("truncate(50, part)", "part decimal(9, 2)", ("-1.28", "0.49", "0.51", "NULL", "9.99")),
-    "year": ("years(part)", "part date", ("date'1969-07-01'", "date'1970-01-01'", "date'2026-01-01'", "NULL")),
-    "month": (
-        "months(part)",
-        "part timestamp",
-        ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 00:00:00'", "timestamp'2026-02-01 00:00:00'", "NULL"),
-    ),
-    "day": (
-        "days(part)",
-        "part timestamp_ntz",
-        ("timestamp_ntz'1969-12-31 23:59:59'", "timestamp_ntz'2026-02-01 00:00:00'", "NULL"),
-    ),
-    "hour": (
-        "hours(part)",
-        "part timestamp",
-        ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 05:59:59'", "timestamp'2026-01-31 06:00:00'", "NULL"),
-    ),
-    "float": ("part", "part float", ("float(0.1)", "float(-1.5)", "NULL", "float(2)")),
-    "double": ("part", "part double", ("0.1D", "-1.5D", "NULL", "1e300D")),
-    "decimal": ("part", "part decimal(20, 3)", ("-0.001", "12345678901234567.125", "NULL", "1")),
-    "boolean": ("part", "part boolean", ("true", "NULL", "false")),
-    "date": ("part", "part date", ("date'1969-12-31'", "NULL", "date'2026-01-01'")),
-    "timestamp": (
-        "part",
-        "part timestamp",
-        ("timestamp'1969-12-31 23:59:59.000001'", "NULL", "timestamp'2026-01-01 00:00:00'"),
-    ),
-    "timestamp_ntz": (
-        "part",
-        "part timestamp_ntz",
-        ("timestamp_ntz'1969-12-31 23:59:59.000001'", "NULL", "timestamp_ntz'2026-01-01 00:00:00'"),
-    ),
-    "several": (
-        "part, bucket(2, id), truncate(1, other)",
-        "part string, other string",
-        ("'a', 'xy'", "'a', NULL", "NULL, 'xz'", "'b', 'y'"),
-    ),
-    "quoted": ("`it's a.``part`", "`it's a.``part` string", ("'a'", "NULL", "'b'")),
-}
-
-
-@pytest.mark.parametrize("kind", _VALUES)
-def test_only_partitions_that_are_due_are_rewritten(kind: str, bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Said as a filter, a set of partitions is exact: those with one file, or hot ones, keep their files."""
-    name = new_name("where")
-    partition, column, values = _VALUES[kind]
-    quoted = create(bench, name, f"id int, {column}", partition)
-    rows = [f"({1}, {value})" for value in values]
-    insert(bench, quoted, ", ".join(rows), ", ".join(rows[:1] + [r for r in rows if "NULL" in r]))
-    verdict = bench.evaluate(name, {**KNOBS, "compact.hot_partitions": "include"}).verdicts[Operation.COMPACT]
-    assert isinstance(verdict, Due)
-    steps = [step for step in verdict.work.steps if isinstance(step, RewriteDataFiles)]
-    assert all(step.where is not None for step in steps)
-    found = compacted(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
-    assert len(found.removed) == 2 * len({*rows[:1], *(r for r in rows if "NULL" in r)})
-    at_rest(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
-
-
-def test_a_policys_where_narrows_the_choice(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """`compact.where` and the chosen partitions both hold; the dry run lists what is really rewritten."""
-    name = new_name("narrow")
-    quoted = create(bench, name, "id int, part string", "part")
-    insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, 'b')")
-    knobs = {**KNOBS, "compact.hot_partitions": "include", "compact.where": "part = 'a'"}
-    found = compacted(bench, name, knobs)
-    assert len(found.removed) == 2
 
 
 @pytest.mark.parametrize("strategy", ["sort", "zorder"])

@@ -85,7 +85,7 @@ class Writers:
 def test_nothing_of_the_writers_is_lost(bench: Bench, new_name: Callable[[str], str]) -> None:
     """Every row, tag and branch that was committed is there afterwards, and every ref reads what it held."""
     name = new_name("busy")
-    quoted = create(bench, name, "id int, part string", "part", **{"commit.retry.num-retries": "20"})
+    quoted = create(bench, name, "id int, part string", "part", {"commit.retry.num-retries": "20"})
     insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a')", "(4, 'b'), (5, 'c')", "(6, 'a')")
     backdate_all(bench, name, 90, 50)
     make_old(bench.folder(name), days=3)

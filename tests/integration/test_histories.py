@@ -38,6 +38,7 @@ class History:
         self.branches: list[str] = []
 
     def rows(self, schema: pa.Schema) -> pa.Table:
+        """Two rows that no other step writes."""
         self.number += 1
         made = [{"id": self.number * 10 + i, "part": "ab"[i]} for i in range(2)]
         return pa.Table.from_pylist(made, schema=schema)

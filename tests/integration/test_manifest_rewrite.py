@@ -35,8 +35,8 @@ def entries(bench: Bench, name: str) -> Entries:
     """Everything that Spark says of each live entry, deletes too, but whether it is new."""
     table = bench.lake.quoted(name)
     rows = bench.sql(
-        "SELECT to_json(struct(snapshot_id, sequence_number, file_sequence_number, data_file, readable_metrics)) AS e "
-        f"FROM {table}.entries WHERE status < 2"  # noqa: S608 - quoted
+        "SELECT to_json(struct(snapshot_id, sequence_number, file_sequence_number, data_file, readable_metrics)) AS e "  # noqa: S608
+        f"FROM {table}.entries WHERE status < 2"
     )
     return Counter(row["e"] for row in rows)
 
@@ -44,9 +44,9 @@ def entries(bench: Bench, name: str) -> Entries:
 def summaries(bench: Bench, name: str) -> Summaries:
     """The partition bounds of the one data manifest that each spec has."""
     rows = bench.sql(
-        "SELECT partition_spec_id AS s, to_json(partition_summaries) AS p, added_data_files_count AS a, "
+        "SELECT partition_spec_id AS s, to_json(partition_summaries) AS p, added_data_files_count AS a, "  # noqa: S608
         "existing_data_files_count AS e, deleted_data_files_count AS d "
-        f"FROM {bench.lake.quoted(name)}.manifests WHERE content = 0"  # noqa: S608 - quoted
+        f"FROM {bench.lake.quoted(name)}.manifests WHERE content = 0"
     )
     assert len({row["s"] for row in rows}) == len(rows), "one manifest a spec"
     return {row["s"]: f"{row['p']} {row['a']} {row['e']} {row['d']}" for row in rows}
@@ -244,7 +244,7 @@ def test_partitions_of_types_that_spark_lacks(source: str, bench: Bench, new_nam
     assert sorted(map(str, rows)) == before
     for row in rows:
         value = row[source].isoformat() if source == "at" else row[source]
-        assert len(list(fresh.scan(row_filter=EqualTo(source, value)).plan_files())) == 1  # type: ignore[call-arg]
+        assert len(list(fresh.scan(row_filter=EqualTo(source, value)).plan_files())) == 1  # type: ignore[call-arg, arg-type]
 
 
 @pytest.mark.cases(84)

@@ -10,7 +10,7 @@ import io
 import json
 import secrets
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -268,7 +268,7 @@ class ManifestWriter:
             values = [self._partition(e)[field["name"]] for e in entries]
             kind = field["type"]
             real = [v for v in values if v is not None and v == v]  # noqa: PLR0124 - NaN is not itself
-            ordered = sorted(_comparable(v, kind) for v in real)
+            ordered = sorted((_comparable(v, kind) for v in real), key=_order(kind))
             summaries.append(
                 {
                     "contains_null": any(v is None for v in values),
@@ -311,6 +311,13 @@ def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a
     if kind.get("logicalType") == "decimal":
         return int.from_bytes(value, "big", signed=True)
     return value
+
+
+def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+    """How Iceberg's Java library, and with it Spark, orders values: UUIDs as two signed numbers."""
+    if kind.get("logicalType") != "uuid":
+        return None
+    return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
 
 
 def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401 - any Avro value

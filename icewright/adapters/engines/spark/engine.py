@@ -64,9 +64,12 @@ class SparkEngine:
 
     def _preview(self, assignment: Assignment, step: SparkStep) -> Outcome:
         fates: tuple[FileFate, ...] = ()
+        notes: tuple[str, ...] = ()
         match step:
             case RewriteDataFiles() | RewritePositionDeletes():
                 fates = self.files.candidates(assignment.base, step)
+                if isinstance(step, RewriteDataFiles) and step.user_where is not None:
+                    notes = ("compact.where narrows these to files that may hold such rows",)
             case RewriteManifests():
                 snapshot = assignment.base.current_snapshot
                 listed = self.files.manifests(snapshot) if snapshot else ()
@@ -78,7 +81,8 @@ class SparkEngine:
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
         summary = f"would rewrite {len(fates)} file(s)"
-        return committed(assignment.operation, summary, {}, fates, statements=_statements(assignment.base, step))
+        statements = _statements(assignment.base, step)
+        return committed(assignment.operation, summary, {}, fates, statements=statements, notes=notes)
 
     def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[FileFate, ...]:
         """The files that the new `replace` snapshots removed, read from their own manifests."""

@@ -1,0 +1,112 @@
+"""A set of partitions said as a filter is exact, whatever the transform, the type and the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from icewright.core.policy import Operation
+from icewright.core.steps import Due, RewriteDataFiles
+from tests.integration.bench import Bench
+from tests.integration.compacting import KNOBS, at_rest, compacted
+from tests.integration.tables import backdate_all, create, insert
+
+pytestmark = pytest.mark.spark
+
+_VALUES = {
+    "identity": ("part", "part string", ("'a'", "'b''c'", "'é\\\\n%'", "NULL", "'a b'")),
+    "bucket": ("bucket(4, part)", "part bigint", ("1", "2", "3", "NULL", "5")),
+    "truncate text": ("truncate(2, part)", "part string", ("'éàx'", "'ab'", "'abc'", "NULL", "'a'")),
+    "truncate int": ("truncate(10, part)", "part int", ("-1", "5", "15", "NULL", "25")),
+    "truncate decimal": ("truncate(50, part)", "part decimal(9, 2)", ("-1.28", "0.49", "0.51", "NULL", "9.99")),
+    "year": ("years(part)", "part date", ("date'1969-07-01'", "date'1970-01-01'", "date'2026-01-01'", "NULL")),
+    "month": (
+        "months(part)",
+        "part timestamp",
+        ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 00:00:00'", "timestamp'2026-02-01 00:00:00'", "NULL"),
+    ),
+    "day": (
+        "days(part)",
+        "part timestamp_ntz",
+        ("timestamp_ntz'1969-12-31 23:59:59'", "timestamp_ntz'2026-02-01 00:00:00'", "NULL"),
+    ),
+    "hour": (
+        "hours(part)",
+        "part timestamp",
+        ("timestamp'1969-12-31 23:59:59'", "timestamp'2026-01-31 05:59:59'", "timestamp'2026-01-31 06:00:00'", "NULL"),
+    ),
+    "float": ("part", "part float", ("float(0.1)", "float(-1.5)", "NULL", "float(2)")),
+    "double": ("part", "part double", ("0.1D", "-1.5D", "NULL", "1e300D")),
+    "decimal": ("part", "part decimal(20, 3)", ("-0.001", "12345678901234567.125", "NULL", "1")),
+    "boolean": ("part", "part boolean", ("true", "NULL", "false")),
+    "date": ("part", "part date", ("date'1969-12-31'", "NULL", "date'2026-01-01'")),
+    "timestamp": (
+        "part",
+        "part timestamp",
+        ("timestamp'1969-12-31 23:59:59.000001'", "NULL", "timestamp'2026-01-01 00:00:00'"),
+    ),
+    "timestamp_ntz": (
+        "part",
+        "part timestamp_ntz",
+        ("timestamp_ntz'1969-12-31 23:59:59.000001'", "NULL", "timestamp_ntz'2026-01-01 00:00:00'"),
+    ),
+    "several": (
+        "part, bucket(2, id), truncate(1, other)",
+        "part string, other string",
+        ("'a', 'xy'", "'a', NULL", "NULL, 'xz'", "'b', 'y'"),
+    ),
+    "quoted": ("`it's a.``part`", "`it's a.``part` string", ("'a'", "NULL", "'b'")),
+}
+
+
+@pytest.mark.parametrize("kind", _VALUES)
+def test_only_partitions_that_are_due_are_rewritten(kind: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Said as a filter, a set of partitions is exact: those with one file, or hot ones, keep their files."""
+    name = new_name("where")
+    partition, column, values = _VALUES[kind]
+    quoted = create(bench, name, f"id int, {column}", partition)
+    rows = [f"({1}, {value})" for value in values]
+    insert(bench, quoted, ", ".join(rows), ", ".join(rows[:1] + [r for r in rows if "NULL" in r]))
+    verdict = bench.evaluate(name, {**KNOBS, "compact.hot_partitions": "include"}).verdicts[Operation.COMPACT]
+    assert isinstance(verdict, Due)
+    steps = [step for step in verdict.work.steps if isinstance(step, RewriteDataFiles)]
+    assert all(step.where is not None for step in steps)
+    found = compacted(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
+    assert len(found.removed) == 2 * len({*rows[:1], *(r for r in rows if "NULL" in r)})
+    at_rest(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
+
+
+def test_a_policys_where_narrows_the_choice(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """`compact.where` and the chosen partitions both hold; the dry run lists what is really rewritten."""
+    name = new_name("narrow")
+    quoted = create(bench, name, "id int, part string", "part")
+    insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, 'b')")
+    knobs = {**KNOBS, "compact.hot_partitions": "include", "compact.where": "part = 'a'"}
+    found = compacted(bench, name, knobs)
+    assert len(found.removed) == 2
+
+
+@pytest.mark.parametrize("hot", [False, True], ids=["", "hot"])
+def test_partitions_that_no_filter_can_say(hot: bool, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Where the whole table must be asked for, the dry run still lists exactly what is rewritten."""
+    name = new_name("binary")
+    quoted = create(bench, name, "id int, part binary", "part")
+    insert(bench, quoted, "(1, x'00'), (2, x'01'), (3, x'02')", "(4, x'00'), (5, x'02')")
+    backdate_all(bench, name, 20, 10)
+    if hot:
+        insert(bench, quoted, "(6, x'02')")
+    assert compacted(bench, name).removed
+
+
+@pytest.mark.cases(41)
+def test_files_of_an_older_spec_that_are_not_due_are_left(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """A filter on the new spec's partitions does not drag in files of the old spec that nobody chose."""
+    name = new_name("specs")
+    quoted = create(bench, name, "id int, part string", "part")
+    insert(bench, quoted, "(1, 'a'), (2, 'b')")
+    bench.sql(f"ALTER TABLE {quoted} REPLACE PARTITION FIELD part WITH bucket(2, id)")
+    insert(bench, quoted, "(1, 'a')", "(1, 'b')")
+    backdate_all(bench, name, 20, 10)
+    found = compacted(bench, name)
+    assert len(found.removed) == 2
