@@ -195,6 +195,7 @@ class TableRow:
     revisit_at: datetime | None
     due_since: datetime | None
     held_by: str | None  # the job that holds the table
+    policy: str | None  # fingerprint of the policy of the last evaluation
     dropped: bool
     paused: str | None
     error: str | None
@@ -237,6 +238,7 @@ class RunRow:
     started: datetime
     finished: datetime
     metadata_location: str  # as the operation left the table
+    policy: str  # fingerprint of the knobs
     before: Mapping[str, Any]
     after: Mapping[str, Any]
 
@@ -322,8 +324,8 @@ class Store(StoreReader, Ledger, Protocol):
         """Write down what a catalog lists: new, moved and dropped tables. Returns how many moved or are new."""
         ...
 
-    def evaluated(self, evaluation: Evaluation, now: datetime) -> None:
-        """Write down an evaluation."""
+    def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
+        """Write down an evaluation, and the fingerprint of the policy, without table properties, behind it."""
         ...
 
     def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:

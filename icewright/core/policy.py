@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -354,6 +356,12 @@ class Knobs:
     def __getitem__(self, knob: Knob[T]) -> T:
         found = self.origins.get(knob.name)
         return cast(T, found[0].value) if found else knob.default
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal values: tells whether a policy has changed since it was last looked at."""
+        said = repr(sorted((name, repr(found[0].value)) for name, found in self.origins.items()))
+        return sha256(said.encode()).hexdigest()[:16]
 
     def is_set(self, knob: Knob[Any]) -> bool:
         """Whether anything but the built-in default says the value."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from icewright.core.policy import Operation
+from icewright.core.policy import Knobs, Operation
 from icewright.core.table import TableMetadata
 
 
@@ -124,11 +124,16 @@ class LastRun:
     metadata_location: str = ""  # of the table as the run left it
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    policy: str = ""  # fingerprint of the knobs that it ran by; blank: not known
 
-    def left(self, metadata: TableMetadata) -> bool:
-        """Whether the run ended well and the table is still as it left it: then another would find nothing."""
+    def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
+        """Whether the run ended well, under the same policy, and the table is still as it left it.
+
+        Then another run would find nothing.
+        """
         done = self.state in (OperationState.COMMITTED, OperationState.SKIPPED)
-        return done and self.metadata_location == metadata.metadata_location
+        same_policy = self.policy in ("", knobs.fingerprint)
+        return done and same_policy and self.metadata_location == metadata.metadata_location
 
 
 History = Mapping[Operation, LastRun]

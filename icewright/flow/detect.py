@@ -39,7 +39,7 @@ def detect(world: World, catalogs: Sequence[str], now: datetime, *, force: bool 
     rows = [row for row in world.store.tables() if row.ref.catalog in read and not row.dropped]
     rows = [row for row in rows if world.scopes[row.ref.catalog].holds(row.ref)]
     policy = world.policy()
-    changed = tuple(row for row in rows if _changed(row, now) and (force or not _cooling(row, policy, now)))
+    changed = tuple(row for row in rows if _changed(row, policy, now) and (force or not _cooling(row, policy, now)))
     pending = tuple(row for row in rows if row.due_since is not None and row not in changed)
     return Detected(len(rows), changed, pending, tuple(errors))
 
@@ -50,9 +50,11 @@ def _cooling(row: TableRow, policy: Policy, now: datetime) -> bool:
     return row.evaluated_at is not None and now - row.evaluated_at < wait
 
 
-def _changed(row: TableRow, now: datetime) -> bool:
-    """The catalog names another metadata file than the last evaluation read, or the time for a new look has come."""
+def _changed(row: TableRow, policy: Policy, now: datetime) -> bool:
+    """The catalog names another metadata file than the last evaluation read, the policy is another, or it is time."""
     moved = row.metadata_location != row.evaluated_location
     if row.error is not None and row.evaluated_at is not None and not moved:
         return row.revisit_at is None or now >= row.revisit_at
+    if row.policy is not None and row.policy != policy.knobs_for(row.ref, None).fingerprint:
+        return True
     return moved or (row.revisit_at is not None and now >= row.revisit_at)

@@ -34,5 +34,5 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
         world.store.unreadable(ref, f"{type(error).__name__}: {error}", now)
         world.tell("unreadable", {"table": str(ref), "error": str(error)})
         return None
-    world.store.evaluated(evaluation, now)
+    world.store.evaluated(evaluation, now, world.policy().knobs_for(ref, None).fingerprint)
     return evaluation

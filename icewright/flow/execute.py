@@ -106,7 +106,7 @@ def _recorded(world: World, request: Request, operation: Operation, job_id: str,
     after = _numbers(world, request.ref) if outcome.state is not OperationState.SKIPPED else dict(before)
     location = after.pop("metadata_location", "")
     before.pop("metadata_location", None)
-    run = RunRow(job_id, outcome, started, world.clock.now(), location, before, after)
+    run = RunRow(job_id, outcome, started, world.clock.now(), location, knobs.fingerprint, before, after)
     world.store.run_recorded(run, request.ref)
     world.tell("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
     if stop is not None:

@@ -106,7 +106,7 @@ def start(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, uuid: str =
 def ran(job_id: str, operation: Operation = EXPIRE, now: datetime = NOW, **more: float) -> RunRow:
     """One operation's record."""
     outcome = Outcome(operation, OperationState.COMMITTED, "", "done", more, statements=("CALL 1",), notes=("n",))
-    return RunRow(job_id, outcome, now, now, "m2", {"files": 2}, {"files": 1})
+    return RunRow(job_id, outcome, now, now, "m2", "p1", {"files": 2}, {"files": 1})
 
 
 def test_detection_tells_new_moved_and_dropped(store: SqlStore) -> None:

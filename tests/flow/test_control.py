@@ -12,7 +12,7 @@ from icewright.core.runs import FileFate, JobState, Outcome, committed
 from icewright.core.table import Ref, RefKind
 from icewright.flow.execute import settle_interrupted
 from icewright.ports import Assignment, LedgerState, Unfinished
-from icewright.testing import REF, FixedClock
+from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states
 
 FILES = [FileFate(f"s3://lake/sales/orders/data/{number}", 1, "data") for number in range(3)]

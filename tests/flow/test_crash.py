@@ -25,7 +25,8 @@ from icewright.app.demo.rot import Lake, metrics, uploads
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.flow.execute import Request, execute, settle_interrupted
+from icewright.flow.execute import execute, settle_interrupted
+from icewright.flow.operation import Request
 from icewright.flow.world import World
 from icewright.testing import NOW, FixedClock
 

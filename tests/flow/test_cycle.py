@@ -219,3 +219,15 @@ def test_the_pass_is_written_down(bench: Bench) -> None:
     assert bench.events("operation_finished")[0]["state"] is OperationState.COMMITTED
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{8}", bench.events("job_finished")[0]["job_id"])
     assert bench.events("job_finished")[0]["table"] == str(REF)
+
+
+@pytest.mark.cases(86)
+def test_another_policy_is_a_change(bench: Bench) -> None:
+    """A quiet table is judged anew when its policy changes, though neither its metadata nor the time asks for it."""
+    bench.table(ages=YOUNG)
+    bench.cycle()
+    bench.clock.advance(hours=1)
+    assert bench.cycle().changed == 0
+    bench.settings["expire_snapshots.retention_hours"] = 2.0
+    assert bench.cycle().changed == 1
+    assert bench.cycle(force=True).changed == 0

@@ -18,7 +18,8 @@ from icewright.core.errors import (
 from icewright.core.layering import Rule
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.flow.execute import Request, execute
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
 from icewright.ports import Assignment
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, ORPHANS, YOUNG, Bench, job_states, states

@@ -56,6 +56,7 @@ TABLES = sa.Table(
     sa.Column("paused", sa.Text),
     sa.Column("dropped", sa.Boolean, nullable=False, default=False),
     sa.Column("held_by", sa.Text),
+    sa.Column("policy", sa.Text),
     sa.Column("first_seen", Moment, nullable=False),
     sa.UniqueConstraint("catalog", "namespace", "name"),
 )
@@ -117,6 +118,7 @@ RUNS = sa.Table(
     sa.Column("started", Moment, nullable=False),
     sa.Column("finished", Moment, nullable=False),
     sa.Column("metadata_location", sa.Text, nullable=False),
+    sa.Column("policy", sa.Text, nullable=False),
     sa.Column("before", sa.JSON, nullable=False),
     sa.Column("after", sa.JSON, nullable=False),
     sa.Index("ix_runs_job_id", "job_id"),

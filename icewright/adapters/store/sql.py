@@ -78,7 +78,7 @@ class SqlStore(SqlLedger):
                 )
         return len(new) + len(moved)
 
-    def evaluated(self, evaluation: Evaluation, now: datetime) -> None:
+    def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         """The evaluation replaces what was known; a table of another uuid begins anew."""
         metadata = evaluation.facts.metadata
         with self._begin() as connection:
@@ -100,6 +100,7 @@ class SqlStore(SqlLedger):
                     due_since=((row.due_since if same else None) or now) if dues else None,
                     health=evaluation.health,
                     error=None,
+                    policy=policy,
                 )
             )
             if not same:
@@ -261,6 +262,7 @@ class SqlStore(SqlLedger):
                     started=run.started,
                     finished=run.finished,
                     metadata_location=run.metadata_location,
+                    policy=run.policy,
                     before=dict(run.before),
                     after=dict(run.after),
                 )
@@ -284,7 +286,13 @@ class SqlStore(SqlLedger):
             rows = connection.execute(sa.select(RUNS).where(RUNS.c.id.in_(newest))).all()
         return {
             Operation(r.operation): LastRun(
-                Operation(r.operation), r.finished, OperationState(r.state), r.metadata_location, r.reason, r.metrics
+                Operation(r.operation),
+                r.finished,
+                OperationState(r.state),
+                r.metadata_location,
+                r.reason,
+                r.metrics,
+                r.policy,
             )
             for r in rows
         }

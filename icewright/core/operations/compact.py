@@ -34,7 +34,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("no current snapshot")
     if facts.delete_files and not knobs[policy.APPLY_DELETES]:
         return NotDue("compaction skipped: delete manifests present and apply_deletes is disabled")
-    if last is not None and last.left(facts.metadata):
+    if last is not None and last.left(facts.metadata, knobs):
         return NotDue(f"{NOTHING}: the last run left the table as it is")
     choice = choose(facts, knobs, now)
     if not choice.by_size and not choice.by_deletes:

@@ -17,7 +17,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     least = knobs[MIN_DELETE_FILES]
-    if last is not None and last.left(facts.metadata):
+    if last is not None and last.left(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
     chosen = [
         p for p in facts.partitions if p.mergeable_deletes >= least or (knobs[DANGLING] and p.dangling_position_deletes)
