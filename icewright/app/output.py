@@ -143,11 +143,15 @@ def show_cycle(result: CycleResult) -> None:
 
 def show_job(job: JobResult, *, files: bool) -> None:
     """A job's operations with what they came to."""
-    title = f"{job.ref}: {job.state}" + (" (dry run)" if job.dry_run else f"  job {job.job_id}" if job.job_id else "")
+    title = f"{job.ref}: " + (
+        "dry run, nothing was changed" if job.dry_run else f"{job.state}  job {job.job_id or '-'}"
+    )
     if not job.outcomes:
         OUT.print(f"{escape(title)}: {escape(job.reason)}")
         return
-    rows(title, ("operation", "state", "summary"), [(o.operation, o.state, o.summary) for o in job.outcomes])
+    shown = {OperationState.COMMITTED: "planned"} if job.dry_run else {}
+    lines = [(o.operation, shown.get(o.state, o.state), o.summary) for o in job.outcomes]
+    rows(title, ("operation", "state", "summary"), lines)
     for outcome in job.outcomes:
         for note in outcome.notes:
             OUT.print(f"  {outcome.operation}: {escape(note)}")

@@ -17,7 +17,7 @@ from tests.integration.tables import backdate_all, create, insert
 
 pytestmark = pytest.mark.spark
 
-ROUNDS = 8
+ROUNDS = 6
 KNOBS = {
     "compact.min_input_files": 2,
     "compact.hot_partitions": "include",
@@ -47,6 +47,7 @@ class Writers:
             insert(self.bench, self.bench.lake.quoted(self.name), f"({number}, 'spark')")
             self.ids.append(number)
             number += 1
+            self.stop.wait(0.5)
 
     def pyiceberg(self) -> None:
         """Appends, and a tag or branch on each head; a lost commit is tried again."""
@@ -67,7 +68,7 @@ class Writers:
                 continue
             finally:
                 number += 1
-            self.stop.wait(0.2)
+            self.stop.wait(1)
 
     def guarded(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work of a thread, its failure kept for the test."""

@@ -82,4 +82,4 @@ def _costed(outcome: Outcome) -> Outcome:
     if "duration_ms" not in outcome.metrics:
         return outcome
     hours = cost.gb_hours(outcome.metrics["duration_ms"] / 1000, cost.SERVICE_MEMORY_GB)
-    return replace(outcome, metrics={**outcome.metrics, "gb_hours": hours})
+    return replace(outcome, metrics={**outcome.metrics, "gb_hours": round(hours, 9)})

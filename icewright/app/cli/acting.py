@@ -67,7 +67,7 @@ def run(
 ) -> None:
     """Run operations on one table now, past cooldowns and cadence, never past guardrails or leases."""
     operations = _operations(op)
-    with output.progress() as tell, opened_application(command=knob_settings(sets), tell=tell) as opened:
+    with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
         if not dry_run:
             settle_interrupted(opened.world, is_dead)
         row = known_table(opened, table)
@@ -96,7 +96,7 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
     with opened_application() as opened:
         found = opened.world.store.job(job)
         if found is None:
-            raise UsageError(f"no job, or more than one, begins with {job!r}")
+            raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
         if not opened.world.store.request_cancel(found.job_id):
             raise UsageError(f"job {found.job_id} does not run: it is {found.state}")
     output.OUT.print(f"job {found.job_id} was asked to stop")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from icewright.app import output
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.config import Config, find_config
 from icewright.core.errors import UsageError
-from icewright.core.layering import parse_settings
+from icewright.core.layering import Guardrail, parse_settings
 from icewright.core.table import TableRef
 from icewright.ports import TableRow
 
@@ -83,12 +83,12 @@ def chosen_catalogs(opened: Application, catalog: str | None) -> list[str]:
     return [catalog]
 
 
-def knob_settings(sets: list[str] | None) -> dict[str, Any]:
-    """What --set says, checked."""
+def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
+    """Knobs as the command line gives them, checked; `said` is how messages call the place."""
     pairs = [text.partition("=") for text in sets or []]
     if bad := [name for name, equals, _ in pairs if not equals]:
-        raise UsageError(f"--set {bad[0]}: write knob=value, such as --set compact.min_input_files=2")
-    return parse_settings("--set", {name.strip(): value.strip() for name, _, value in pairs})
+        raise UsageError(f"{said} {bad[0]}: write knob=value, such as compact.min_input_files=2")
+    return parse_settings(said, {name.strip(): value.strip() for name, _, value in pairs}, guardrails)
 
 
 def known_table(opened: Application, text: str) -> TableRow:

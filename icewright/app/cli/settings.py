@@ -15,13 +15,14 @@ from icewright.app.cli.base import (
     Table,
     chosen_catalogs,
     config_app,
+    knob_settings,
     known_table,
     leave,
     opened_application,
 )
 from icewright.app.config import find_config
 from icewright.core.errors import ConfigError
-from icewright.core.layering import Rule, parse_pattern, parse_settings
+from icewright.core.layering import Rule, parse_pattern
 from icewright.core.policy import KNOBS
 
 
@@ -91,7 +92,7 @@ def config_set(
         if match and not any(c in match[0] for c in "*?"):
             chosen_catalogs(opened, match[0])
         guardrails = opened.world.policy().guardrails
-        new = parse_settings("config set", dict(s.partition("=")[::2] for s in settings), guardrails)
+        new = knob_settings("config set", settings, guardrails)
         store = opened.world.store
         old = next((r.settings for r in store.rules() if r.match == match), {})
         store.set_rule(Rule(match, {**old, **new}, "store"), opened.world.trigger.actor, opened.world.clock.now())

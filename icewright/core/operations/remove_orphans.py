@@ -32,7 +32,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     why = f"the last scan was at {scanned:%Y-%m-%d %H:%M} UTC" if scanned else "never scanned for orphans"
     found = last.metrics.get("orphans_found", 0) if last is not None else 0
     return Due(
-        Work(Operation.REMOVE_ORPHANS, (step(knobs, now),), (f"mode {mode}",)),
+        Work(Operation.REMOVE_ORPHANS, (step(knobs, now),)),
         benefit=storage_benefit(max(1, int(found))),
         cost=service_cost(2 * files),
         why=f"{why}; mode {mode}",

@@ -124,7 +124,7 @@ def _outcome(
     seconds: float,
 ) -> Outcome:
     row = {name: sum(int(r[name] or 0) for r in rows) for name in rows[0]}
-    common = {"duration_ms": round(seconds * 1000), "gb_hours": cost.gb_hours(seconds, cost.SPARK_MEMORY_GB)}
+    common = {"duration_ms": round(seconds * 1000), "gb_hours": round(cost.gb_hours(seconds, cost.SPARK_MEMORY_GB), 9)}
     more: dict[str, Any] = {"statements": statements}
     match step:
         case RewriteDataFiles():
