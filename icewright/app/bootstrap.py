@@ -131,6 +131,7 @@ def open_store(config: Config) -> SqlStore:
     if engine.dialect.name == "sqlite":
         upgrade(engine)
     elif not is_current(engine):
+        engine.dispose()
         raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
     return SqlStore(engine)
 

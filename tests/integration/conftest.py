@@ -24,6 +24,7 @@ from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.rot import Lake
 from tests.integration.bench import Bench
 
+POSTGRES = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
 _COUNTER = itertools.count(1)
 _CONFIG = """\
 state: sqlite:///{home}/icewright.db
@@ -61,7 +62,7 @@ def spark_pool(
         "local[2]",
         {"spark.sql.warehouse.dir": str(home / "spark-warehouse")},
         spark_conf(catalog_properties),
-        spark_packages(catalog_properties),
+        (*spark_packages(catalog_properties), *spark_packages(POSTGRES)),
         os.environ.get("JAVA_HOME"),
         home / "cache",
         home / "spark.log",

@@ -64,7 +64,7 @@ def test_rows_are_kept_and_it_comes_to_rest(
     assert deletes(bench.live(name)) <= deletes(found.before) // 2
 
 
-@pytest.mark.cases(35, 36, 38, 31)
+@pytest.mark.cases(31, 35, 38)
 def test_deletion_vectors_go_with_their_files(bench: Bench, new_name: Callable[[str], str]) -> None:
     """Compacted v3 files lose their deletion vectors, rows keep their ids, and an emptied group leaves no file."""
     name = new_name("vectors")
@@ -81,7 +81,7 @@ def test_deletion_vectors_go_with_their_files(bench: Bench, new_name: Callable[[
     assert bench.sql(f"SELECT count(*) FROM {quoted} WHERE reason = 'wrong'")[0][0] == 0  # noqa: S608 - quoted
 
 
-@pytest.mark.cases(22, 23)
+@pytest.mark.cases(23)
 def test_equality_deletes_beyond_the_partition(bench: Bench, new_name: Callable[[str], str]) -> None:
     """A global equality delete outlives the rewriting of the old spec's files alone."""
     name = new_name("global")
@@ -101,7 +101,6 @@ def test_equality_deletes_beyond_the_partition(bench: Bench, new_name: Callable[
     compacted(bench, name, {**KNOBS, "compact.hot_partitions": "include"})
 
 
-@pytest.mark.cases(27, 37)
 @pytest.mark.parametrize("version", [2, 3])
 def test_position_deletes_are_merged(version: int, bench: Bench, new_name: Callable[[str], str]) -> None:
     """Many position delete files become few, equality deletes stay, and what v2 wrote is read in v3 too."""

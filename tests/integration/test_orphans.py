@@ -56,7 +56,7 @@ def _gzipped(bench: Bench, name: str) -> None:
     insert(bench, quoted, "(1)", "(2)")
 
 
-@pytest.mark.cases(51, 53, 54, 55, 59, 60, 66, 73, 74)
+@pytest.mark.cases(51, 53, 54, 55, 59, 60, 66, 68, 73, 74)
 @pytest.mark.parametrize(
     "build",
     [plain, _orders, _returns, _gzipped, statistics, version_one],
@@ -190,9 +190,8 @@ def test_a_file_committed_meanwhile_is_kept(
     assert bench.read(name)["main"][0] == 4
 
 
-@pytest.mark.cases(68)
-def test_confirm_deletes_at_the_second_finding(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Mode confirm waits, mode report never deletes, and what was found once and is live now stays."""
+def test_report_and_confirm_wait(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Mode report deletes nothing, and mode confirm nothing before a day has passed since the first finding."""
     name = new_name("modes")
     plain(bench, name)
     make_old(bench.folder(name))
