@@ -127,13 +127,13 @@ class LastRun:
     policy: str = ""  # fingerprint of the knobs that it ran by; blank: not known
 
     def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
-        """Whether the run ended well, under the same policy, and the table is still as it left it.
+        """Whether the run ended well and whole, under the same policy, and the table is still as it left it.
 
-        Then another run would find nothing.
+        Then another run would find nothing. One that had to leave files, as a group's commit was lost, is not whole.
         """
-        done = self.state in (OperationState.COMMITTED, OperationState.SKIPPED)
+        well = self.state in (OperationState.COMMITTED, OperationState.SKIPPED) and not self.metrics.get("files_left")
         same_policy = self.policy in ("", knobs.fingerprint)
-        return done and same_policy and self.metadata_location == metadata.metadata_location
+        return well and same_policy and self.metadata_location == metadata.metadata_location
 
 
 History = Mapping[Operation, LastRun]
@@ -144,6 +144,7 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "files_merged": "data files rewritten",
         "files_written": "data files written",
         "bins": "file groups",
+        "files_left": "files that were planned and not rewritten, as their commit was lost or a filter left them out",
         "bytes_rewritten": "bytes of the rewritten files",
         "delete_files_removed": "delete files that apply to nothing any more and are gone",
         **_TIME_AND_COST,

@@ -141,8 +141,17 @@ def test_v1_and_v2_manifests_together(files: LocalFiles, tmp_path: Path, first: 
     assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
 
 
+def test_uuids_are_bounded_in_java_s_order(files: LocalFiles, tmp_path: Path) -> None:
+    """Iceberg's Java library, which writes and prunes most tables, orders UUIDs as two signed numbers."""
+    kind, (zero, ones, middle) = TYPES["uuid"]
+    table = Partitioned(tmp_path, (kind,))
+    rows = [record(f"file:///t/{i}", [value]) for i, value in enumerate((zero, ones, middle))]
+    (summary,) = copied(files, tmp_path, [table.crafted(2, rows)], 2).partitions or []
+    assert summary._data[2:] == [ones.bytes, middle.bytes]
+
+
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", sorted(TYPES.keys() - {"uuid"}))
 def test_partition_summaries(files: LocalFiles, tmp_path: Path, kind: str, version: TableVersion) -> None:
     """Bounds and null flags of each type are those that PyIceberg works out."""
     iceberg_type, values = TYPES[kind]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
 from icewright.core.steps import Due, RewriteDataFiles
 from tests.integration.bench import Bench
 from tests.integration.compacting import KNOBS, at_rest, compacted
@@ -78,30 +79,39 @@ def test_only_partitions_that_are_due_are_rewritten(kind: str, bench: Bench, new
 
 
 def test_a_policys_where_narrows_the_choice(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """`compact.where` and the chosen partitions both hold; the dry run lists what is really rewritten."""
+    """`compact.where` and the chosen partitions both hold; the dry run says that its list may be narrowed."""
     name = new_name("narrow")
     quoted = create(bench, name, "id int, part string", "part")
     insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, 'b')")
     knobs = {**KNOBS, "compact.hot_partitions": "include", "compact.where": "part = 'a'"}
-    found = compacted(bench, name, knobs)
-    assert len(found.removed) == 2
+    said = bench.run(name, Operation.COMPACT, knobs, dry_run=True)
+    assert any("compact.where narrows" in note for note in said.notes)
+    done = bench.run(name, Operation.COMPACT, knobs)
+    assert {f.path for f in done.files} < {f.path for f in said.files}
+    assert all("part=a" in f.path for f in done.files)
+    assert len(done.files) == 2
 
 
 @pytest.mark.parametrize("hot", [False, True], ids=["", "hot"])
 def test_partitions_that_no_filter_can_say(hot: bool, bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Where the whole table must be asked for, the dry run still lists exactly what is rewritten."""
+    """The whole table is asked for, and the dry run lists exactly that; but never when that would touch a hot one."""
     name = new_name("binary")
     quoted = create(bench, name, "id int, part binary", "part")
     insert(bench, quoted, "(1, x'00'), (2, x'01'), (3, x'02')", "(4, x'00'), (5, x'02')")
     backdate_all(bench, name, 20, 10)
-    if hot:
-        insert(bench, quoted, "(6, x'02')")
-    assert compacted(bench, name).removed
+    if not hot:
+        assert compacted(bench, name).removed
+        return
+    insert(bench, quoted, "(6, x'02')")
+    before = bench.live(name)
+    done = bench.run(name, Operation.COMPACT, KNOBS)
+    assert (done.state, "no filter tells them apart" in done.reason) == (OperationState.SKIPPED, True), done
+    assert bench.live(name) == before
 
 
 @pytest.mark.cases(41)
-def test_files_of_an_older_spec_that_are_not_due_are_left(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """A filter on the new spec's partitions does not drag in files of the old spec that nobody chose."""
+def test_files_of_an_older_spec_are_told_of(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Files of older specs are one group, which no filter tells apart: the dry run lists them, and a note says so."""
     name = new_name("specs")
     quoted = create(bench, name, "id int, part string", "part")
     insert(bench, quoted, "(1, 'a'), (2, 'b')")
@@ -109,4 +119,5 @@ def test_files_of_an_older_spec_that_are_not_due_are_left(bench: Bench, new_name
     insert(bench, quoted, "(1, 'a')", "(1, 'b')")
     backdate_all(bench, name, 20, 10)
     found = compacted(bench, name)
-    assert len(found.removed) == 2
+    assert len(found.removed) == 4
+    assert any("older partition specs" in note for note in found.outcome.notes)

@@ -72,7 +72,7 @@ def check(bench: Bench, name: str, hours: float, keep: int) -> Left:
 
 
 def pyiceberg_reads(bench: Bench, name: str) -> None:
-    """PyIceberg reads as many rows as Spark of every snapshot that is left, unless it meets equality deletes, which it cannot apply."""
+    """PyIceberg reads as many rows as Spark of each snapshot left; equality deletes it cannot apply."""
     table = bench.lake.catalog.load_table(name)
     if "write.upsert.enabled" in table.properties:
         return

@@ -180,24 +180,43 @@ def rewrite_candidates(
     live = _live(entries, metadata)
     keys = live.select(_KEY).unique().collect().rows()
     chosen = [(s, t) for s, t in keys if (s, _values(t, specs[s])) in wanted]
-    inside = live.join(
-        pl.LazyFrame(chosen, schema={"spec_id": pl.Int32, "partition": pl.String}, orient="row"), on=_KEY, how="semi"
-    )
-    data = inside.filter(pl.col("content") == DATA)
+    own = pl.LazyFrame(chosen, schema={"spec_id": pl.Int32, "partition": pl.String}, orient="row")
     match step:
         case RewritePositionDeletes():
             plain = (pl.col("content") == POSITION_DELETES) & (pl.col("format") != "PUFFIN")
-            frame = inside.filter(plain).select("path", "bytes", kind=pl.lit("position deletes"))
+            frame = live.join(own, on=_KEY, how="semi").filter(plain)
+            frame = frame.select("path", "bytes", kind=pl.lit("position deletes"))
         case RewriteDataFiles():
-            low, high = (int(step.options[f"{bound}-file-size-bytes"]) for bound in ("min", "max"))
-            wrong = (pl.col("bytes") < low) | (pl.col("bytes") > high)
-            if step.by_deletes:
-                wrong = wrong | pl.col("path").is_in(_with_deletes(live, metadata)["path"].implode())
-            elif ratio := step.options.get("delete-ratio-threshold"):
-                heavy = _scoped_ratio(live, metadata).filter(pl.col("ratio") >= float(ratio)).collect()
-                wrong = wrong | pl.col("path").is_in(heavy["path"].implode())
-            frame = data.filter(wrong).select("path", "bytes", kind=pl.lit("data"))
+            old = pl.LazyFrame(
+                [(s, t) for s, t in keys if s != metadata.default_spec_id], own.collect_schema(), orient="row"
+            )
+            inside = live.join(pl.concat([own, old]).unique(), on=_KEY, how="semi") if step.where else live
+            frame = _planned(inside.filter(pl.col("content") == DATA), live, metadata, step)
     return tuple(FileFate(p, b, k) for p, b, k in frame.sort("path").collect().rows())
+
+
+def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, step: RewriteDataFiles) -> pl.LazyFrame:
+    """What `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner` take: files, then groups of them.
+
+    A group is a partition; the files of all older specs are one group, as they are written anew by the current one.
+    """
+    option = {name: float(value) for name, value in step.options.items() if value.replace(".", "").isdecimal()}
+    size = pl.col("bytes")
+    low, high = option["min-file-size-bytes"], option["max-file-size-bytes"]
+    by_deletes: list[str] = []
+    if step.by_deletes:
+        by_deletes = _with_deletes(live, metadata)["path"].to_list()
+    elif ratio := option.get("delete-ratio-threshold"):
+        by_deletes = _scoped_ratio(live, metadata).filter(pl.col("ratio") >= ratio).collect()["path"].to_list()
+    current = pl.col("spec_id") == metadata.default_spec_id
+    group = pl.when(current).then(pl.concat_str("spec_id", pl.lit(" "), "partition")).otherwise(pl.lit("older"))
+    taken = data.with_columns(deletes=pl.col("path").is_in(by_deletes), group=group).filter(
+        (size < low) | (size > high) | pl.col("deletes")
+    )
+    many = pl.len().over("group") >= option["min-input-files"]
+    enough = (pl.len().over("group") > 1) & (many | (size.sum().over("group") > option["target-file-size-bytes"]))
+    worth = enough | (size.sum().over("group") > high) | pl.col("deletes").any().over("group")
+    return taken.filter(worth).select("path", "bytes", kind=pl.lit("data"))
 
 
 def _with_deletes(live: pl.LazyFrame, metadata: TableMetadata) -> pl.DataFrame:

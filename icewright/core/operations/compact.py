@@ -95,34 +95,38 @@ def _is_hot(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, now: dat
     return partitioned and now - partition.last_write < timedelta(minutes=knobs[policy.HOT_MINUTES])
 
 
-def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due:
+def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
     chosen = (*choice.by_size, *choice.by_deletes)
-    everything = not choice.hot and len(chosen) == len(facts.partitions)
     steps: list[RewriteDataFiles] = []
     notes = [_hot_note(facts, choice.hot)] if choice.hot else []
-    for partitions, options in (
-        (choice.by_size, _options(facts, knobs, by_deletes=False)),
-        (choice.by_deletes, _options(facts, knobs, by_deletes=True)),
-    ):
+    for partitions, by_deletes in ((choice.by_size, False), (choice.by_deletes, True)):
         for batch in _batches(partitions):
-            where = None if everything and len(batch) == len(chosen) else partitions_predicate(facts.metadata, batch)
-            if where is None and not (everything and len(batch) == len(chosen)):
-                notes.append(
-                    f"{len(batch)} partition(s) cannot be said as a filter: the whole table is rewritten as due"
-                )
+            everything = len(batch) == len(facts.partitions)
+            where = None if everything else partitions_predicate(facts.metadata, batch)
+            touched = batch
+            if where is None and not everything:
+                if choice.hot:
+                    notes.append(f"{len(batch)} partition(s) wait: no filter tells them apart from the hot ones")
+                    continue
+                touched = facts.partitions
+                notes.append(f"no filter says these {len(batch)} partition(s): the whole table is rewritten as due")
+            elif where is not None and _older_specs(facts, batch):
+                notes.append("files of older partition specs may be rewritten too: no filter tells them apart")
             steps.append(
                 RewriteDataFiles(
                     where=where,
                     user_where=knobs[policy.WHERE],
                     strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
                     sort_order=_zorder(order) if knobs[policy.STRATEGY] == "zorder" else order,
-                    options=options,
-                    partitions=tuple(p.key for p in batch),
-                    by_deletes=partitions is choice.by_deletes,
-                    files=sum(_files(p, by_deletes=partitions is choice.by_deletes) for p in batch),
-                    bytes=sum(_bytes(p, by_deletes=partitions is choice.by_deletes) for p in batch),
+                    options=_options(facts, knobs, by_deletes=by_deletes),
+                    partitions=tuple(p.key for p in touched),
+                    by_deletes=by_deletes,
+                    files=sum(p.data_files if by_deletes else p.candidate_files for p in batch),
+                    bytes=sum(p.data_bytes if by_deletes else p.candidate_bytes for p in batch),
                 )
             )
+    if not steps:
+        return Blocked("; ".join(notes))
     removed = sum(files_to_save(p, facts) for p in chosen)
     deletes = sum(p.delete_files for p in choice.by_deletes)
     deleted_bytes = sum(p.data_bytes * p.deleted_ratio for p in choice.by_deletes)
@@ -134,16 +138,15 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     )
 
 
+def _older_specs(facts: TableFacts, batch: Sequence[PartitionFacts]) -> bool:
+    """Whether files of an older spec that nobody chose might match a filter on the chosen partitions."""
+    keys = {p.key for p in batch}
+    current = facts.metadata.default_spec_id
+    return any(p.spec_id != current and p.candidate_files and p.key not in keys for p in facts.partitions)
+
+
 def _batches(partitions: Sequence[PartitionFacts]) -> list[tuple[PartitionFacts, ...]]:
     return [tuple(partitions[i : i + PARTITIONS_A_CALL]) for i in range(0, len(partitions), PARTITIONS_A_CALL)]
-
-
-def _files(partition: PartitionFacts, *, by_deletes: bool) -> int:
-    return partition.data_files if by_deletes else partition.candidate_files
-
-
-def _bytes(partition: PartitionFacts, *, by_deletes: bool) -> int:
-    return partition.data_bytes if by_deletes else partition.candidate_bytes
 
 
 def _reasons(facts: TableFacts, choice: Choice) -> list[str]:

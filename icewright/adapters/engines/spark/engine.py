@@ -138,6 +138,7 @@ def _outcome(
                 "files_merged": merged,
                 "files_written": written,
                 "bins": bins,
+                "files_left": max(0, step.files - merged),
                 "bytes_rewritten": row["rewritten_bytes_count"],
                 "delete_files_removed": sum(f.kind != "data" for f in replaced),
             }
