@@ -13,7 +13,7 @@ from icewright.core.errors import (
 from icewright.core.runs import FileFate, OperationState
 from icewright.core.steps import RewriteDataFiles
 from icewright.ports import Assignment, LedgerState
-from icewright.testing import REF, partition
+from icewright.testing import REF, partition, spec
 from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
 
 COMMITTED, SKIPPED, FAILED, DEFERRED = OperationState
@@ -114,9 +114,9 @@ def test_the_catalog_fails_after_the_commit(bench: Bench) -> None:
 
 def test_a_lost_commit_in_the_second_step_keeps_the_first(bench: Bench) -> None:
     """A compaction of two steps whose second is planned again reports the files of both."""
-    bench.table(ages=YOUNG)
-    small = partition(files=10, mb=1)
-    dead = partition(files=4, mb=500, position_delete_files=4, deleted_rows=3000, max_delete_ratio_of_a_file=0.9)
+    bench.table(ages=YOUNG, specs=(spec(region="identity"),))
+    small = partition("eu", files=10, mb=1)
+    dead = partition("us", files=4, mb=500, position_delete_files=4, deleted_rows=3000, max_delete_ratio_of_a_file=0.9)
     bench.files.partitions[REF] = (small, dead)
     errors: list[IcewrightError] = [CommitConflict("a writer")]
 
@@ -127,7 +127,7 @@ def test_a_lost_commit_in_the_second_step_keeps_the_first(bench: Bench) -> None:
     def after(assignment: Assignment) -> None:
         step = assignment.step
         assert isinstance(step, RewriteDataFiles)
-        bench.files.partitions[REF] = (partition(files=1, mb=500),) if step.by_deletes else (dead,)
+        bench.files.partitions[REF] = (partition("eu", files=1, mb=500),) if step.by_deletes else (dead,)
 
     bench.before, bench.after = before, after
     result = bench.run(COMPACT)

@@ -47,7 +47,8 @@ def compacted(bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS) -> R
         f"listed only {sorted(listed - found.removed)}, rewritten only {sorted(found.removed - listed)} "
         f"by {done.statements}, notes {done.notes}"
     )
-    assert paths(f.path for f in done.files if f.kind == "data") == found.removed
+    rewritten = paths(f.path for f in done.files if f.kind == "data")
+    assert rewritten == found.removed, sorted(rewritten ^ found.removed)
     assert done.metrics["files_merged"] == len(found.removed)
     return found
 

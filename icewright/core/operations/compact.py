@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from icewright.core import policy
@@ -97,41 +97,62 @@ def _is_hot(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, now: dat
 
 def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
     chosen = (*choice.by_size, *choice.by_deletes)
-    steps: list[RewriteDataFiles] = []
     notes = [_hot_note(facts, choice.hot)] if choice.hot else []
+    said: list[tuple[Sequence[PartitionFacts], bool, str]] = []  # partitions, by deletes, the filter that says them
+    unsaid = 0
     for partitions, by_deletes in ((choice.by_size, False), (choice.by_deletes, True)):
         for batch in _batches(partitions):
-            everything = len(batch) == len(facts.partitions)
-            where = None if everything else partitions_predicate(facts.metadata, batch)
-            touched = batch
-            if where is None and not everything:
-                if choice.hot:
-                    notes.append(f"{len(batch)} partition(s) wait: no filter tells them apart from the hot ones")
-                    continue
-                touched = facts.partitions
-                notes.append(f"no filter says these {len(batch)} partition(s): the whole table is rewritten as due")
-            elif where is not None and _older_specs(facts, batch):
-                notes.append("files of older partition specs may be rewritten too: no filter tells them apart")
-            steps.append(
-                RewriteDataFiles(
-                    where=where,
-                    user_where=knobs[policy.WHERE],
-                    strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
-                    sort_order=_zorder(order) if knobs[policy.STRATEGY] == "zorder" else order,
-                    options=_options(facts, knobs, by_deletes=by_deletes),
-                    partitions=tuple(p.key for p in touched),
-                    by_deletes=by_deletes,
-                    files=sum(p.data_files if by_deletes else p.candidate_files for p in batch),
-                    bytes=sum(p.data_bytes if by_deletes else p.candidate_bytes for p in batch),
-                )
-            )
-    if not steps:
+            where = partitions_predicate(facts.metadata, batch)
+            if where is None:
+                unsaid += len(batch)
+            else:
+                said.append((batch, by_deletes, where))
+    whole = len(chosen) == len(facts.partitions) and not (choice.by_size and choice.by_deletes)
+    if choice.hot and unsaid:
+        notes.append(f"{unsaid} partition(s) wait: no filter tells them apart from the hot ones")
+    elif whole or unsaid:  # one call for all: a second would only meet what the first has written
+        if not whole:
+            notes.append(f"no filter says {unsaid} partition(s): the whole table is rewritten as due")
+        by_deletes = bool(choice.by_deletes)
+        step = _step(facts, knobs, order, chosen, by_deletes=by_deletes, where=None)
+        return _judged(facts, choice, (replace(step, partitions=tuple(p.key for p in facts.partitions)),), notes)
+    if not said:
         return Blocked("; ".join(notes))
+    if any(_older_specs(facts, batch) for batch, _, _ in said):
+        notes.append("files of older partition specs may be rewritten too: no filter tells them apart")
+    steps = [_step(facts, knobs, order, batch, by_deletes=d, where=where) for batch, d, where in said]
+    return _judged(facts, choice, tuple(steps), notes)
+
+
+def _step(
+    facts: TableFacts,
+    knobs: Knobs,
+    order: str | None,
+    batch: Sequence[PartitionFacts],
+    *,
+    by_deletes: bool,
+    where: str | None,
+) -> RewriteDataFiles:
+    return RewriteDataFiles(
+        where=where,
+        user_where=knobs[policy.WHERE],
+        strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
+        sort_order=_zorder(order) if knobs[policy.STRATEGY] == "zorder" else order,
+        options=_options(facts, knobs, by_deletes=by_deletes),
+        partitions=tuple(p.key for p in batch),
+        by_deletes=by_deletes,
+        files=sum(p.data_files if by_deletes else p.candidate_files for p in batch),
+        bytes=sum(p.data_bytes if by_deletes else p.candidate_bytes for p in batch),
+    )
+
+
+def _judged(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]) -> Due:
+    chosen = (*choice.by_size, *choice.by_deletes)
     removed = sum(files_to_save(p, facts) for p in chosen)
     deletes = sum(p.delete_files for p in choice.by_deletes)
     deleted_bytes = sum(p.data_bytes * p.deleted_ratio for p in choice.by_deletes)
     return Due(
-        Work(Operation.COMPACT, tuple(steps), tuple(notes)),
+        Work(Operation.COMPACT, steps, tuple(notes)),
         benefit=compaction_benefit(removed, deletes, deleted_bytes),
         cost=spark_cost(sum(s.bytes for s in steps), len(steps)),
         why="; ".join(_reasons(facts, choice)),
