@@ -34,7 +34,7 @@ docs: install ## write the reference pages anew from the code
 	$(BIN)/python -m icewright.app.reference docs/reference
 
 bench: install ## compare with peers, each measured in the same run
-	@for script in $(sort $(wildcard benchmarks/bench_*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 .venv/.installed: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --python $(PYTHON)
