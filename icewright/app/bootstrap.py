@@ -208,4 +208,5 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
         java=config.java_home,
         cache=config.cache_folder,
         log=config.cache_folder / "logs" / f"spark-{pool.name}.log",
+        max_concurrent=pool.max_concurrent,
     )

@@ -52,6 +52,7 @@ class PoolConfig:
 
     name: str
     master: str
+    max_concurrent: int
     conf: Mapping[str, str] = field(repr=False)
 
 
@@ -162,6 +163,7 @@ class _Reader:
                 limits.total,
                 {Operation(op): n for op, n in {**default_limits_per_operation(), **limits.per_operation}.items()},
                 limits.max_jobs_per_detection,
+                limits.per_worker,
             ),
             policy=policy,
             cache_folder=Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright",
@@ -232,10 +234,12 @@ class _Reader:
             return None
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
-        pools = {"default": PoolConfig("default", "local[*]", {})}
+        pools = {"default": PoolConfig("default", "local[*]", 2, {})}
         for name, section in self._named("pools", raw).items():
             if found := self._section(f"pools.{name}", PoolSection, section):
-                pools[name] = PoolConfig(name, found.master, {k: _text(v) for k, v in found.conf.items()})
+                pools[name] = PoolConfig(
+                    name, found.master, found.max_concurrent, {k: _text(v) for k, v in found.conf.items()}
+                )
         return pools
 
     def _named(self, path: str, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - YAML

@@ -48,6 +48,7 @@ class PoolSection(Section):
 
     kind: Literal["spark"] = "spark"
     master: str = "local[*]"
+    max_concurrent: int = Field(2, ge=1)
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
@@ -72,6 +73,7 @@ class LimitsSection(Section):
     per_operation: dict[_OperationName, Annotated[int, Field(ge=1)]] = Field(
         default_factory=default_limits_per_operation
     )
+    per_worker: int = Field(4, ge=1)
     max_jobs_per_detection: int = Field(100, ge=1)
 
 

@@ -24,6 +24,7 @@ class Limits:
     total: int = 4
     per_operation: Mapping[Operation, int] = field(default_factory=dict)
     max_jobs: int = 100
+    per_worker: int = 4  # jobs that one process runs at the same time
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def _candidate(world: World, evaluation: Evaluation, row: TableRow) -> Candidate
 def _round(world: World, jobs: Sequence[PlannedJob], *, dry_run: bool) -> list[JobResult]:
     """The planned jobs side by side; the plan has kept to the limits."""
     requests = [Request(j.ref, j.operations, j.table_uuid, dry_run=dry_run) for j in jobs]
-    with ThreadPoolExecutor(max(1, len(requests))) as pool:
+    with ThreadPoolExecutor(world.limits.per_worker) as pool:
         return list(pool.map(lambda request: _guarded(world, request), requests))
 
 

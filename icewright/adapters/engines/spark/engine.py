@@ -51,9 +51,9 @@ class SparkEngine:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark.errors import PySparkException
 
-        session = self.pools[base.ref.catalog].session()
         try:
-            return session.sql(statement).collect()[0].asDict()
+            with self.pools[base.ref.catalog].room() as session:
+                return session.sql(statement).collect()[0].asDict()
         except PySparkException as error:
             words = _telling(str(error))
             if any(sign in str(error) for sign in _CONFLICTS):

@@ -46,8 +46,19 @@ class SparkPool:
     java: str | None
     cache: Path
     log: Path
+    max_concurrent: int = 2
     _session: SparkSession | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._room = threading.BoundedSemaphore(self.max_concurrent)
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[SparkSession]:
+        """The session, once fewer than `max_concurrent` statements run on it."""
+        session = self.session()
+        with self._room:
+            yield session
 
     @property
     def started(self) -> bool:
