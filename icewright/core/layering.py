@@ -13,10 +13,9 @@ from typing import Any
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.policy import KNOBS, PRESET, PRESETS, Kind, Knobs, Origin
 from icewright.core.properties import from_properties
-from icewright.core.table import TableMetadata, TableRef
+from icewright.core.table import TableMetadata, TableRef, split_name
 
 _GUARDRAIL = re.compile(r"\s*([a-z_.]+)\s*(>=|<=)\s*([0-9]+(?:\.[0-9]+)?)\s*")
-_PATTERN_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +135,8 @@ def _specificity(pattern: Sequence[str]) -> tuple[int, int]:
 
 def parse_pattern(text: str) -> tuple[str, ...]:
     """`lake.events-*` into its parts; parts with dots are quoted with backticks. Raises `UsageError`."""
-    parts: list[str] = []
-    position = 0
-    while found := _PATTERN_PART.match(text, position):
-        parts.append(found[1].replace("``", "`") if found[1] is not None else found[2])
-        position = found.end()
-        if position == len(text):
-            return tuple(parts)
-        if text[position] != ".":
-            break
-        position += 1
+    if parts := split_name(text):
+        return parts
     raise UsageError(f"{text!r} names no catalog, namespace or table: write catalog, catalog.namespace or all three")
 
 

@@ -18,6 +18,21 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 MAIN = "main"
 
 
+def split_name(text: str) -> tuple[str, ...]:
+    """The parts of a dotted name; parts with dots are quoted with backticks. Empty when the text is no such name."""
+    parts: list[str] = []
+    position = 0
+    while match := _PART.match(text, position):
+        parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
+        position = match.end()
+        if position == len(text):
+            return tuple(parts)
+        if text[position] != ".":
+            break
+        position += 1
+    return ()
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TableRef:
     """A table's full name: `catalog.namespace.table`, namespaces nested by dots."""
@@ -40,18 +55,9 @@ class TableRef:
 
         Raises `UsageError` when the text is not at least `catalog.namespace.table`.
         """
-        parts: list[str] = []
-        position = 0
-        while match := _PART.match(text, position):
-            parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
-            position = match.end()
-            if position == len(text):
-                if len(parts) < 3:  # noqa: PLR2004 - catalog, namespace and table
-                    break
-                return cls(parts[0], tuple(parts[1:-1]), parts[-1])
-            if text[position] != ".":
-                break
-            position += 1
+        parts = split_name(text)
+        if len(parts) >= 3:  # noqa: PLR2004 - catalog, namespace and table
+            return cls(parts[0], parts[1:-1], parts[-1])
         raise UsageError(
             f"{text!r} is not a table name: write catalog.namespace.table, and quote a part that holds a dot "
             "with backticks, as in lake.sales.`a.b`"

@@ -11,6 +11,7 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost
 from icewright.core.errors import CommitConflict, EngineUnavailable, TerminalError
+from icewright.core.operations import compact
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
@@ -19,7 +20,6 @@ from icewright.ports import Assignment, Catalog, Clock, Files
 
 SparkStep = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
-NOTHING_TO_COMPACT = "no files eligible for compaction"
 
 
 class ProcedureFailed(TerminalError):
@@ -130,7 +130,7 @@ def _outcome(
         case RewriteDataFiles():
             merged, written = row["rewritten_data_files_count"], row["added_data_files_count"]
             if not merged and not replaced:
-                return skipped(Operation.COMPACT, NOTHING_TO_COMPACT, **more)
+                return skipped(Operation.COMPACT, compact.NOTHING, **more)
             if row["failed_data_files_count"]:
                 more["notes"] = (f"{row['failed_data_files_count']} data files could not be rewritten",)
             bins = _bins(base, after)
