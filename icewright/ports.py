@@ -117,6 +117,10 @@ class Files(Protocol):
         """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
         ...
 
+    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+        """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
+        ...
+
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """What the manifests of the current snapshot say. Whole or not at all."""
         ...
@@ -140,6 +144,13 @@ class Files(Protocol):
 
         Columns: status, snapshot_id, sequence_number, content, path, format, partition (canonical text), records,
         bytes, referenced, content_bytes, spec_id, and manifest: the index of the manifest in `manifests`.
+        """
+        ...
+
+    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+        """The files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
+
+        A path may come more than once. Whole or not at all: an error in any manifest ends the iteration.
         """
         ...
 
@@ -189,6 +200,7 @@ class TableRow:
     ref: TableRef
     table_uuid: str | None
     location: str | None
+    write_paths: tuple[str, ...] | None  # where writers put files outside the location; None: not known
     metadata_location: str  # as the catalog last said
     evaluated_location: str | None  # as last evaluated; another than the former means: changed
     evaluated_at: datetime | None

@@ -22,6 +22,7 @@ from icewright.adapters.catalogs.translate import (
 )
 from icewright.adapters.clock import SystemClock
 from icewright.adapters.engines.dispatch import Engines
+from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import Guard
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
@@ -29,8 +30,11 @@ from icewright.adapters.engines.service.rewrite_manifests import RewriteManifest
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
-from icewright.adapters.files.local import LocalFiles
-from icewright.adapters.files.manifests import ENTRY, ManifestReader, read_manifests
+from icewright.adapters.files.local import LocalStorage
+from icewright.adapters.files.manifests import ENTRY, ManifestReader
+from icewright.adapters.files.objects import bucket_storage
+from icewright.adapters.files.storage import Storages
+from icewright.adapters.files.tables import TableFiles
 from icewright.adapters.store.database import check_address, is_current, open_database, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
@@ -38,7 +42,7 @@ from icewright.core.errors import ConfigError
 from icewright.core.layering import Policy
 from icewright.core.table import TableRef
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, Trigger
+from icewright.ports import Clock, Pointer, Trigger
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Application:
     world: World
     pools: Mapping[str, SparkPool]
     engines: Engines
+    reader: ManifestReader
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
@@ -59,7 +64,7 @@ class Application:
         snapshot = self.world.catalog(ref).load(ref).current_snapshot
         started = time.perf_counter()
         if snapshot is not None:
-            read_manifests([(m.path, m.length) for m in self.world.files.manifests(snapshot)])
+            self.reader.read(self.world.files.manifests(snapshot))
         return time.perf_counter() - started
 
 
@@ -80,23 +85,30 @@ def application(
     """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
     clock = clock or SystemClock()
     store = open_store(config)
-    files = LocalFiles(ManifestReader(Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)))
+    files = TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
     catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
 
     def policy() -> Policy:
         return replace(config.policy, rules=(*config.policy.rules, *store.rules()), command=command or {})
 
-    def known_locations() -> dict[TableRef, str]:
-        return {row.ref: row.location for row in store.tables() if row.location and not row.dropped}
+    def evaluated() -> dict[Pointer, tuple[str, ...]]:
+        rows = [row for row in store.tables() if not row.dropped]
+        return {
+            Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
+            for row in rows
+            if row.location and row.evaluated_location and row.write_paths is not None
+        }
 
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, known_locations)
+    guard = Guard(catalogs, allowed, evaluated)
+    deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, clock),
-        expire=ExpireInService(files, store, guard, clock),
-        orphans=RemoveOrphansInService(files, store, guard, clock),
+        expire=ExpireInService(deletion, guard),
+        orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
     )
     world = World(
@@ -111,7 +123,7 @@ def application(
         trigger=Trigger(kind, _user(), holder()),
     )
     try:
-        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine)
+        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine, files.reader)
     finally:
         for pool in pools.values():
             pool.stop()
@@ -185,6 +197,11 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
+    """Which catalog's properties open which place."""
+    return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
 
 
 def _sql(catalog: CatalogConfig) -> SqlCatalogProperties:

@@ -304,6 +304,12 @@ EQUAL_AUTHORITIES: Knob[Mapping[str, str]] = _knob(
 MAX_DELETE_RATIO = _number_knob(
     "remove_orphans.max_delete_ratio", 0.5, "a scan that calls a larger share of the files orphans stops", maximum=1
 )
+INVENTORY: Knob[str | None] = _knob(
+    "remove_orphans.inventory",
+    Kind.TEXT,
+    None,
+    "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
+)
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 
 KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)

@@ -71,6 +71,7 @@ class RemoveOrphans:
     equal_authorities: Mapping[str, str]
     max_delete_ratio: float
     max_concurrent_deletes: int
+    inventory: str | None  # listed in place of the storage
 
 
 Step = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans

@@ -11,11 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from icewright.core.errors import UsageError
+from icewright.core.paths import directory_key
 
 _PLAIN = re.compile(r"[^.`\s]+")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 MAIN = "main"
+# `write.folder-storage.path` is the older name of the first
+WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-storage.path", "write.metadata.path")
 
 
 def split_name(text: str) -> tuple[str, ...]:
@@ -152,6 +155,14 @@ class TableMetadata:
     def by_id(self) -> Mapping[int, Snapshot]:
         """Snapshots by their id."""
         return {s.snapshot_id: s for s in self.snapshots}
+
+    @cached_property
+    def write_paths(self) -> tuple[str, ...]:
+        """Where writers put files of this table outside its location, as its properties say."""
+        here = directory_key(self.location)
+        named = (self.properties.get(name, "") for name in WRITE_PATHS)
+        outside = {directory_key(path): path.rstrip("/") for path in named if path}
+        return tuple(path for place, path in outside.items() if not place.startswith(here))
 
     @property
     def current_snapshot(self) -> Snapshot | None:

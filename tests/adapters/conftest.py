@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from icewright.adapters.files.cache import Cache
-from icewright.adapters.files.local import LocalFiles
+from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
+from icewright.adapters.files.tables import TableFiles
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> ManifestReader:
     """A reader of manifests whose cache is empty."""
-    return ManifestReader(Cache(tmp_path / "cache", 1 << 26, ENTRY))
+    return ManifestReader(LocalStorage(), Cache(tmp_path / "cache", 1 << 26, ENTRY))
 
 
 @pytest.fixture
-def files(reader: ManifestReader) -> LocalFiles:
+def files(reader: ManifestReader) -> TableFiles:
     """Local files behind their port."""
-    return LocalFiles(reader)
+    return TableFiles(reader.storage, reader)

@@ -17,6 +17,7 @@ from pyiceberg.manifest import ManifestFile as Listed
 
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.facts import table_facts
+from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.core.table import (
     FileHistogram,
@@ -46,7 +47,7 @@ class Bed:
         self.flat = Partitioned(folder, (), 0)
         self.by_p = Partitioned(folder, (t.StringType(),), 1)
         self.specs = specs
-        self.reader = ManifestReader(Cache(folder / "cache", 1 << 24, ENTRY))
+        self.reader = ManifestReader(LocalStorage(), Cache(folder / "cache", 1 << 24, ENTRY))
         self.rows: list[Listed] = []
 
     def add(self, *entries: Row, sequence: int, snapshot_id: int = 7) -> None:

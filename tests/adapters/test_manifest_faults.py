@@ -13,6 +13,7 @@ from pyiceberg import types as t
 from pyiceberg.manifest import write_manifest_list
 
 from icewright.adapters.files.cache import Cache
+from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestFile, Snapshot
@@ -98,7 +99,7 @@ def test_a_flipped_bit_is_an_error_or_harmless(tmp_path: Path, seed: int) -> Non
         broken = bytearray(content)
         broken[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         path.write_bytes(broken)
-        fresh = ManifestReader(Cache(tmp_path / f"cache{number}", 1 << 20, ENTRY))
+        fresh = ManifestReader(LocalStorage(), Cache(tmp_path / f"cache{number}", 1 << 20, ENTRY))
         try:
             assert len(fresh.entries([manifest])) == 4, "fewer or more entries than its list says"
         except MetadataUnreadable as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.catalogs.metadata import parse
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.files.local import LocalFiles
+from icewright.adapters.files.tables import TableFiles
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.paths import key
@@ -91,7 +91,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     catalog.close()
 
 
-def test_everything_is_reached(lake: Lake, files: LocalFiles) -> None:
+def test_everything_is_reached(lake: Lake, files: TableFiles) -> None:
     """What a table reaches is what PyIceberg finds snapshot by snapshot, statistics and metadata files beside it."""
     craft = Craft(lake, "sales.orders", Schema(NestedField(1, "id", LongType())))
     replaced = None
@@ -108,17 +108,17 @@ def test_everything_is_reached(lake: Lake, files: LocalFiles) -> None:
             expected.add(manifest.manifest_path)
             expected |= {e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io)}
     metadata = parse(TableRef("lake", ("sales",), "orders"), f"file://{path}", path.read_bytes())
-    reached = sets.reachable(files, metadata)
+    reached = pl.concat(sets.reached(files, metadata)).unique("path")
     assert sorted(reached["path"]) == sorted(expected)
     assert set(reached["kind"]) == {"data", "equality deletes", "manifest", "manifest list", "metadata"}
     on_disk = frame(*(f"file:{p}" for p in craft.folder.rglob("*") if p.is_file()))
     assert sets.without(on_disk, reached).height == 0
-    last = sets.reachable(files, metadata, metadata.snapshots[-1:])
+    last = pl.concat(sets.reached(files, replace(metadata, snapshots=metadata.snapshots[-1:]))).unique("path")
     assert last.filter(kind="data").height == 3
     assert last.filter(kind="manifest list")["path"].to_list() == [metadata.snapshots[-1].manifest_list]
 
 
-def test_deleted_entries_reach_nothing(files: LocalFiles, tmp_path: Path) -> None:
+def test_deleted_entries_reach_nothing(files: TableFiles, tmp_path: Path) -> None:
     """Of each manifest the live files count, each once, deletion vectors and deletes by their kind."""
     table = Partitioned(tmp_path, ())
     vector = record("file:///t/dv.puffin", content=1, file_format="puffin", referenced_data_file="file:///t/a")
@@ -130,7 +130,7 @@ def test_deleted_entries_reach_nothing(files: LocalFiles, tmp_path: Path) -> Non
     listed = [ours(row) for row in rows]
     names = [f.name for f in fields(listed[0])]
     manifests = pl.DataFrame([astuple(one) for one in listed], schema=names, orient="row")
-    found = sets.content_of(files, manifests)
+    found = pl.concat(sets.content_of(files, manifests)).unique()
     assert {p: k for p, _, k in found.rows()} == {
         "file:///t/a": "data",
         "file:///t/b": "data",

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.files import storage
+from icewright.adapters.files import local
+from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import MetadataUnreadable, StorageUnavailable
 
+STORAGE = LocalStorage()
 ODD = [
     "a b",
     "a+b",
@@ -33,18 +35,18 @@ ODD = [
 
 def listed(location: str) -> dict[str, dict[str, Any]]:
     """The rows of a listing by path."""
-    return {row["path"]: row for batch in storage.listing(location) for row in batch.to_pylist()}
+    return {row["path"]: row for batch in STORAGE.listing(location) for row in batch.to_pylist()}
 
 
 @pytest.mark.parametrize("spelling", ["file://{}", "file:{}", "{}", "file://localhost{}", "file:////{}"])
 def test_written_files_are_read(tmp_path: Path, spelling: str) -> None:
     """A file is written with its folders, however the path is spelt, and read, measured and deleted the same way."""
     path = spelling.format(tmp_path / "new" / "folder" / "a b%20#?é")
-    assert storage.size(path) is None
-    storage.write(path, b"x" * 100_000)
-    assert (storage.read(path), storage.size(path)) == (b"x" * 100_000, 100_000)
+    assert STORAGE.size(path) is None
+    STORAGE.write(path, b"x" * 100_000)
+    assert (STORAGE.read(path), STORAGE.size(path)) == (b"x" * 100_000, 100_000)
     assert [p.name for p in (tmp_path / "new" / "folder").iterdir()] == ["a b%20#?é"]
-    assert storage.delete([path], 4).deleted == (path,)
+    assert STORAGE.delete([path], 4).deleted == (path,)
     assert not list((tmp_path / "new" / "folder").iterdir())
 
 
@@ -52,7 +54,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     """A file that cannot take its place is an error with its path, and no half of it lies about."""
     (tmp_path / "taken").mkdir()
     with pytest.raises(StorageUnavailable, match="taken"):
-        storage.write(f"file://{tmp_path}/taken", b"x")
+        STORAGE.write(f"file://{tmp_path}/taken", b"x")
     assert [p.name for p in tmp_path.rglob("*")] == ["taken"]
 
 
@@ -60,15 +62,15 @@ def test_a_write_below_a_file(tmp_path: Path) -> None:
     """A folder that cannot be made is an error with the path."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageUnavailable, match="file/below"):
-        storage.write(f"file://{tmp_path}/file/below", b"x")
+        STORAGE.write(f"file://{tmp_path}/file/below", b"x")
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     """A missing file is unreadable metadata, any other failure is the storage's."""
     with pytest.raises(MetadataUnreadable, match=r"gone\.avro"):
-        storage.read(f"file://{tmp_path}/gone.avro")
+        STORAGE.read(f"file://{tmp_path}/gone.avro")
     with pytest.raises(StorageUnavailable, match=str(tmp_path)):
-        storage.read(f"file://{tmp_path}")
+        STORAGE.read(f"file://{tmp_path}")
 
 
 @pytest.mark.cases(59)
@@ -106,10 +108,10 @@ def test_links_have_no_known_age(tmp_path: Path) -> None:
 
 def test_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More files than one batch holds come in several, each file once."""
-    monkeypatch.setattr(storage, "_BATCH", 10)
+    monkeypatch.setattr(local, "_BATCH", 10)
     for number in range(25):
         (tmp_path / str(number)).touch()
-    batches = list(storage.listing(f"file://{tmp_path}"))
+    batches = list(STORAGE.listing(f"file://{tmp_path}"))
     assert [batch.num_rows for batch in batches] == [10, 10, 5]
     assert len(listed(f"file://{tmp_path}")) == 25
 
@@ -125,10 +127,10 @@ def test_a_listing_that_fails(tmp_path: Path, place: str) -> None:
 
 def test_a_file_that_vanishes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that a writer removes meanwhile is left out, or the listing fails on purpose."""
-    monkeypatch.setattr(storage, "_BATCH", 1)
+    monkeypatch.setattr(local, "_BATCH", 1)
     for number in range(50):
         (tmp_path / str(number)).touch()
-    batches = storage.listing(f"file://{tmp_path}")
+    batches = STORAGE.listing(f"file://{tmp_path}")
     next(batches)
     for path in tmp_path.iterdir():
         path.unlink()
@@ -151,7 +153,7 @@ def test_deleting(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "folder").mkdir()
     paths = [f"file://{tmp_path}/{name}" for name in ("one", "two", "missing", "no/such/folder", "folder")]
-    report = storage.delete(paths, 3)
+    report = STORAGE.delete(paths, 3)
     assert report.deleted == tuple(paths[:4])
     assert list(report.failures) == paths[4:]
     assert report.failures[paths[4]]
@@ -161,7 +163,7 @@ def test_deleting(tmp_path: Path) -> None:
 def test_deleting_what_lies_elsewhere(tmp_path: Path) -> None:
     """A path that this storage does not know is a failure like others: what was deleted beside it is still told."""
     (tmp_path / "one").touch()
-    report = storage.delete([f"file://{tmp_path}/one", "s3://bucket/two"], 2)
+    report = STORAGE.delete([f"file://{tmp_path}/one", "s3://bucket/two"], 2)
     assert (report.deleted, list(report.failures)) == ((f"file://{tmp_path}/one",), ["s3://bucket/two"])
 
 
@@ -176,7 +178,7 @@ def test_tidying_stops_at_the_location(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "orders_archive" / "data").mkdir(parents=True)
     gone = ["orders/data/a=1/b=1/x", "orders/data/a=1/b=2/y", "orders/data/a=2/z", "orders/data/hidden/h"]
     gone += ["orders/data/never/was", "orders_archive/data/x", "orders/x"]
-    storage.tidy([f"{prefix}{tmp_path}/{path}" for path in gone], f"file://{table}/")
+    STORAGE.tidy([f"{prefix}{tmp_path}/{path}" for path in gone], f"file://{table}/")
     assert sorted(p.name for p in (table / "data").iterdir()) == ["a=2", "hidden"]
     assert (tmp_path / "orders_archive" / "data").is_dir()
 
@@ -184,5 +186,5 @@ def test_tidying_stops_at_the_location(tmp_path: Path, prefix: str) -> None:
 def test_tidying_an_emptied_table(tmp_path: Path) -> None:
     """The location itself stays, empty as it is."""
     (tmp_path / "orders" / "data").mkdir(parents=True)
-    storage.tidy([f"file://{tmp_path}/orders/data/x"], f"file:{tmp_path}//orders")
+    STORAGE.tidy([f"file://{tmp_path}/orders/data/x"], f"file:{tmp_path}//orders")
     assert not list((tmp_path / "orders").iterdir())

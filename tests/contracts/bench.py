@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
-from icewright.adapters.files import storage
+from icewright.adapters.files.local import LocalStorage
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.paths import local_path
@@ -64,7 +64,7 @@ class Bench:
 
     def open(self) -> SqlCatalog:
         """Another client of the same catalog."""
-        return SqlCatalog(self.properties, storage, self.clock)
+        return SqlCatalog(self.properties, LocalStorage(), self.clock)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import sql_catalog
-from icewright.adapters.files import storage
+from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, UnknownOutcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
@@ -166,7 +166,7 @@ def test_a_commit_still_under_way_is_no_conflict(bench: Bench) -> None:
 
 def _catalog(uri: str) -> SqlCatalog:
     properties = sql_catalog("lake", {"uri": uri, "warehouse": "file:///w"})
-    return SqlCatalog(properties, storage, FixedClock())
+    return SqlCatalog(properties, LocalStorage(), FixedClock())
 
 
 CALLS: dict[str, Callable[[SqlCatalog], object]] = {

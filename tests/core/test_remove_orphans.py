@@ -109,11 +109,14 @@ def test_knobs_reach_the_step() -> None:
                 "remove_orphans.equal_authorities": {"old": "new"},
                 "remove_orphans.max_delete_ratio": 0.1,
                 "remove_orphans.max_concurrent_deletes": 2,
+                "remove_orphans.inventory": "s3://lists/today/",
             }
         ),
         NOW,
     )
-    assert step == RemoveOrphans(NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2)
+    assert step == RemoveOrphans(
+        NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2, "s3://lists/today/"
+    )
 
 
 def test_larger_tables_cost_more() -> None:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as PyIcebergCatalog
 
+from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
@@ -127,8 +128,8 @@ def mortal(app: Application, life: Life) -> World:
     engine = replace(
         app.engines,
         catalogs=catalogs,
-        expire=ExpireInService(files, store, guard, world.clock),
-        orphans=RemoveOrphansInService(files, store, guard, world.clock),
+        expire=ExpireInService(Deletion(files, store, world.clock), guard),
+        orphans=RemoveOrphansInService(Deletion(files, store, world.clock), guard),
         manifests=RewriteManifestsInService(files, world.clock),
     )
     return replace(world, catalogs=catalogs, files=files, store=store, engine=engine)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from icewright.adapters.engines.service.deletion import delete_unreached
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.reachable import reachable
+from icewright.adapters.engines.service.reachable import reached
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.spark.engine import SparkEngine
@@ -63,14 +62,14 @@ class Engines:
             raise TableReplaced(
                 f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
             )
-        guard, orphans = self.orphans.guard, Operation.REMOVE_ORPHANS in unfinished.operations
+        guard, deletion = self.orphans.guard, self.orphans.deletion
+        orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         guard.not_registered_twice(base)
         if orphans:
             guard.alone(base)
-        proof = reachable(self.orphans.files, base)
-        ledger, clock = self.orphans.ledger, self.orphans.clock
-        gone, failures = delete_unreached(
-            self.orphans.files, ledger, clock, unfinished.job_id, base, unfinished.files, proof, RESUME_CONCURRENCY
+        proof = reached(deletion.files, base)
+        gone, failures = deletion.carry_out(
+            unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY
         )
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         summary = f"finished deleting {len(gone)} file(s) of job {unfinished.job_id}"

@@ -25,6 +25,7 @@ create table if not exists size (id integer primary key check (id = 1), bytes in
 insert or ignore into size values (1, 0, 0);
 """
 _OVERHEAD = 200  # bytes of a row beside its batch
+_COARSE = 4  # turns after which a use is written down anew: writing costs more than reading
 
 
 @dataclass
@@ -44,19 +45,21 @@ class Cache:
         try:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("update size set turn = turn + 1 returning turn").fetchone()[0]
-                rows: list[tuple[str, int, bytes]] = []
+                rows: list[tuple[str, int, bytes, int]] = []
                 for start in range(0, len(wanted), 500):
                     paths = [p for p, _ in wanted[start : start + 500]]
                     marks = ",".join("?" * len(paths))
                     rows += database.execute(
-                        f"update manifests set used = ? where path in ({marks}) returning path, length, batch",  # noqa: S608
-                        (turn, *paths),
+                        f"select path, length, batch, used from manifests where path in ({marks})",  # noqa: S608
+                        paths,
                     ).fetchall()
+                stale = [(turn, path) for path, _, _, used in rows if turn - used > _COARSE]
+                database.executemany("update manifests set used = ? where path = ?", stale)
                 database.commit()
         except (sqlite3.DatabaseError, OSError) as error:
             self._give_up(error)
             return {}
-        good = {path: batch for path, length, batch in rows if lengths[path] == length}
+        good = {path: batch for path, length, batch, _ in rows if lengths[path] == length}
         try:
             return dict(zip(good, _read(list(good.values()), self.schema), strict=True))
         except (pa.ArrowInvalid, OSError, ValueError):  # some row is no batch: find out which

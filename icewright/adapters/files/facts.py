@@ -14,9 +14,8 @@ from icewright.adapters.files.manifests import (
     DELETED,
     EQUALITY_DELETES,
     POSITION_DELETES,
-    partition_text,
-    partition_values,
 )
+from icewright.adapters.files.partitions import partition_text, partition_values
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileFate
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes

@@ -1,150 +1,113 @@
-"""Local files: read, write in one move, list, delete."""
+"""Where files lie: one interface over local files and object stores, chosen by the path."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
-from uuid import uuid4
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
-from icewright.core.paths import local_path
+from icewright.core.errors import UnsupportedTable
+from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport
 
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
-_BATCH = 20_000
 
 
-def read(path: str) -> bytes:
-    """The file's content. Raises `MetadataUnreadable` when it is missing, `StorageUnavailable` otherwise."""
-    try:
-        return _local(path).read_bytes()
-    except FileNotFoundError as error:
-        raise MetadataUnreadable(f"{path} is missing: restore it, or roll the table back to before it") from error
-    except OSError as error:
-        raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
+class Storage(Protocol):
+    """Files by their full paths; the calls mean what they mean in the `Files` port."""
+
+    def read(self, path: str) -> bytes:
+        """The file's content. Raises `MetadataUnreadable` when it is missing, `StorageUnavailable` otherwise."""
+        ...
+
+    def write(self, path: str, content: bytes) -> None:
+        """A new file, whole or not at all."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """Length in bytes, None when there is no such file."""
+        ...
+
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Delete files side by side; missing ones count as deleted, each failure keeps its reason."""
+        ...
+
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Remove the folders of deleted files that are empty now, up to `stop`, which stays."""
+        ...
+
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """All files below a location, spelt as the location is. Raises `StorageUnavailable` when any part fails."""
+        ...
 
 
-def write(path: str, content: bytes) -> None:
-    """A new file, whole or not at all."""
-    target = _local(path)
-    fresh = target.with_name(f".{uuid4().hex}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("xb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.rename(target)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
-        raise StorageUnavailable(f"{path} could not be written: {error.strerror}") from error
+def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[int | None]) -> pa.RecordBatch:
+    """One batch of a listing; times are since 1970, None where nobody knows."""
+    times = pa.array(microseconds, pa.int64()).cast(LISTED.field("modified").type)
+    return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
-def size(path: str) -> int | None:
-    """Length in bytes, None when there is no such file."""
-    try:
-        return _local(path).stat().st_size
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
+@dataclass(frozen=True)
+class Storages:
+    """All storages as one: local paths go to `local`, others to the store of their bucket, opened once."""
 
+    local: Storage
+    bucket: Callable[[str], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
+    _open: dict[str, Storage] = field(default_factory=dict, init=False)
 
-def delete(paths: Sequence[str], concurrency: int) -> DeleteReport:
-    """Delete files side by side; missing ones count as deleted, each failure keeps its reason."""
+    def of(self, path: str) -> Storage:
+        """The storage of one path."""
+        if local_path(path) is not None:
+            return self.local
+        place = split(path)
+        root = f"{place.scheme}://{place.authority}"
+        if root not in self._open:
+            self._open[root] = self.bucket(root)
+        return self._open[root]
 
-    def one(path: str) -> str | None:
-        try:
-            file = _local(path)
-            file.unlink(missing_ok=True)
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum beside it
-        except (OSError, UnsupportedTable) as error:
-            return getattr(error, "strerror", None) or str(error)
-        return None
+    def read(self, path: str) -> bytes:
+        """The file's content."""
+        return self.of(path).read(path)
 
-    with ThreadPoolExecutor(max(1, concurrency)) as pool:
-        reasons = list(pool.map(one, paths))
-    failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
-    return DeleteReport(tuple(p for p in paths if p not in failures), failures)
+    def write(self, path: str, content: bytes) -> None:
+        """A new file, whole or not at all."""
+        self.of(path).write(path, content)
 
+    def size(self, path: str) -> int | None:
+        """Length in bytes, None when there is no such file."""
+        return self.of(path).size(path)
 
-def tidy(paths: Sequence[str], stop: str) -> None:
-    """Remove the folders of deleted files that are empty now, up to `stop`, which stays."""
-    end = _local(stop)
-    folders = {folder for path in paths for folder in _local(path).parents if end in folder.parents}
-    for folder in sorted(folders, key=lambda f: len(f.parts), reverse=True):
-        try:
-            folder.rmdir()
-        except OSError:  # not empty, or gone already: both are fine
-            continue
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Delete files, those of one storage together and in their order."""
+        deleted: list[str] = []
+        failures: dict[str, str] = {}
+        for storage, own in self._parted(paths, failures):
+            report = storage.delete(own, concurrency)
+            deleted += report.deleted
+            failures |= report.failures
+        return DeleteReport(tuple(deleted), failures)
 
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Remove folders that the deletion left empty, where there are folders."""
+        here = self.of(stop)
+        for storage, own in self._parted(paths, {}):
+            if storage is here:
+                storage.tidy(own, stop)
 
-def listing(location: str) -> Iterator[pa.RecordBatch]:
-    """All files below a location, spelt as the location is. Raises `StorageUnavailable` when any folder fails."""
-    root = _local(location)
-    prefix = location.rstrip("/") + "/"
-    paths: list[str] = []
-    sizes: list[int] = []
-    times: list[int | None] = []
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """All files below a location."""
+        return self.of(location).listing(location)
 
-    def flush() -> pa.RecordBatch:
-        columns = [pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), pa.array(times, pa.int64())]
-        batch = pa.RecordBatch.from_arrays(
-            [*columns[:2], columns[2].cast(LISTED.field("modified").type)], schema=LISTED
-        )
-        for column in (paths, sizes, times):
-            column.clear()
-        return batch
-
-    for entry, relative in _walk(root):
-        known = not entry.is_symlink()  # a link's age says nothing of its target
-        try:
-            stat = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:  # its writer removed it meanwhile
-            continue
-        except OSError as error:
-            raise StorageUnavailable(f"{entry.path} could not be looked at: {error.strerror}") from error
-        paths.append(prefix + relative)
-        sizes.append(stat.st_size)
-        times.append(stat.st_mtime_ns // 1000 if known else None)
-        if len(paths) == _BATCH:
-            yield flush()
-    yield flush()
-
-
-def _walk(root: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
-    folders = [(str(root), "")]
-    while folders:
-        folder, above = folders.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not _is_text(entry.name):  # no metadata can name it, and nothing here can say it
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append((entry.path, f"{above}{entry.name}/"))
-                    else:
-                        yield entry, above + entry.name
-        except OSError as error:
-            raise StorageUnavailable(f"{folder} could not be listed: {error.strerror}") from error
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _local(path: str) -> Path:
-    found = local_path(path)
-    if found is None:
-        raise UnsupportedTable(f"{path}: only local files are supported so far")
-    return Path(found)
+    def _parted(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
+        """The paths by their storage; those of none go to `unknown` with the reason."""
+        parts: dict[int, tuple[Storage, list[str]]] = {}
+        for path in paths:
+            try:
+                storage = self.of(path)
+            except UnsupportedTable as error:
+                unknown[path] = str(error)
+                continue
+            parts.setdefault(id(storage), (storage, []))[1].append(path)
+        return list(parts.values())

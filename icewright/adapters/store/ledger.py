@@ -49,10 +49,14 @@ class SqlLedger:
 
     def settle(self, job_id: str, paths: Mapping[str, str], now: datetime) -> None:
         """Set the state of planned files; a deleted file is no finding any more, whoever found it."""
+        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
         by_state: dict[str, list[str]] = {}
         for path, state in paths.items():
             by_state.setdefault(state, []).append(path)
         with self._begin() as connection:
+            waiting = connection.execute(
+                sa.select(sa.exists().where(DELETIONS.c.table_id == table, DELETIONS.c.state == LedgerState.FOUND))
+            ).scalar()
             for state, group in by_state.items():
                 for chunk in _chunks(group):
                     planned = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.PLANNED)
@@ -61,8 +65,7 @@ class SqlLedger:
                         .where(planned, DELETIONS.c.path.in_(chunk))
                         .values(state=state, settled_at=now)
                     )
-                    if state == LedgerState.DELETED:
-                        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+                    if state == LedgerState.DELETED and waiting:
                         found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
                         connection.execute(sa.delete(DELETIONS).where(found, DELETIONS.c.path.in_(chunk)))
 

@@ -46,6 +46,7 @@ TABLES = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("table_uuid", sa.Text),
     sa.Column("location", sa.Text),
+    sa.Column("write_paths", sa.JSON),  # where writers put files outside the location
     sa.Column("metadata_location", sa.Text, nullable=False),
     sa.Column("evaluated_location", sa.Text),
     sa.Column("evaluated_at", Moment),
@@ -137,8 +138,22 @@ DELETIONS = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("planned_at", Moment, nullable=False),
     sa.Column("settled_at", Moment),
-    sa.Index("ix_deletions_job_id_state", "job_id", "state"),
-    sa.Index("ix_deletions_table_id_state", "table_id", "state"),
+    sa.Index("ix_deletions_job_id_path", "job_id", "path"),
+    sa.Index("ix_deletions_state_table_id", "state", "table_id"),
+)
+
+PINS = sa.Table(
+    "pins",
+    SCHEMA,
+    _id(),
+    sa.Column("table_id", sa.ForeignKey("tables.id"), nullable=False),
+    sa.Column("table_uuid", sa.Text, nullable=False),
+    sa.Column("reader", sa.Text, nullable=False),
+    sa.Column("snapshot_id", sa.BigInteger, nullable=False),
+    sa.Column("pinned_at", Moment, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.UniqueConstraint("table_id", "reader"),
 )
 
 EVENTS = sa.Table(

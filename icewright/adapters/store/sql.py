@@ -93,6 +93,7 @@ class SqlStore(SqlLedger):
                 .values(
                     table_uuid=metadata.table_uuid,
                     location=metadata.location,
+                    write_paths=list(metadata.write_paths),
                     metadata_location=metadata.metadata_location,
                     evaluated_location=metadata.metadata_location,
                     evaluated_at=now,
@@ -350,8 +351,9 @@ def _ref(row: Any) -> TableRef:  # noqa: ANN401 - a result row
 
 
 def _table(row: Any) -> TableRow:  # noqa: ANN401 - a result row
-    names = TableRow.__dataclass_fields__.keys() - {"ref"}
-    return TableRow(ref=_ref(row), **{name: getattr(row, name) for name in names})
+    names = TableRow.__dataclass_fields__.keys() - {"ref", "write_paths"}
+    paths = None if row.write_paths is None else tuple(row.write_paths)
+    return TableRow(ref=_ref(row), write_paths=paths, **{name: getattr(row, name) for name in names})
 
 
 def _jobs() -> sa.Select[Any]:

@@ -49,4 +49,5 @@ def step(knobs: Knobs, now: datetime) -> RemoveOrphans:
         equal_authorities=knobs[policy.EQUAL_AUTHORITIES],
         max_delete_ratio=knobs[policy.MAX_DELETE_RATIO],
         max_concurrent_deletes=knobs[policy.ORPHAN_CONCURRENCY],
+        inventory=knobs[policy.INVENTORY],
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
-from icewright.adapters.engines.service.reachable import files_frame, without
+from icewright.adapters.engines.service.reachable import files_frame, unreached
 from icewright.core.runs import FileFate
-from icewright.core.table import TableMetadata
 from icewright.ports import Clock, Files, Ledger, LedgerState
 
 # Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
@@ -25,26 +25,29 @@ _ORDER = (
 )
 
 
-def delete_unreached(
-    files: Files,
-    ledger: Ledger,
-    clock: Clock,
-    job_id: str,
-    base: TableMetadata,
-    planned: Sequence[FileFate],
-    proof: pl.DataFrame,
-    concurrency: int,
-) -> tuple[tuple[FileFate, ...], Mapping[str, str]]:
-    """Delete the planned files that `proof` (everything reachable now) does not hold.
+@dataclass(frozen=True)
+class Deletion:
+    """Planned files of one job, and what deleting them takes."""
 
-    Returns what is gone, and failures by path. What is reached again is kept, and the ledger says so.
-    """
-    safe = set(without(files_frame((f.path, f.bytes, f.kind) for f in planned), proof)["path"])
-    ledger.settle(job_id, {f.path: LedgerState.KEPT for f in planned if f.path not in safe}, clock.now())
-    ordered = sorted((f for f in planned if f.path in safe), key=lambda f: _ORDER.index(f.kind))
-    report = files.delete([f.path for f in ordered], concurrency)
-    states = dict.fromkeys(report.deleted, LedgerState.DELETED) | dict.fromkeys(report.failures, LedgerState.FAILED)
-    ledger.settle(job_id, states, clock.now())
-    files.tidy(report.deleted, base.location)
-    gone = set(report.deleted)
-    return tuple(f for f in ordered if f.path in gone), report.failures
+    files: Files
+    ledger: Ledger
+    clock: Clock
+
+    def carry_out(
+        self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
+    ) -> tuple[tuple[FileFate, ...], Mapping[str, str]]:
+        """Delete the planned files that `proof` (chunks of everything reachable now) does not hold.
+
+        Returns what is gone, and failures by path. What is reached again is kept, and the ledger says so.
+        """
+        safe = set(unreached(files_frame((f.path, f.bytes, f.kind) for f in planned), proof)["path"])
+        ordered = sorted((f for f in planned if f.path in safe), key=lambda f: _ORDER.index(f.kind))
+        report = self.files.delete([f.path for f in ordered], concurrency)
+        states = {f.path: LedgerState.KEPT for f in planned if f.path not in safe}
+        states |= dict.fromkeys(report.deleted, LedgerState.DELETED) | dict.fromkeys(
+            report.failures, LedgerState.FAILED
+        )
+        self.ledger.settle(job_id, states, self.clock.now())
+        self.files.tidy(report.deleted, location)
+        gone = set(report.deleted)
+        return tuple(f for f in ordered if f.path in gone), report.failures

@@ -7,13 +7,13 @@ proved again, against the metadata as it is then, after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import delete_unreached
+from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.guard import Guard
 from icewright.core.errors import CommitConflict, InvariantViolated, TableReplaced
 from icewright.core.operations.expire_snapshots import NOTHING
@@ -22,54 +22,63 @@ from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata
 from icewright.core.verify import expiry_kept
-from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState, RemoveSnapshots
+from icewright.ports import Assignment, Catalog, LedgerState, RemoveSnapshots
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """Files that only expiring snapshots reach, and the manifests whose content was compared to find them."""
+
+    files: pl.DataFrame
+    compared: pl.DataFrame
 
 
 @dataclass(frozen=True)
 class ExpireInService:
     """The operation with what it needs."""
 
-    files: Files
-    ledger: Ledger
+    deletion: Deletion
     guard: Guard
-    clock: Clock
 
     def run(self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots) -> Outcome:
         """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
-        base = assignment.base
-        started = self.clock.now()
+        base, clock = assignment.base, self.deletion.clock
+        started = clock.now()
         ids = set(step.snapshot_ids) & set(base.by_id)
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
         if step.delete_files:
             self.guard.in_allowed_place(base)
             self.guard.not_registered_twice(base)
-        doomed = self.unreachable_after(base, ids) if step.delete_files else sets.files_frame(())
-        inside = doomed.filter(pl.Series([self.guard.allows(base, p) for p in doomed["path"]], dtype=pl.Boolean))
+        doomed = self.doomed(base, ids) if step.delete_files else _NOTHING
+        inside = self.guard.allowed(base, doomed.files)
         fates = _fates(inside)
-        notes = _notes(base, doomed.height - inside.height)
+        notes = _notes(base, doomed.files.height - inside.height)
         if not assignment.dry_run:
-            self.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
+            self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
             self._commit(catalog, assignment, step, fates)
-            deleted, failures = self.finish(catalog, assignment.job_id, base, fates, step.max_concurrent_deletes)
+            proof = self._proof(catalog, base, doomed.compared) if fates else ()
+            deleted, failures = self.deletion.carry_out(
+                assignment.job_id, base.location, fates, proof, step.max_concurrent_deletes
+            )
             notes += [f"{path} could not be deleted: {why}" for path, why in sorted(failures.items())[:20]]
         else:
             deleted = fates
-        seconds = (self.clock.now() - started).total_seconds()
+        seconds = (clock.now() - started).total_seconds()
         return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
 
-    def unreachable_after(self, metadata: TableMetadata, ids: set[int]) -> pl.DataFrame:
+    def doomed(self, metadata: TableMetadata, ids: set[int]) -> Doomed:
         """The files that the snapshots reach and no other does."""
+        files = self.deletion.files
         gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        kept_manifests = sets.manifests_of(self.files, kept)
-        only_gone = sets.without(sets.manifests_of(self.files, gone), kept_manifests)
-        content = sets.content_of(self.files, only_gone)
-        if content.height:
-            content = sets.without(content, sets.content_of(self.files, kept_manifests))
-        manifests = only_gone.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
+        kept_manifests = sets.manifests_of(files, kept)
+        only_gone = sets.without(sets.manifests_of(files, gone), kept_manifests)
+        content = [sets.files_frame(()), *sets.content_of(files, only_gone)]
+        live = sets.unreached(pl.concat(content).unique("path"), sets.content_of(files, kept_manifests))
         lists = sets.without(sets.lists_of(gone), sets.lists_of(kept))
-        return pl.concat([content, _statistics_of_gone(metadata, ids), manifests, lists]).unique("path")
+        statistics = _statistics_of_gone(metadata, ids)
+        return Doomed(pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests)
 
     def _commit(
         self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots, fates: Sequence[FileFate]
@@ -79,25 +88,22 @@ class ExpireInService:
             after = catalog.commit(base, RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs)))
         except CommitConflict:
             kept = {f.path: LedgerState.KEPT for f in fates}
-            self.ledger.settle(assignment.job_id, kept, self.clock.now())
+            self.deletion.ledger.settle(assignment.job_id, kept, self.deletion.clock.now())
             raise
         if broken := expiry_kept(base, after, step):
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )
 
-    def finish(
-        self, catalog: Catalog, job_id: str, base: TableMetadata, fates: Sequence[FileFate], concurrency: int
-    ) -> tuple[tuple[FileFate, ...], Mapping[str, str]]:
-        """Delete planned files after a fresh proof; also how a crashed run is resumed.
-
-        Returns the deleted files, and failures by path. What the table as it is now reaches is kept.
-        """
+    def _proof(self, catalog: Catalog, base: TableMetadata, compared: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """What the table as it is after the commit reaches."""
         now = catalog.load(base.ref)
         if now.table_uuid != base.table_uuid:
             raise TableReplaced(f"{base.ref} was replaced by another table: nothing is deleted")
-        proof = sets.reachable(self.files, now)
-        return delete_unreached(self.files, self.ledger, self.clock, job_id, base, fates, proof, concurrency)
+        return sets.reached(self.deletion.files, now, known=compared)
+
+
+_NOTHING = Doomed(sets.files_frame(()), sets.files_frame(()))
 
 
 def _statistics_of_gone(metadata: TableMetadata, ids: set[int]) -> pl.DataFrame:

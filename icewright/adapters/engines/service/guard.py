@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
-from icewright.core.errors import Refused
+import polars as pl
+
+from icewright.adapters.engines.service.reachable import with_key
+from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound
 from icewright.core.paths import directory_key, key
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Pointer
 
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_READERS = 8
 
 
 @dataclass(frozen=True)
 class Guard:
-    """The catalogs as a fleet, and where files may be deleted at all."""
+    """The catalogs as a fleet, and where files may be deleted at all.
+
+    Where the other tables of the fleet lie is learnt from evaluations, or from their metadata, once for each version.
+    """
 
     catalogs: Mapping[str, Catalog]
-    allowed: Mapping[str, Sequence[str]]  # locations by catalog
-    known_locations: Callable[[], Mapping[TableRef, str]]  # what evaluations have learnt, for unusual metadata paths
+    allowed_locations: Mapping[str, Sequence[str]]  # by catalog, at least one each
+    evaluated: Callable[[], Mapping[Pointer, tuple[str, ...]]]  # places by table and metadata file, as last evaluated
+    _places: dict[Pointer, frozenset[str]] = field(default_factory=dict, init=False)
 
     def allows(self, metadata: TableMetadata, path: str) -> bool:
         """Whether the catalog's `allowed_locations` hold the path."""
-        return any(key(path).startswith(directory_key(place)) for place in self.allowed[metadata.ref.catalog])
+        return any(key(path).startswith(place) for place in self._allowed(metadata.ref))
+
+    def allowed(self, metadata: TableMetadata, files: pl.DataFrame) -> pl.DataFrame:
+        """Those of the files that the catalog's `allowed_locations` hold."""
+        inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in self._allowed(metadata.ref))
+        return with_key(files).filter(inside).drop("key")
+
+    def _allowed(self, ref: TableRef) -> list[str]:
+        return [directory_key(place) for place in self.allowed_locations[ref.catalog]]
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when the table itself lies outside: its files could not be deleted, only forgotten."""
@@ -36,41 +53,68 @@ class Guard:
             )
 
     def not_registered_twice(self, metadata: TableMetadata) -> None:
-        """Raise `Refused` when the catalog has the same table under another name: it reads the same files."""
+        """Raise `Refused` when any catalog has the same table under another name: it reads the same files."""
         here = directory_key(metadata.location)
-        catalog = self.catalogs[metadata.ref.catalog]
-        for pointer in catalog.pointers():
-            if pointer.ref != metadata.ref and here in _places(pointer, self.known_locations()):
-                other = catalog.load(pointer.ref)
-                if other.table_uuid == metadata.table_uuid:
-                    raise Refused(
-                        f"{metadata.ref} is registered as {pointer.ref} too, which reads the same files: unregister one"
-                    )
+        for pointer, places in self._others(metadata):
+            if (
+                here in places
+                and self.catalogs[pointer.ref.catalog].load(pointer.ref).table_uuid == metadata.table_uuid
+            ):
+                raise Refused(
+                    f"{metadata.ref} is registered as {pointer.ref} too, which reads the same files: unregister one"
+                )
 
     def alone(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when any table of any catalog shares the location, or lies above or below it.
 
         Raises `CatalogUnavailable` when a catalog does not answer: then nobody knows.
         """
-        here = directory_key(metadata.location)
-        known = self.known_locations()
-        for catalog in self.catalogs.values():
-            for pointer in catalog.pointers():
-                if pointer.ref == metadata.ref:
-                    continue
-                for there in _places(pointer, known):
-                    if here.startswith(there) or there.startswith(here):
-                        raise Refused(
-                            f"the location {metadata.location} overlaps that of {pointer.ref} ({there}): "
-                            "move one of the tables to a place of its own"
-                        )
+        if other := self._overlap(metadata, metadata.location):
+            pointer, there = other
+            raise Refused(
+                f"the location {metadata.location} overlaps that of {pointer.ref} ({there}): "
+                "move one of the tables to a place of its own"
+            )
+
+    def doubt(self, metadata: TableMetadata, place: str) -> str | None:
+        """Why a write path outside the table's location may not be the table's own; None when it is."""
+        if not self.allows(metadata, f"{place}/x"):
+            return f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
+        other = self._overlap(metadata, place)
+        return f"it overlaps the place {other[1]} of {other[0].ref}" if other else None
+
+    def _overlap(self, metadata: TableMetadata, place: str) -> tuple[Pointer, str] | None:
+        here = directory_key(place)
+        for pointer, places in self._others(metadata):
+            for there in places:
+                if here.startswith(there) or there.startswith(here):
+                    return pointer, there
+        return None
+
+    def _others(self, metadata: TableMetadata) -> Iterator[tuple[Pointer, frozenset[str]]]:
+        """Every other table of the fleet with its places, discovered or not."""
+        pointers = [p for c in self.catalogs.values() for p in c.pointers() if p.ref != metadata.ref]
+        evaluated = self.evaluated()
+        for pointer in pointers:
+            if pointer in evaluated:
+                self._places[pointer] = frozenset(map(directory_key, evaluated[pointer])) | {_beside(pointer)}
+        unknown = [p for p in pointers if p not in self._places]
+        with ThreadPoolExecutor(_READERS) as pool:
+            self._places.update(zip(unknown, pool.map(self._read, unknown), strict=True))
+        yield from ((p, self._places[p]) for p in pointers)
+
+    def _read(self, pointer: Pointer) -> frozenset[str]:
+        """A table's places from its metadata; of one that cannot be read, beside its metadata folder."""
+        try:
+            other = self.catalogs[pointer.ref.catalog].load(pointer.ref)
+        except (MetadataUnreadable, TableNotFound):
+            return frozenset({_beside(pointer)})
+        return frozenset(map(directory_key, (other.location, *other.write_paths))) | {_beside(pointer)}
 
 
-def _places(pointer: Pointer, known: Mapping[TableRef, str]) -> set[str]:
-    """Where a table lies: beside its metadata folder, and where its last evaluation saw it."""
+def _beside(pointer: Pointer) -> str:
     folder, metadata, _ = pointer.metadata_location.rpartition("/metadata/")
-    places = {directory_key(folder if metadata else pointer.metadata_location.rpartition("/")[0])}
-    return places | ({directory_key(known[pointer.ref])} if pointer.ref in known else set())
+    return directory_key(folder if metadata else pointer.metadata_location.rpartition("/")[0])
 
 
 def table_uuid(content: bytes) -> str | None:

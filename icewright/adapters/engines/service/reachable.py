@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 
 import polars as pl
 
@@ -11,7 +12,6 @@ from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableM
 from icewright.ports import Files
 
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
-_DELETED = 2
 _KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 # scheme and authority in front of a path, with any slashes that follow
 _PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?/*"
@@ -23,35 +23,26 @@ def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
 
 
 def manifests_of(files: Files, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
-    """The manifests that any of the snapshots lists, each once."""
+    """The manifests that any of the snapshots lists, each once, with what their lists say of them."""
     return pl.DataFrame(pl.from_arrow(files.manifest_lists(snapshots)))
 
 
-def content_of(files: Files, manifests: pl.DataFrame) -> pl.DataFrame:
-    """The content files that are live in the manifests, each path once."""
-    chosen = manifests.select(
-        "path",
-        "length",
-        "spec_id",
-        "content",
-        "sequence_number",
-        "min_sequence_number",
-        "added_snapshot_id",
-        "added_files",
-        "existing_files",
-        "deleted_files",
-    )
-    listed = [ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in chosen.rows()]
-    if not listed:
-        return files_frame(())
-    entries = pl.DataFrame(pl.from_arrow(files.entries(listed))).lazy().filter(pl.col("status") != _DELETED)
+def as_files(manifests: pl.DataFrame) -> pl.DataFrame:
+    """Manifests as files."""
+    return manifests.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
+
+
+def content_of(files: Files, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The content files that are live in the manifests, chunk by chunk; a path may come again."""
+    columns = [f.name for f in fields(ManifestFile)]
+    listed = [ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in manifests[columns].rows()]
     vector = pl.col("format") == "PUFFIN"
-    kind = (
-        pl.when(vector)
-        .then(pl.lit("deletion vectors"))
-        .otherwise(pl.col("content").replace_strict(_KINDS, default="data"))
-    )
-    return entries.select("path", "bytes", kind.alias("kind")).unique("path").collect()
+    kind = pl.col("content").replace_strict(_KINDS, default="data", return_dtype=pl.String)
+    for batch in files.live_files(listed):
+        frame = pl.DataFrame(pl.from_arrow(batch))
+        yield frame.select(
+            "path", "bytes", pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
+        )
 
 
 def lists_of(snapshots: Iterable[Snapshot]) -> pl.DataFrame:
@@ -71,19 +62,28 @@ def metadata_files_of(metadata: TableMetadata) -> pl.DataFrame:
     return files_frame([*rows, *((path, None, "metadata") for path in metadata.metadata_log)])
 
 
-def reachable(files: Files, metadata: TableMetadata, snapshots: Sequence[Snapshot] | None = None) -> pl.DataFrame:
-    """Every file that the metadata reaches, through all its snapshots or the given ones."""
-    chosen = metadata.snapshots if snapshots is None else snapshots
-    manifests = manifests_of(files, chosen)
-    named = manifests.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
-    parts = [
-        lists_of(chosen),
-        named,
-        content_of(files, manifests),
-        statistics_of(metadata),
-        metadata_files_of(metadata),
-    ]
-    return pl.concat(parts).unique("path", maintain_order=True)
+def reached(
+    files: Files, metadata: TableMetadata, manifests: pl.DataFrame | None = None, known: pl.DataFrame | None = None
+) -> Iterator[pl.DataFrame]:
+    """Every file that the metadata reaches, chunk by chunk.
+
+    `manifests` are those of all its snapshots, if the caller has read them; `known` those whose content the caller has
+    compared already: a manifest never changes, so it is not read again.
+    """
+    manifests = manifests_of(files, metadata.snapshots) if manifests is None else manifests
+    yield as_files(manifests)
+    yield pl.concat([lists_of(metadata.snapshots), statistics_of(metadata), metadata_files_of(metadata)])
+    fresh = manifests if known is None else manifests.join(known, on=["path", "length"], how="anti")
+    yield from content_of(files, fresh)
+
+
+def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The planned files that no chunk holds, however the paths are spelt; every chunk is read, whatever is left."""
+    left = with_key(planned)
+    for chunk in chunks:
+        if left.height and chunk.height:
+            left = left.join(with_key(chunk), on="key", how="anti")
+    return left.drop("key")
 
 
 def with_key(frame: pl.DataFrame) -> pl.DataFrame:
@@ -99,4 +99,4 @@ def with_key(frame: pl.DataFrame) -> pl.DataFrame:
 
 def without(frame: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     """The files of `frame` that `others` does not hold, however the paths are spelt."""
-    return with_key(frame).join(with_key(others), on="key", how="anti").drop("key")
+    return unreached(frame, [others])

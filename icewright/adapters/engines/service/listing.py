@@ -1,0 +1,149 @@
+"""What lies under a table's locations, compared with what the table reaches, in bounded memory.
+
+Of each listed path its hash stays in memory, eight bytes; the path itself is written to a temporary file when there are
+many. Two paths of one hash are taken for the same, and then the listed one counts as reached: a collision keeps a file,
+and never deletes one.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO
+
+import polars as pl
+import pyarrow as pa
+
+from icewright.adapters.engines.service.reachable import with_key
+from icewright.core.errors import Refused
+from icewright.core.table import TableMetadata
+
+_SEED = 5
+_IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
+_PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
+_METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
+_KEPT_NAME = "version-hint.text"
+# folders that tell of another format's dataset: its files are not ours to judge
+_FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
+
+
+def hashed(frame: pl.DataFrame) -> pl.DataFrame:
+    """A column `hash` of the key by which two spellings of one path meet."""
+    return with_key(frame).with_columns(hash=pl.col("key").hash(_SEED)).drop("key")
+
+
+@dataclass
+class Listing:
+    """Listed files: all are counted, old ones in no hidden place may be orphans."""
+
+    metadata: TableMetadata
+    older_than: datetime
+    files: int = 0
+    _named: Named = field(default_factory=lambda: Named())  # noqa: PLW0108 - defined below
+    _old: list[pl.Series] = field(default_factory=list)
+    _metadata_files: list[pl.DataFrame] = field(default_factory=list)
+    _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
+    _writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def add(self, root: str, batch: pa.RecordBatch) -> None:
+        """Files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""
+        frame = pl.DataFrame(pl.from_arrow(batch))
+        if frame.is_empty():
+            return
+        relative = frame["path"].str.strip_prefix(root.rstrip("/") + "/")
+        if (other := frame["path"].filter(relative.str.contains(_FOREIGN_DATASETS))).len():
+            raise Refused(
+                f"{self.metadata.ref}: {other[0]} belongs to a dataset of another format under the table's location"
+            )
+        frame = hashed(frame)
+        self.files += frame.height
+        self._named.add(frame)
+        named = frame.filter(pl.col("path").str.contains(_METADATA_FILE))
+        self._metadata_files += [named.select("path", "hash")] if named.height else []
+        old = pl.col("modified").is_not_null() & (pl.col("modified") < self.older_than)
+        self._keep(frame.filter(old & ~_hidden(relative, self.metadata)).select("path", "bytes", "hash"))
+
+    def _keep(self, candidates: pl.DataFrame) -> None:
+        if candidates.is_empty():
+            return
+        self._old.append(candidates["hash"])
+        for batch in candidates.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches():
+            if self._writer is None:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writer = pa.ipc.new_stream(self._spool, batch.schema, options=options)
+            self._writer.write_batch(batch)
+
+    def prefixes(self, reached: Named) -> list[tuple[str, str]]:
+        """Schemes and authorities of listed files that are reached: as listed, and as the table names them."""
+        both = self._named.frame().join(reached.frame(), on="hash", how="inner").select("code", "code_right").unique()
+        return [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
+
+    def strange_metadata(self, reached: Named) -> list[str]:
+        """Metadata files that the table does not reach."""
+        if not self._metadata_files:
+            return []
+        return pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")["path"].to_list()
+
+    def orphans(self, reached: Named) -> Iterator[pl.DataFrame]:
+        """Old files that nothing reaches: `path` and `bytes`, chunk by chunk."""
+        if self._writer is None:
+            return
+        orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
+        self._writer.close()
+        self._writer = None
+        self._spool.seek(0)
+        with pa.ipc.open_stream(self._spool) as reader:
+            for batch in reader:
+                frame = pl.DataFrame(pl.from_arrow(batch))
+                yield frame.join(orphans, on="hash", how="semi").select("path", "bytes")
+
+    def close(self) -> None:
+        """Give the temporary file back."""
+        self._spool.close()
+
+
+@dataclass
+class Named:
+    """Paths as hashes, each with the scheme and authority that it was named under, as a number into `prefixes`."""
+
+    prefixes: list[str] = field(default_factory=list)
+    _hashes: list[pl.Series] = field(default_factory=list)
+    _codes: list[pl.Series] = field(default_factory=list)
+
+    @staticmethod
+    def of(chunks: Iterable[pl.DataFrame]) -> Named:
+        """All the chunks."""
+        named = Named()
+        for chunk in chunks:
+            named.add(hashed(chunk.select("path")))
+        return named
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Rows with `path` and `hash`."""
+        prefix = frame["path"].str.extract(_PREFIX)
+        for found in prefix.unique(maintain_order=True):
+            if found not in self.prefixes:
+                self.prefixes.append(found)
+        codes = {name: number for number, name in enumerate(self.prefixes)}
+        self._hashes.append(frame["hash"])
+        self._codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
+
+    def frame(self) -> pl.DataFrame:
+        """`hash` and `code`."""
+        if not self._hashes:
+            return pl.DataFrame(schema={"hash": pl.UInt64, "code": pl.UInt16})
+        return pl.DataFrame({"hash": pl.concat(self._hashes), "code": pl.concat(self._codes)})
+
+
+def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
+    """Paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
+    names = {f.name for spec in metadata.specs for f in spec.fields if f.name[:1] in ("_", ".")}
+    if not names:
+        return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_KEPT_NAME)
+    own = "".join(f"(?!{re.escape(name)}=)" for name in names)
+    pattern = re.compile(rf"(?:^|/){own}[_.]")
+    hidden = [pattern.search(p) is not None or p.endswith(_KEPT_NAME) for p in relative]
+    return pl.Series(hidden, dtype=pl.Boolean)

@@ -1,0 +1,100 @@
+"""Inventories of object stores (S3 Inventory and the like) read in place of a listing.
+
+Parquet or CSV, gzipped or not, one file or a folder of them. Columns are known by their names: `key`, `size`, and
+`last_modified` or `last_modified_date`. A CSV without a header is as S3 writes it: bucket, key (percent-encoded), size,
+date.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote_plus
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from icewright.adapters.files.storage import LISTED, Storage
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.paths import split
+
+_ENDINGS = (".parquet", ".csv", ".csv.gz")
+_S3_COLUMNS = ("bucket", "key", "size", "last_modified_date")
+_TIMES = ("last_modified", "last_modified_date", "lastmodified", "lastmodifieddate")
+
+
+def read_inventory(storage: Storage, path: str, location: str) -> Iterator[pa.RecordBatch]:
+    """The files below `location`, spelt as it is.
+
+    Raises `MetadataUnreadable` when there is no inventory at `path`, or a column is missing.
+    """
+    place = split(location)
+    prefix = place.path.strip("/") + "/"
+    root = location[: len(location) - len(place.path.lstrip("/"))].rstrip("/")
+    for one in _files(storage, path):
+        for batch in _batches(storage, one):
+            frame = _columns(batch, one)
+            here = pl.col("bucket").is_null() | (pl.col("bucket") == place.authority)
+            own = frame.filter(here & pl.col("key").str.starts_with(prefix))
+            found = own.select(
+                path=pl.concat_str(pl.lit(f"{root}/"), "key"), bytes=pl.col("bytes"), modified=pl.col("modified")
+            )
+            yield from found.to_arrow().cast(LISTED).to_batches()
+
+
+def _files(storage: Storage, path: str) -> Sequence[str]:
+    if path.lower().endswith(_ENDINGS):
+        return [path]
+    found = [p for batch in storage.listing(path) for p in batch.column("path").to_pylist()]
+    own = sorted(p for p in found if p.lower().endswith(_ENDINGS))
+    if not own:
+        raise MetadataUnreadable(f"{path} holds no inventory: name a file that ends with {', '.join(_ENDINGS)}")
+    return own
+
+
+def _batches(storage: Storage, path: str) -> Iterator[pl.DataFrame]:
+    """`key`, `size`, a time and perhaps `bucket`, lower-cased, as the file has them; keys are plain."""
+    content = storage.read(path)
+    try:
+        if path.lower().endswith(".parquet"):
+            for batch in pa.parquet.ParquetFile(pa.BufferReader(content)).iter_batches():
+                yield _lowered(pl.DataFrame(pl.from_arrow(batch)))
+            return
+        packed = path.lower().endswith(".gz")
+        first = (gzip.GzipFile(fileobj=io.BytesIO(content)) if packed else io.BytesIO(content)).readline().decode()
+        plain = "key" in [name.strip('" \r\n').lower() for name in first.split(",")]
+        stream = pa.CompressedInputStream(pa.BufferReader(content), "gzip") if packed else pa.BufferReader(content)
+        names = None if plain else [*_S3_COLUMNS, *(f"more_{i}" for i in range(first.count(",") - 3))]
+        as_text = dict.fromkeys(names or first.strip().replace('"', "").split(","), pa.string())
+        for batch in pa.csv.open_csv(
+            stream, pa.csv.ReadOptions(column_names=names), convert_options=pa.csv.ConvertOptions(column_types=as_text)
+        ):
+            frame = _lowered(pl.DataFrame(pl.from_arrow(batch)))
+            yield frame if plain else frame.with_columns(pl.col("key").map_elements(unquote_plus, pl.String))
+    except (pa.ArrowInvalid, OSError, EOFError, UnicodeDecodeError) as error:
+        raise MetadataUnreadable(f"{path}: not a readable inventory ({error})") from error
+
+
+def _lowered(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.rename(str.lower)
+
+
+def _columns(frame: pl.DataFrame, path: str) -> pl.DataFrame:
+    """`bucket` (null where the file has none), `key`, `bytes` and `modified`."""
+    time = next((name for name in _TIMES if name in frame.columns), None)
+    if time is None or not {"key", "size"} <= set(frame.columns):
+        raise MetadataUnreadable(f"{path}: an inventory has the columns key, size and last_modified_date")
+    moment = pl.col(time)
+    if frame.schema[time] == pl.String:
+        moment = moment.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)
+    elif getattr(frame.schema[time], "time_zone", None) is None:
+        moment = moment.dt.replace_time_zone("UTC")
+    return frame.select(
+        bucket=pl.col("bucket") if "bucket" in frame.columns else pl.lit(None, pl.String),
+        key=pl.col("key").str.strip_prefix("/"),
+        bytes=pl.col("size").cast(pl.Int64, strict=False).fill_null(0),
+        modified=moment.cast(pl.Datetime("us", "UTC")),
+    )

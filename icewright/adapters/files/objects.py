@@ -1,0 +1,149 @@
+"""Object stores behind the Storage interface, through obstore: S3 and whatever speaks its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore, S3Store
+
+from icewright.adapters.files.storage import Storage, listed
+from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.paths import split
+from icewright.ports import DeleteReport
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
+_S3 = ("s3", "s3a", "s3n")
+_ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
+_PAGE = 1000  # keys that S3 lists, or deletes, at once
+# what PyIceberg and Iceberg's S3FileIO call the settings, and what obstore does; the first that is set counts
+_SETTINGS = {
+    "endpoint": ("s3.endpoint",),
+    "access_key_id": ("s3.access-key-id", "client.access-key-id"),
+    "secret_access_key": ("s3.secret-access-key", "client.secret-access-key"),
+    "session_token": ("s3.session-token", "client.session-token"),
+    "region": ("s3.region", "client.region"),
+}
+
+
+def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str], Storage]:
+    """How to open the store of a bucket: by the properties of the catalog that the bucket belongs to.
+
+    `places` are locations with the properties of their catalog.
+    """
+
+    def opened(root: str) -> Storage:
+        here = split(root)
+        if here.scheme not in _S3:
+            raise UnsupportedTable(f"{root}: only local files and S3 are supported so far")
+        own = [properties for place, properties in places if split(place).authority == here.authority]
+        return ObjectStorage(root, _s3(here.authority, own[0] if own else {}))
+
+    return opened
+
+
+def _s3(bucket: str, properties: Mapping[str, str]) -> ObjectStore:
+    config: dict[str, Any] = {
+        name: next(properties[key] for key in keys if properties.get(key))
+        for name, keys in _SETTINGS.items()
+        if any(properties.get(key) for key in keys)
+    }
+    endpoint = config.get("endpoint", "")
+    virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
+    config["virtual_hosted_style_request"] = virtual or not endpoint
+    return S3Store(
+        bucket,
+        config=cast("S3Config", config),
+        client_options={"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=60)},
+        retry_config={"max_retries": 8, "retry_timeout": timedelta(seconds=120)},
+    )
+
+
+@dataclass(frozen=True)
+class ObjectStorage:
+    """The Storage of one bucket. `root` is `scheme://bucket`."""
+
+    root: str
+    store: ObjectStore
+
+    def read(self, path: str) -> bytes:
+        """The object's content."""
+        try:
+            return bytes(obstore.get(self.store, self._key(path)).bytes())
+        except FileNotFoundError as error:
+            raise MetadataUnreadable(f"{path} is missing: restore it, or roll the table back to before it") from error
+        except _ERRORS as error:
+            raise StorageUnavailable(f"{path} could not be read: {_said(error)}") from error
+
+    def write(self, path: str, content: bytes) -> None:
+        """A new object; stores take a whole one or none."""
+        try:
+            obstore.put(self.store, self._key(path), content)
+        except _ERRORS as error:
+            raise StorageUnavailable(f"{path} could not be written: {_said(error)}") from error
+
+    def size(self, path: str) -> int | None:
+        """Length in bytes, None when there is no such object."""
+        try:
+            return int(obstore.head(self.store, self._key(path))["size"])
+        except FileNotFoundError:
+            return None
+        except _ERRORS as error:
+            raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
+
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""
+        pages = [paths[i : i + _PAGE] for i in range(0, len(paths), _PAGE)]
+        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+            failures = {path: why for page in pool.map(self._deleted, pages) for path, why in page.items()}
+        return DeleteReport(tuple(p for p in paths if p not in failures), failures)
+
+    def _deleted(self, paths: Sequence[str]) -> dict[str, str]:
+        try:
+            obstore.delete(self.store, [self._key(p) for p in paths])
+        except FileNotFoundError:
+            return {} if len(paths) == 1 else self._one_by_one(paths)
+        except _ERRORS as error:
+            return {paths[0]: _said(error)} if len(paths) == 1 else self._one_by_one(paths)
+        return {}
+
+    def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
+        return {path: why for one in paths for path, why in self._deleted([one]).items()}
+
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Nothing: object stores have no folders."""
+
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """All objects below a location. Raises `StorageUnavailable` when any page fails."""
+        prefix = (split(location).path.strip("/") + "/").lstrip("/")
+        root = self._root(location)
+        try:
+            for page in obstore.list(self.store, prefix or None, chunk_size=10 * _PAGE):
+                own = [meta for meta in page if meta["path"].startswith(prefix)]
+                micros = [round(meta["last_modified"].timestamp() * 1_000_000) for meta in own]
+                yield listed([f"{root}/{meta['path']}" for meta in own], [meta["size"] for meta in own], micros)
+        except _ERRORS as error:
+            raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
+
+    def _root(self, path: str) -> str:
+        place = split(path)
+        return f"{place.scheme}://{place.authority}"
+
+    def _key(self, path: str) -> str:
+        place = split(path)
+        if f"{place.scheme}://{place.authority}" != self.root:
+            raise UnsupportedTable(f"{path} does not lie in {self.root}")
+        return place.path.lstrip("/")
+
+
+def _said(error: Exception) -> str:
+    """The first line of what the store answered."""
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,56 @@
+"""Metadata files in Avro from storage: broken or missing ones are errors that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import polars as pl
+
+from icewright.adapters.files import avro
+from icewright.adapters.files.storage import Storage
+from icewright.core.errors import MetadataUnreadable
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def container(storage: Storage, path: str, length: int = 0) -> avro.Container:
+    """The file taken apart. Raises `MetadataUnreadable`, also when it has not the length that its list says."""
+    content = storage.read(path)
+    if length and length != len(content):
+        raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
+    try:
+        return avro.parse(content)
+    except ValueError as error:
+        raise MetadataUnreadable(f"{path}: {error}") from error
+
+
+@contextmanager
+def readable(paths: Iterable[str]) -> Iterator[None]:
+    """Whatever the decoder says of broken files becomes `MetadataUnreadable` with their names."""
+    try:
+        yield
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,  # how Polars meets a schema that makes no sense
+        KeyError,
+        OSError,
+        StopIteration,
+        ValueError,
+    ) as error:
+        names = ", ".join(list(paths)[:3])
+        raise MetadataUnreadable(
+            f"{names}: not readable as Iceberg metadata ({type(error).__name__}: {error})"
+        ) from error
+
+
+def pinpointed(read: Callable[[Sequence[Item]], T], items: Sequence[Item], alone: Callable[[Item], object]) -> T:
+    """What `read` makes of the items together; when it fails, each is read alone, so that the error names the one."""
+    try:
+        return read(items)
+    except MetadataUnreadable:
+        for item in items if len(items) > 1 else ():
+            alone(item)
+        raise

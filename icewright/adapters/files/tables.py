@@ -1,0 +1,90 @@
+"""The Files port over storage and the manifest cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from icewright.adapters.files.facts import rewrite_candidates, table_facts
+from icewright.adapters.files.inventory import read_inventory
+from icewright.adapters.files.manifests import ManifestReader
+from icewright.adapters.files.storage import Storage
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.runs import FileFate
+from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
+from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
+from icewright.ports import DeleteReport
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of all tables, wherever they lie."""
+
+    storage: Storage
+    reader: ManifestReader
+
+    def read(self, path: str) -> bytes:
+        """The file's content."""
+        return self.storage.read(path)
+
+    def write(self, path: str, content: bytes) -> None:
+        """A new file, whole or not at all."""
+        self.storage.write(path, content)
+
+    def size(self, path: str) -> int | None:
+        """Length in bytes, None when there is no such file."""
+        return self.storage.size(path)
+
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Delete files; missing ones count as deleted."""
+        return self.storage.delete(paths, concurrency)
+
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Remove folders that the deletion left empty."""
+        self.storage.tidy(paths, stop)
+
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """All files below a location."""
+        return self.storage.listing(location)
+
+    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+        """The files below a location as an inventory has them."""
+        return read_inventory(self.storage, path, location)
+
+    def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
+        """What the manifests of the current snapshot say."""
+        snapshot = metadata.current_snapshot
+        if snapshot is None:
+            if metadata.current_snapshot_id is not None:
+                raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
+            return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
+        manifests = self.manifests(snapshot)
+        return table_facts(metadata, thresholds, manifests, self.entries(manifests))
+
+    def candidates(
+        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
+    ) -> tuple[FileFate, ...]:
+        """The files of the step's partitions that Spark's planner takes."""
+        snapshot = metadata.current_snapshot
+        if snapshot is None:
+            return ()
+        return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
+
+    def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The rows of the snapshot's manifest list."""
+        return self.reader.manifests(snapshot)
+
+    def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pa.Table:
+        """The manifests that the snapshots list, each once."""
+        return self.reader.manifest_lists(snapshots).to_arrow()
+
+    def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
+        """The entries of the manifests."""
+        return self.reader.entries(manifests)
+
+    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+        """The files that are live in the manifests, chunk by chunk."""
+        for frame in self.reader.live_files(manifests):
+            yield from frame.to_arrow().to_batches()
