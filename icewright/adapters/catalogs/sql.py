@@ -35,6 +35,10 @@ class MetadataFiles(Protocol):
         """The file's content."""
         ...
 
+    def size(self, path: str, /) -> int | None:
+        """Length in bytes, None when there is no such file."""
+        ...
+
     def write(self, path: str, content: bytes, /) -> None:
         """A new file."""
         ...
@@ -52,6 +56,7 @@ class SqlCatalog:
     files: MetadataFiles
     clock: Clock
     _engine: sa.Engine = field(init=False)
+    _memo: json_metadata.Memo = field(default_factory=json_metadata.Memo, init=False)
 
     def __post_init__(self) -> None:
         self._engine = sa.create_engine(self.properties.url, pool_pre_ping=True)
@@ -79,7 +84,7 @@ class SqlCatalog:
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
         location = self._location(ref)
-        return json_metadata.parse(ref, location, self.files.read(location))
+        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swing the pointer, if it still names the file of `base`.
@@ -91,6 +96,7 @@ class SqlCatalog:
         new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
         location = json_metadata.next_location(document, base.metadata_location)
         content = json_metadata.encode(new)
+        del document, new  # which hold the whole file as it was
         after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
         self.files.write(location, content)
         swing = (

@@ -45,6 +45,7 @@ _RECORDS, _BYTES, _LOWER, _UPPER, _REFERENCED, _CONTENT_BYTES = 103, 104, 125, 1
 _OF_AN_ENTRY = (
     _STATUS, _SNAPSHOT, _SEQUENCE, _CONTENT, _PATH, _FORMAT, _PARTITION, _RECORDS, _BYTES, _REFERENCED, _CONTENT_BYTES
 )  # fmt: skip
+_LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
 _A_TASK = 4 << 20  # bytes of manifests that one task reads: some five times as many once inflated
@@ -91,7 +92,7 @@ class ManifestReader:
             self.cache.save({(m.path, m.length): read[m.path] for task in tasks for m in task})
             found |= read
         batches = [_whole(m, found[m.path]) for m in manifests]
-        table = pa.Table.from_batches(batches, ENTRY) if batches else ENTRY.empty_table()
+        table = pa.Table.from_batches(batches, ENTRY).combine_chunks()
         return _inherit(table, manifests, [b.num_rows for b in batches])
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pl.DataFrame]:
@@ -127,13 +128,11 @@ class ManifestReader:
         return pinpointed(self._read_live, manifests, lambda one: self._read_live([one]))
 
     def _read_live(self, manifests: Sequence[ManifestFile]) -> list[pl.DataFrame]:
-        frames = []
         known = self.cache.load([(m.path, m.length) for m in manifests])
-        for manifest in manifests:
-            if manifest.path in known:
-                batch = _whole(manifest, known[manifest.path])
-                live = pl.DataFrame(pl.from_arrow(batch.select(["status", "path", "bytes", "content", "format"])))
-                frames.append(live.filter(pl.col("status") != DELETED).drop("status"))
+        cached = [_whole(m, known[m.path]) for m in manifests if m.path in known]
+        table = pa.Table.from_batches(cached, ENTRY).select(["status", *_LIVE]).combine_chunks()
+        live = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("status") != DELETED)
+        frames = [live.select(_LIVE)]
         for schema, group in self._by_schema([m for m in manifests if m.path not in known]):
             for manifest, one in group:
                 _counted(manifest, one.records)
@@ -142,7 +141,7 @@ class ManifestReader:
                 raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT))
             live = raw.filter(pl.col(str(_STATUS)) != DELETED)
             frames.append(live.select(_path(), _bytes(), _content(), _format()))
-        return [pl.concat(frames)] if frames else []
+        return [pl.concat(frames, rechunk=True)]
 
     def _by_schema(
         self, manifests: Sequence[ManifestFile]

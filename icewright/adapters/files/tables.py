@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import DeleteReport
 
+_FACTS_KEPT = 8
+
 
 @dataclass(frozen=True)
 class TableFiles:
@@ -24,6 +26,7 @@ class TableFiles:
 
     storage: Storage
     reader: ManifestReader
+    _facts: dict[tuple[str, str, Thresholds], TableFacts] = field(default_factory=dict, init=False)
 
     def read(self, path: str) -> bytes:
         """The file's content."""
@@ -54,7 +57,20 @@ class TableFiles:
         return read_inventory(self.storage, path, location)
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
-        """What the manifests of the current snapshot say."""
+        """What the manifests of the current snapshot say.
+
+        A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
+        """
+        key = (metadata.metadata_location, metadata.table_uuid, thresholds)
+        known = self._facts.pop(key, None)
+        if known is None or known.metadata is not metadata:
+            known = self._counted(metadata, thresholds)
+        self._facts[key] = known
+        while len(self._facts) > _FACTS_KEPT:
+            self._facts.pop(next(iter(self._facts)), None)
+        return known
+
+    def _counted(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         snapshot = metadata.current_snapshot
         if snapshot is None:
             if metadata.current_snapshot_id is not None:
