@@ -90,6 +90,15 @@ class DeleteReport:
     failures: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class AvroFile:
+    """The header of an Avro file, and its records inflated, one after the other."""
+
+    meta: Mapping[str, bytes]
+    records: int
+    body: bytes = field(repr=False)
+
+
 class Files(Protocol):
     """The tables' storage. Raises `StorageUnavailable`; what cannot be read raises `MetadataUnreadable`."""
 
@@ -129,6 +138,10 @@ class Files(Protocol):
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
     ) -> tuple[FileFate, ...]:
         """The files of the step's partitions that Spark's planner takes by the step's options."""
+        ...
+
+    def avro(self, path: str) -> AvroFile:
+        """An Avro file taken apart."""
         ...
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:

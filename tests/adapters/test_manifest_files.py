@@ -16,7 +16,8 @@ from pyiceberg.manifest import ManifestFile as Listed
 from pyiceberg.manifest import construct_partition_summaries, read_manifest_list, write_manifest_list
 from pyiceberg.typedef import Record, TableVersion
 
-from icewright.adapters.engines.service import manifest_files as avro
+from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_list_files import manifest_list, read_list
 from icewright.adapters.files.tables import TableFiles
 from icewright.core.errors import IcewrightError
 from icewright.core.table import PartitionSpec, Snapshot
@@ -28,15 +29,10 @@ STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 def copied(files: TableFiles, folder: Path, rows: Sequence[Listed], version: int, name: str = "copy") -> Listed:
     """One manifest of the live entries of others, as `rewrite_manifests` makes it."""
     listed = [ours(row) for row in rows]
-    sources = [avro.read_manifest(files, manifest, version) for manifest in listed]
-    writer = avro.ManifestWriter(sources[0], metadata([PartitionSpec(0, ())], version=version), listed[0].spec_id)
-    entries = [
-        writer.existing(one, manifest, source)
-        for manifest, source in zip(listed, sources, strict=True)
-        for one in source.entries
-        if one["status"] != avro.DELETED
-    ]
-    written = writer.write(files, f"file://{folder}/{name}.avro", sorted(entries, key=writer.cluster_key))
+    sources = [read_manifest(files, manifest) for manifest in listed]
+    writer = ManifestWriter(sources[0], metadata([PartitionSpec(0, ())], version=version), listed[0].spec_id)
+    entries = [e for manifest, source in zip(listed, sources, strict=True) for e in writer.entries(manifest, source)]
+    written = writer.write(files, f"file://{folder}/{name}.avro", writer.clustered(entries))
     values = {**written.row, 503: 99, 515: 9 if version > 1 else 0}
     order = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514)
     return Listed(*(values[i] for i in order), [Record(*s.values()) for s in values[507]], None)
@@ -233,16 +229,14 @@ def test_lists_carry_over_rows(files: TableFiles, tmp_path: Path, version: int, 
     output = IO.new_output(f"file://{tmp_path}/snap-1.avro")
     with write_manifest_list(lists, output, 5, None, 0, "deflate") as writer:
         writer.add_manifests([kept])
-    rows = avro.read_list(files, output.location, version)
+    rows = read_list(files, output.location, version)
     source = table.crafted(lists, [record("file:///t/a", ["a"], snapshot_id=5)])
-    manifest = avro.read_manifest(files, ours(source), version)
-    maker = avro.ManifestWriter(manifest, metadata([PartitionSpec(0, ())], version=version), 0)
-    new = maker.write(
-        files, f"file://{tmp_path}/new.avro", [maker.existing(e, ours(source), manifest) for e in manifest.entries]
-    )
+    manifest = read_manifest(files, ours(source))
+    maker = ManifestWriter(manifest, metadata([PartitionSpec(0, ())], version=version), 0)
+    new = maker.write(files, f"file://{tmp_path}/new.avro", maker.entries(ours(source), manifest))
     base = metadata([PartitionSpec(0, ())], version=version)
     location = f"file://{tmp_path}/snap-2.avro"
-    files.write(location, avro.manifest_list(rows, rows.records, [new], base, 99, 5, 9 if version > 1 else 0))
+    files.write(location, manifest_list(rows, rows.records, [new], base, 99, 5, 9 if version > 1 else 0))
     first, second = read_manifest_list(IO.new_input(location))
     assert (first.manifest_path, first.added_snapshot_id, first.sequence_number) == (new.path, 99, 9 * (version > 1))
     assert (first.existing_files_count, first.existing_rows_count, first.added_files_count) == (1, 10, 0)

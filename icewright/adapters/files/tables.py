@@ -10,12 +10,13 @@ import pyarrow as pa
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader
+from icewright.adapters.files.reading import container, readable
 from icewright.adapters.files.storage import Storage
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
-from icewright.ports import DeleteReport
+from icewright.ports import AvroFile, DeleteReport
 
 _FACTS_KEPT = 8
 
@@ -87,6 +88,12 @@ class TableFiles:
         if snapshot is None:
             return ()
         return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
+
+    def avro(self, path: str) -> AvroFile:
+        """An Avro file taken apart."""
+        one = container(self.storage, path)
+        with readable([path]):
+            return AvroFile(one.meta, one.records, one.body())
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""

@@ -7,11 +7,13 @@ it had, or had inherited (spec, Sequence Number Inheritance), stated; delete man
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from icewright.adapters.engines.service import manifest_files as avro
+from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.manifest_files import ManifestWriter, WrittenManifest, read_manifest
 from icewright.core.errors import CommitStateUnknown, InvariantViolated
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed, skipped
@@ -21,6 +23,7 @@ from icewright.core.verify import identity_kept, refs_kept, totals_kept
 from icewright.ports import AddSnapshot, Assignment, Catalog, Clock, Files
 
 JOB_ID = "icewright.job-id"
+_READERS = 4
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class RewriteManifestsInService:
         current = base.current_snapshot
         if current is None or current.manifest_list is None:
             return skipped(Operation.REWRITE_MANIFESTS, "no current snapshot")
-        rows = avro.read_list(self.files, current.manifest_list, base.format_version)
+        rows = lists.read_list(self.files, current.manifest_list, base.format_version)
         listed = self.files.manifests(current)
         chosen = [m for m in listed if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids]
         fates = tuple(FileFate(m.path, m.length, "manifest") for m in chosen)
@@ -44,7 +47,7 @@ class RewriteManifestsInService:
             count = sum(m.live_files for m in chosen)
             summary = f"would rewrite {len(chosen)} manifests ({count} entries)"
             return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, count, 0.0), fates)
-        written: list[avro.WrittenManifest] = []
+        written: list[WrittenManifest] = []
         try:
             for spec_id in step.spec_ids:
                 written += self._rewrite_spec(base, [m for m in chosen if m.spec_id == spec_id], step.target_bytes)
@@ -69,16 +72,12 @@ class RewriteManifestsInService:
 
     def _rewrite_spec(
         self, base: TableMetadata, manifests: Sequence[ManifestFile], target_bytes: int
-    ) -> list[avro.WrittenManifest]:
-        sources = [avro.read_manifest(self.files, m, base.format_version) for m in manifests]
-        writer = avro.ManifestWriter(sources[0], base, manifests[0].spec_id)
-        entries = [
-            writer.existing(entry, manifest, source)
-            for manifest, source in zip(manifests, sources, strict=True)
-            for entry in source.entries
-            if entry["status"] != avro.DELETED
-        ]
-        entries.sort(key=writer.cluster_key)
+    ) -> list[WrittenManifest]:
+        with ThreadPoolExecutor(_READERS) as pool:
+            sources = list(pool.map(lambda m: read_manifest(self.files, m), manifests))
+        writer = ManifestWriter(sources[0], base, manifests[0].spec_id)
+        read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]
+        entries = writer.clustered(read)
         size = sum(m.length for m in manifests) / max(1, len(entries))
         per_file = max(1, int(target_bytes / max(1.0, size)))
         count = -(-len(entries) // per_file)
@@ -94,17 +93,17 @@ class RewriteManifestsInService:
         catalog: Catalog,
         assignment: Assignment,
         current: Snapshot,
-        rows: avro.Records,
+        rows: lists.Records,
         chosen: Sequence[ManifestFile],
-        written: Sequence[avro.WrittenManifest],
+        written: Sequence[WrittenManifest],
     ) -> TableMetadata:
         base = assignment.base
         replaced = {m.path for m in chosen}
-        snapshot_id = avro.new_snapshot_id(base)
+        snapshot_id = lists.new_snapshot_id(base)
         sequence = base.last_sequence_number + 1 if base.format_version > 1 else 0
-        kept = [row for row in rows.records if rows.value(row, avro.PATH) not in replaced]
+        kept = [row for row in rows.records if rows.value(row, lists.PATH) not in replaced]
         path = f"{base.location}/metadata/snap-{snapshot_id}-1-{uuid4()}.avro"
-        content = avro.manifest_list(rows, kept, written, base, snapshot_id, current.snapshot_id, sequence)
+        content = lists.manifest_list(rows, kept, written, base, snapshot_id, current.snapshot_id, sequence)
         summary = _summary(current, assignment.job_id, len(kept), len(chosen), written)
         snapshot: dict[str, Any] = {
             "snapshot-id": snapshot_id,
@@ -128,7 +127,7 @@ class RewriteManifestsInService:
             raise
 
 
-def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[avro.WrittenManifest]) -> int:
+def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
     """The number of entries written. Raises `InvariantViolated` when it is not what the manifest list promised."""
     read, promised = sum(w.entries for w in written), sum(m.live_files for m in chosen)
     if read != promised:
@@ -140,7 +139,7 @@ def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Seque
 
 
 def _summary(
-    current: Snapshot, job_id: str, kept: int, replaced: int, written: Sequence[avro.WrittenManifest]
+    current: Snapshot, job_id: str, kept: int, replaced: int, written: Sequence[WrittenManifest]
 ) -> Mapping[str, str]:
     totals = {k: v for k, v in current.summary.items() if k.startswith("total-")}
     return {

@@ -1,0 +1,93 @@
+"""Avro records as Python values, by schemas that say no more than how they are stored.
+
+Values stay as Avro stores them (logical types are left out of the schemas), so that what is read and written again is
+the same.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fastavro
+
+from icewright.adapters.engines.service.avro_bytes import Schema
+from icewright.core.errors import MetadataUnreadable
+
+Record = dict[str, Any]
+VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
+
+
+def _field(name: str, field_id: int, kind: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"name": name, "type": kind, "field-id": field_id} | ({"default": None} if isinstance(kind, list) else {})
+
+
+def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:
+    """A field of a record; one that may be null is null by default."""
+    return {"name": name, "type": kind, "field-id": field_id} | ({"default": None} if isinstance(kind, list) else {})
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Whatever a decoder says of a broken file becomes `MetadataUnreadable` with its name."""
+    try:
+        yield
+    except (ValueError, EOFError, KeyError, IndexError, TypeError, StopIteration, struct.error) as error:
+        raise MetadataUnreadable(f"{path}: not a readable Avro file ({type(error).__name__}: {error})") from error
+
+
+def decoded(schema: Schema, count: int, body: bytes) -> list[Record]:
+    """So many records."""
+    parsed, stream = fastavro.parse_schema(schema), io.BytesIO(body)
+    return [r for _ in range(count) if isinstance(r := fastavro.schemaless_reader(stream, parsed, None), dict)]
+
+
+def encoded(schema: Schema, record: Record) -> bytes:
+    """A record as bytes, by a schema that fastavro has parsed."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, record)
+    return out.getvalue()
+
+
+def plain_schema(node: Any, seen: set[str] | None = None) -> Any:  # noqa: ANN401 - JSON
+    """A schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs.
+
+    A named type that some writers define twice is a reference the second time, as Avro wants it.
+    """
+    seen = set() if seen is None else seen
+    if isinstance(node, list):
+        return [plain_schema(n, seen) for n in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") in ("fixed", "enum"):
+        if node["name"] in seen:
+            return node["name"]
+        seen.add(node["name"])
+    keep = node.get("logicalType") == "map" or "logicalType" not in node
+    return {k: plain_schema(v, seen) for k, v in node.items() if keep or k not in ("logicalType", "precision", "scale")}
+
+
+def shape_of(node: Any) -> Any:  # noqa: ANN401 - JSON
+    """What decides about the bytes, and which field they are of: equal shapes may be copied."""
+    if isinstance(node, list):
+        return tuple(shape_of(n) for n in node)
+    if not isinstance(node, dict):
+        return node
+    match node["type"]:
+        case "record":
+            return ("record", *((f.get("field-id"), shape_of(f["type"])) for f in node["fields"]))
+        case "array":
+            return ("array", shape_of(node["items"]))
+        case "map":
+            return ("map", shape_of(node["values"]))
+        case "fixed":
+            return ("fixed", node["size"])
+    return shape_of(node["type"])
+
+
+def names_by_id(record: Schema) -> dict[int, str]:
+    """The names of a record's fields by their ids."""
+    return {int(f["field-id"]): f["name"] for f in record["fields"] if "field-id" in f}

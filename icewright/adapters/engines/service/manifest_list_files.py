@@ -1,0 +1,96 @@
+"""Manifest lists row by row: rows that stay are carried over as they are."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+
+from icewright.adapters.engines.service.avro_bytes import Schema, container
+from icewright.adapters.engines.service.avro_records import (
+    VERSION_SEQUENCES,
+    Record,
+    decoded,
+    encoded,
+    names_by_id,
+    plain_schema,
+    readable,
+    schema_field,
+)
+from icewright.adapters.engines.service.manifest_files import WrittenManifest
+from icewright.core.table import TableMetadata
+from icewright.ports import Files
+
+PATH = 500
+_SEQUENCE = 515
+_LIST_ADDITIONS = (
+    schema_field("content", 517, "int"),
+    schema_field("sequence_number", 515, "long"),
+    schema_field("min_sequence_number", 516, "long"),
+)
+_V1_VALUES = {517: 0, 515: 0, 516: 0}  # what the spec says of files of v1, by field id
+
+
+@dataclass(frozen=True)
+class Records:
+    """The rows of a manifest list with its writer schema; values are raw, without their logical types."""
+
+    schema: Schema
+    records: list[Record]
+    names: Mapping[int, str]
+
+    def value(self, record: Record, field_id: int) -> Any:  # noqa: ANN401 - any Avro value
+        """A field by its id."""
+        return record.get(self.names.get(field_id, ""))
+
+
+def read_list(files: Files, path: str, version: int) -> Records:
+    """A manifest list row by row, in the shape of the table's format version. Raises `MetadataUnreadable`."""
+    file = files.avro(path)
+    with readable(path):
+        schema = json.loads(file.meta["avro.schema"])
+        records = decoded(plain_schema(schema), file.records, file.body)
+    if version >= VERSION_SEQUENCES and _SEQUENCE not in names_by_id(schema):
+        schema = schema | {"fields": [*schema["fields"], *_LIST_ADDITIONS]}
+        for record in records:
+            record |= {f["name"]: _V1_VALUES.get(f["field-id"]) for f in _LIST_ADDITIONS}
+    return Records(schema, records, names_by_id(schema))
+
+
+def manifest_list(
+    rows: Records,
+    kept: Sequence[Record],
+    written: Sequence[WrittenManifest],
+    metadata: TableMetadata,
+    snapshot_id: int,
+    parent_id: int,
+    sequence: int,
+) -> bytes:
+    """The content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
+    new = []
+    for manifest in written:
+        values = {**manifest.row, 503: snapshot_id, 515: sequence}
+        record = {name: values.get(i) for i, name in rows.names.items()}
+        aliases = {"added_data_files_count": 504, "existing_data_files_count": 505, "deleted_data_files_count": 506}
+        record |= {name: values[i] for name, i in aliases.items() if name in record}
+        new.append(record)
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": str(parent_id),
+        "format-version": str(metadata.format_version),
+    }
+    if metadata.format_version >= VERSION_SEQUENCES:
+        header["sequence-number"] = str(sequence)
+    parsed = fastavro.parse_schema(plain_schema(rows.schema))
+    return container(rows.schema, header, [encoded(parsed, record) for record in [*new, *kept]])
+
+
+def new_snapshot_id(metadata: TableMetadata) -> int:
+    """A positive 63-bit id that the table does not have yet."""
+    while (chosen := secrets.randbits(63)) in metadata.by_id or not chosen:
+        continue
+    return chosen

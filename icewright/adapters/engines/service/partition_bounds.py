@@ -1,0 +1,76 @@
+"""Bounds of partition fields over the entries of a manifest (spec, field_summary)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from icewright.adapters.engines.service.avro_bytes import Schema
+from icewright.adapters.engines.service.avro_records import Record
+
+
+def partition_fields(partition: Schema) -> list[dict[str, Any]]:
+    """The partition fields with their types, named types looked up."""
+    named: dict[str, Any] = {}
+    fields = []
+    for one in partition["fields"]:
+        kind = one["type"]
+        chosen = next((k for k in kind if k != "null"), "null") if isinstance(kind, list) else kind
+        if isinstance(chosen, dict) and "name" in chosen:
+            named[chosen["name"]] = chosen
+        resolved = named.get(chosen, {"type": chosen}) if isinstance(chosen, str) else chosen
+        fields.append({"name": one["name"], "type": resolved})
+    return fields
+
+
+def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
+    """Decimals compare as numbers, everything else as it is."""
+    if kind.get("logicalType") == "decimal":
+        return int.from_bytes(value, "big", signed=True)
+    return value
+
+
+def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+    """How Iceberg's Java library, and with it Spark, orders values: UUIDs as two signed numbers."""
+    if kind.get("logicalType") != "uuid":
+        return None
+    return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
+
+
+def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401 - any Avro value
+    """Binary single-value serialization (spec, Appendix D)."""
+    if kind.get("logicalType") == "decimal":
+        number: int = value
+        bits = (number if number >= 0 else ~number).bit_length()  # without the sign
+        return number.to_bytes(bits // 8 + 1, "big", signed=True)
+    match kind["type"]:
+        case "boolean":
+            return b"\x01" if value else b"\x00"
+        case "int":
+            return struct.pack("<i", value)
+        case "long":
+            return struct.pack("<q", value)
+        case "float":
+            return struct.pack("<f", value)
+        case "double":
+            return struct.pack("<d", value)
+        case "string":
+            return str(value).encode()
+    return bytes(value)
+
+
+def summaries(fields: list[dict[str, Any]], tuples: Collection[tuple[Any, ...]]) -> list[Record]:
+    """The summary of each field over partition tuples."""
+    return [_summary(field["type"], [values[i] for values in tuples]) for i, field in enumerate(fields)]
+
+
+def _summary(kind: Mapping[str, Any], values: list[Any]) -> Record:
+    real = [v for v in values if v is not None and v == v]  # noqa: PLR0124 - NaN is not itself
+    ordered = sorted((_comparable(v, kind) for v in real), key=_order(kind))
+    return {
+        "contains_null": any(v is None for v in values),
+        "contains_nan": any(v is not None and v != v for v in values),  # noqa: PLR0124
+        "lower_bound": _single_value(ordered[0], kind) if ordered else None,
+        "upper_bound": _single_value(ordered[-1], kind) if ordered else None,
+    }
