@@ -11,7 +11,7 @@ from icewright.core.layering import Rule
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, History, JobState, Outcome
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes, Step
-from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.core.table import Hold, ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
 from icewright.core.verdicts import Evaluation
 
 if TYPE_CHECKING:
@@ -268,6 +268,21 @@ class RunRow:
     after: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class PinRow:
+    """A snapshot that somebody holds, as the store has it."""
+
+    reader: str  # or the job whose rewrite began on the snapshot
+    snapshot_id: int
+    pinned_at: datetime
+    until: datetime
+    author: str
+
+    def hold(self) -> Hold:
+        """The same for the rules of retention."""
+        return Hold(self.snapshot_id, self.reader, self.until)
+
+
 class LedgerState:
     """States of a deletion in the ledger."""
 
@@ -337,6 +352,10 @@ class StoreReader(Protocol):
         """What the ledger says of a job."""
         ...
 
+    def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:
+        """Held snapshots of the table of this uuid, aged-out pins too."""
+        ...
+
     def rules(self) -> Sequence[Rule]:
         """Policy rules that were set through the command line or API."""
         ...
@@ -389,6 +408,17 @@ class Store(StoreReader, Ledger, Protocol):
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
         """Pause a table with a reason, or resume it with None; False when the table is unknown."""
+        ...
+
+    def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
+        """Hold a snapshot; a reader's earlier pin moves.
+
+        False when the table is unknown, or another job than `job_id` works on it: an expiry may be about to commit.
+        """
+        ...
+
+    def unpin(self, ref: TableRef, reader: str) -> bool:
+        """Release a reader's pin; False when it has none."""
         ...
 
     def failures(self, ref: TableRef) -> int:

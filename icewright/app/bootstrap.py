@@ -40,7 +40,7 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Policy
-from icewright.core.table import TableRef
+from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.world import Listener, World
 from icewright.ports import Clock, Pointer, Trigger
 
@@ -102,12 +102,16 @@ def application(
         }
 
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
+
+    def held(metadata: TableMetadata) -> list[Hold]:
+        return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
+
     guard = Guard(catalogs, allowed, evaluated)
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, clock),
-        expire=ExpireInService(deletion, guard),
+        expire=ExpireInService(deletion, guard, held),
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
     )

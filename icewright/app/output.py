@@ -109,6 +109,8 @@ def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
     }
     if outcome.statements:
         document["statements"] = list(outcome.statements)
+    if outcome.kept:
+        document["kept"] = [{"snapshot_id": pin.snapshot_id, "by": pin.by} for pin in outcome.kept]
     if files:
         document["files"] = [{"path": f.path, "bytes": f.bytes, "kind": f.kind} for f in outcome.files]
     return document

@@ -75,8 +75,9 @@ def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
             "steps": len(verdict.work.steps),
             "notes": list(verdict.work.notes),
         }
-    elif isinstance(verdict, NotDue) and verdict.revisit is not None:
-        document["revisit"] = verdict.revisit.isoformat()
+    elif isinstance(verdict, NotDue):
+        document |= {"revisit": verdict.revisit.isoformat()} if verdict.revisit is not None else {}
+        document |= {"notes": list(verdict.notes)} if verdict.notes else {}
     return document
 
 

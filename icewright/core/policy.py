@@ -61,10 +61,13 @@ class Knob(Generic[T]):
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     also: str | None = None
+    numbers: bool = False  # of a mapping: each value is a whole number
 
     @property
     def expects(self) -> str:
         """What a right value looks like, in words."""
+        if self.numbers:
+            return f"a {self.kind} of names to whole numbers"
         text = f"one of {', '.join(self.choices)}" if self.kind is Kind.CHOICE else f"a {self.kind}"
         if self.kind is Kind.FLAG:
             text = str(self.kind)
@@ -97,6 +100,8 @@ class Knob(Generic[T]):
                 parsed = value if isinstance(value, str) and value.strip() else None
             case Kind.MAPPING:
                 parsed = _mapping(value)
+                if self.numbers and parsed is not None and not all(v.isdecimal() for v in parsed.values()):
+                    parsed = None
         if parsed is None or not self._within(parsed):
             raise ValueError(f"{value!r} is not {self.expects}")
         return cast(T, parsed)
@@ -273,6 +278,14 @@ MAX_REF_AGE: Knob[float | None] = _knob(
     minimum=1,
     maximum=YEARS_HOURS,
 )
+READER_PINS: Knob[Mapping[str, str]] = _knob(
+    "expire_snapshots.reader_pins",
+    Kind.MAPPING,
+    {},
+    "snapshots that streaming readers go on from, by reader: they and all later ones stay",
+    numbers=True,
+)
+MAX_PIN_AGE = _integer("expire_snapshots.max_pin_age_hours", 720, "how long a reader's pin lasts", unit="hours")
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark"), "who expires snapshots")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from icewright.core.table import MAIN, Ref, RefKind, Snapshot, TableMetadata
+from icewright.core.table import MAIN, Hold, Pin, Ref, RefKind, Snapshot, TableMetadata
 
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A snapshot older than the cutoff that stays, and who keeps it."""
-
-    snapshot_id: int
-    by: str
+Keep = Callable[[int, str, datetime | None], None]  # a snapshot, who keeps it, and until when if time alone does
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +33,42 @@ def plan_expiry(
     older_than: datetime,
     retain_last: int,
     max_ref_age: timedelta | None = None,
+    holds: Sequence[Hold] = (),
 ) -> Expiry:
-    """Iceberg's retention rules.
+    """Iceberg's retention rules, and what is held beside them.
 
     A branch keeps its head, its own or `retain_last` newest ancestors, and those younger than its own
     `max_snapshot_age` or `older_than`; walking stops at the first that is neither. A tag keeps its snapshot. A ref
     other than main goes when its head is older than its own `max_ref_age` or the given one. Snapshots that no
-    ref leads to go when they are older than `older_than`.
+    ref leads to go when they are older than `older_than`. Of what is held until later than `now` nothing goes.
     """
     kept: dict[int, str] = {}
     goes_at: list[datetime] = []  # when those that are kept for their age alone may go
-    led_to: set[int] = set()
     removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age))
-    refs = [r for r in metadata.refs if r.name not in removed]
+    refs = sorted((r for r in metadata.refs if r.name not in removed), key=lambda r: r.name != MAIN)
+
+    def keep(snapshot_id: int, by: str, until: datetime | None = None) -> None:
+        if snapshot_id not in kept:
+            kept[snapshot_id] = by
+            goes_at.extend(() if until is None else (until,))
+
     if metadata.current_snapshot_id is not None:
-        kept[metadata.current_snapshot_id] = "current snapshot"
-    for ref in sorted(refs, key=lambda r: r.name != MAIN):
-        kept.setdefault(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
-        led_to.add(ref.snapshot_id)
-    for ref in sorted((r for r in refs if r.kind is RefKind.BRANCH), key=lambda r: r.name != MAIN):
-        age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
-        least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
+        keep(metadata.current_snapshot_id, "current snapshot")
+    for ref in refs:
+        keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
+    led_to = {ref.snapshot_id for ref in refs}
+    for ref in (r for r in refs if r.kind is RefKind.BRANCH):
         lineage = list(ancestors(metadata, ref.snapshot_id))
         led_to.update(s.snapshot_id for s in lineage)
-        for number, snapshot in enumerate(lineage):
-            if number < least:
-                kept.setdefault(snapshot.snapshot_id, f"one of the {least} newest of branch {ref.name}")
-            elif now - snapshot.timestamp <= age:
-                if snapshot.snapshot_id not in kept:
-                    goes_at.append(_later(snapshot.timestamp, age))
-                kept.setdefault(snapshot.snapshot_id, f"younger than the retention of branch {ref.name}")
-            else:
-                break
+        _keep_branch(ref, lineage, now, older_than, retain_last, keep)
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in led_to and snapshot.timestamp >= older_than:
-            goes_at.append(_later(snapshot.timestamp, now - older_than))
-            kept.setdefault(snapshot.snapshot_id, "in no branch or tag, but younger than the retention")
+            later = _later(snapshot.timestamp, now - older_than)
+            keep(snapshot.snapshot_id, "in no branch or tag, but younger than the retention", later)
+    for hold in holds:
+        for snapshot_id in held_by(metadata, [hold], now):
+            behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
+            keep(snapshot_id, f"{hold.by}{behind}", hold.until)
     expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept)
     pins = tuple(
         Pin(s.snapshot_id, kept[s.snapshot_id])
@@ -82,6 +76,35 @@ def plan_expiry(
         if s.snapshot_id in kept and s.timestamp < older_than
     )
     return Expiry(expired, removed, pins, min(goes_at, default=None))
+
+
+def _keep_branch(
+    ref: Ref, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int, keep: Keep
+) -> None:
+    """What a branch keeps of its lineage, newest first."""
+    age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
+    least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
+    for number, snapshot in enumerate(lineage):
+        if number < least:
+            keep(snapshot.snapshot_id, f"one of the {least} newest of branch {ref.name}", None)
+        elif now - snapshot.timestamp <= age:
+            by = f"younger than the retention of branch {ref.name}"
+            keep(snapshot.snapshot_id, by, _later(snapshot.timestamp, age))
+        else:
+            return
+
+
+def held_by(metadata: TableMetadata, holds: Sequence[Hold], now: datetime) -> frozenset[int]:
+    """The held snapshots and all their descendants.
+
+    A reader that goes on from a snapshot walks back to it from a head, and so does a rewrite that looks for what was
+    committed since: without any one in between they fail.
+    """
+    held = {h.snapshot_id for h in holds if h.until > now} & metadata.by_id.keys()
+    for snapshot in sorted(metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp)) if held else ():
+        if snapshot.parent_id in held:
+            held.add(snapshot.snapshot_id)
+    return frozenset(held)
 
 
 def _later(moment: datetime, age: timedelta) -> datetime:

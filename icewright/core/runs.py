@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.core.policy import Knobs, Operation
-from icewright.core.table import TableMetadata
+from icewright.core.table import Pin, TableMetadata
 
 
 class JobState(enum.StrEnum):
@@ -70,6 +70,7 @@ class Outcome:
     files: tuple[FileFate, ...] = ()
     statements: tuple[str, ...] = ()  # SQL that was run, for the record
     notes: tuple[str, ...] = ()
+    kept: tuple[Pin, ...] = ()  # old snapshots that stay, and who keeps them
 
 
 def committed(

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from icewright.core.policy import Operation
+from icewright.core.table import Pin
 
 PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 
@@ -58,6 +59,7 @@ class ExpireSnapshots:
     delete_files: bool
     max_concurrent_deletes: int
     by_spark: bool
+    pins: tuple[Pin, ...] = ()  # old snapshots that stay, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class NotDue:
 
     reason: str
     revisit: datetime | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

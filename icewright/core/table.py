@@ -288,6 +288,23 @@ class ManifestFacts:
     small: int  # smaller than 75 % of the target
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Somebody needs a snapshot and all that came after it: a streaming reader, or a rewrite that began on it."""
+
+    snapshot_id: int
+    by: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A snapshot older than the retention that stays, and who keeps it."""
+
+    snapshot_id: int
+    by: str
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """Everything that verdicts are made from: one metadata file and the manifests of its current snapshot."""
@@ -298,6 +315,7 @@ class TableFacts:
     manifests: tuple[ManifestFacts, ...]
     delete_files: int  # dangling ones included; a global one counts once, however many partitions it applies to
     deleted_rows: int  # that live delete files name
+    holds: tuple[Hold, ...] = ()
 
     @property
     def ref(self) -> TableRef:

@@ -75,7 +75,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, history: History, now: datetime) -
     if scan is not None and scan.metrics.get("files_scanned"):
         left = scan.metrics.get("orphans_found", 0) - scan.metrics.get("orphans_removed", 0)
         share = left / scan.metrics["files_scanned"]
-    parts = health_parts(facts, knobs, expire_snapshots.expiry(facts.metadata, knobs, now), share)
+    parts = health_parts(facts, knobs, expire_snapshots.expiry(facts, knobs, now), share)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
     return Evaluation(facts, verdicts, parts, overall(parts), min([now + REVISIT, *(r for r in revisits if r > now)]))
 

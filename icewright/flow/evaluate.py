@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from icewright.core.errors import TableNotFound
@@ -14,7 +15,9 @@ from icewright.flow.world import World
 def read_facts(world: World, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
     """Facts and knobs of a table whose metadata is at hand."""
     knobs = world.policy().knobs_for(metadata.ref, metadata)
-    return world.files.facts(metadata, thresholds(knobs)), knobs
+    facts = world.files.facts(metadata, thresholds(knobs))
+    held = world.store.pins(metadata.ref, metadata.table_uuid)
+    return replace(facts, holds=tuple(pin.hold() for pin in held)), knobs
 
 
 def evaluate_table(world: World, ref: TableRef, now: datetime) -> Evaluation:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from icewright.core import verify
 from icewright.core.errors import (
@@ -17,15 +19,24 @@ from icewright.core.errors import (
     RetryableError,
     TableReplaced,
 )
-from icewright.core.policy import COMMIT_RETRIES, RETRIES, Knobs, Operation
+from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Operation
 from icewright.core.runs import REFUSED, OperationState, Outcome, backoff, deferred, failed, skipped
-from icewright.core.steps import Due, ExpireSnapshots, RewriteDataFiles, RewritePositionDeletes, Step, why
+from icewright.core.steps import (
+    Due,
+    ExpireSnapshots,
+    NotDue,
+    RemoveOrphans,
+    RewriteDataFiles,
+    RewritePositionDeletes,
+    Step,
+    why,
+)
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
 from icewright.flow.evaluate import read_facts
 from icewright.flow.lease import Lease
 from icewright.flow.world import World
-from icewright.ports import Assignment
+from icewright.ports import Assignment, PinRow
 
 YIELD_AFTER = 2  # conflicts after which compaction gives way to the writer
 
@@ -107,6 +118,7 @@ class Attempts:
         history = {} if request.by_hand else world.store.history(request.ref, metadata.table_uuid)
         found = verdict(self.operation, facts, knobs, history, now, by_hand=request.by_hand)
         if not isinstance(found, Due):
+            self.notes = list(found.notes) if isinstance(found, NotDue) else []
             return skipped(self.operation, why(found))
         self.notes = list(found.work.notes)
         *first, last = found.work.steps
@@ -120,7 +132,8 @@ class Attempts:
         self.lease.check()
         dry_run = self.request.dry_run
         assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.stopped)
-        outcome = self.world.engine.run(assignment)
+        with self._held(step, base):
+            outcome = self.world.engine.run(assignment)
         if dry_run:
             return outcome
         try:
@@ -128,6 +141,23 @@ class Attempts:
         except RetryableError as error:  # what was committed stays what was done
             return replace(outcome, notes=(*outcome.notes, f"could not be verified: {error}"))
         return outcome
+
+    @contextmanager
+    def _held(self, step: Step, base: TableMetadata) -> Iterator[None]:
+        """While a rewrite runs, the snapshot that it began on stays, whoever expires, even when its process dies."""
+        store, request, now = self.world.store, self.request, self.world.clock.now()
+        current, name = base.current_snapshot_id, f"the running rewrite of job {self.job_id}"
+        if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans):
+            yield
+            return
+        until = now + timedelta(seconds=self.knobs[TIMEOUT])
+        pin = PinRow(name, current, now, until, self.world.trigger.actor)
+        if not store.pin(request.ref, base.table_uuid, pin, job_id=self.job_id):
+            raise LeaseLost(f"job {self.job_id} does not hold its table any more")
+        try:
+            yield
+        finally:
+            store.unpin(request.ref, name)
 
     def _verify(self, before: TableFacts, step: Step) -> None:
         """What the commit must have kept, read back from the catalog."""

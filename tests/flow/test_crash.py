@@ -18,7 +18,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog as PyIcebergCatalog
 
 from icewright.adapters.engines.service.deletion import Deletion
-from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
@@ -128,7 +127,7 @@ def mortal(app: Application, life: Life) -> World:
     engine = replace(
         app.engines,
         catalogs=catalogs,
-        expire=ExpireInService(Deletion(files, store, world.clock), guard),
+        expire=replace(app.engines.expire, deletion=Deletion(files, store, world.clock), guard=guard),
         orphans=RemoveOrphansInService(Deletion(files, store, world.clock), guard),
         manifests=RewriteManifestsInService(files, world.clock),
     )

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import SqlLedger
+from icewright.adapters.store.pins import SqlPins
 from icewright.adapters.store.schema import (
     DELETIONS,
     EVENTS,
@@ -33,7 +33,7 @@ from icewright.ports import JobRow, LedgerState, Pointer, RunRow, TableRow, Trig
 LEASE = timedelta(seconds=120)
 
 
-class SqlStore(SqlLedger):
+class SqlStore(SqlPins):
     """The store on one SQLAlchemy engine."""
 
     # -- what is known of tables

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from icewright.core.cost import service_cost, storage_benefit
@@ -9,8 +11,10 @@ from icewright.core.policy import (
     DELETE_FILES,
     EXPIRE_CONCURRENCY,
     EXPIRE_ENGINE,
+    MAX_PIN_AGE,
     MAX_REF_AGE,
     MIN_SNAPSHOTS,
+    READER_PINS,
     RETENTION,
     Knobs,
     Operation,
@@ -18,13 +22,14 @@ from icewright.core.policy import (
 from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
-from icewright.core.table import TableFacts, TableMetadata
+from icewright.core.table import Hold, TableFacts, TableMetadata
 
 NOTHING = "no snapshots to expire"
 
 
-def expiry(metadata: TableMetadata, knobs: Knobs, now: datetime) -> Expiry:
+def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
     """What the knobs let go now."""
+    metadata = facts.metadata
     ref_age = knobs[MAX_REF_AGE]
     return plan_expiry(
         metadata,
@@ -32,7 +37,16 @@ def expiry(metadata: TableMetadata, knobs: Knobs, now: datetime) -> Expiry:
         older_than=now - timedelta(hours=knobs[RETENTION]),
         retain_last=knobs[MIN_SNAPSHOTS],
         max_ref_age=None if ref_age is None else timedelta(hours=ref_age),
+        holds=(*facts.holds, *_pinned_by_policy(metadata, knobs)),
     )
+
+
+def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[Hold]:
+    """Pins that the policy names last as long after their snapshot was committed as pins may."""
+    longest = timedelta(hours=knobs[MAX_PIN_AGE])
+    for reader, said in knobs[READER_PINS].items():
+        if snapshot := metadata.by_id.get(int(said)):
+            yield Hold(snapshot.snapshot_id, f"reader {reader}", snapshot.timestamp + longest)
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
@@ -42,9 +56,9 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return Blocked("gc.enabled is false on the table")
     if not metadata.snapshots:
         return NotDue("no current snapshot")
-    found = expiry(metadata, knobs, now)
+    found = expiry(facts, knobs, now)
     if found.empty:
-        return NotDue(NOTHING, found.next_expiry)
+        return NotDue(NOTHING, found.next_expiry, _kept(found))
     step = ExpireSnapshots(
         snapshot_ids=found.snapshot_ids,
         remove_refs=found.remove_refs,
@@ -53,6 +67,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         delete_files=knobs[DELETE_FILES],
         max_concurrent_deletes=knobs[EXPIRE_CONCURRENCY],
         by_spark=knobs[EXPIRE_ENGINE] == "spark",
+        pins=found.pins,
     )
     count = len(found.snapshot_ids)
     return Due(
@@ -63,3 +78,11 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         f"and older than {knobs[RETENTION]:g} h"
         + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
     )
+
+
+def _kept(found: Expiry) -> tuple[str, ...]:
+    """Who else than the count of the policy keeps old snapshots, most first."""
+    by = Counter(pin.by for pin in found.pins if not pin.by.startswith(("current", "one of"))).most_common()
+    shown = ", ".join(f"{count} for {who}" for who, count in by[:3])
+    more = f" and {len(by) - 3} more" if len(by) > 3 else ""  # noqa: PLR2004 - as many as are shown
+    return (f"old ones stay: {shown}{more}",) if by else ()

@@ -7,7 +7,7 @@ proved again, against the metadata as it is then, after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -18,9 +18,10 @@ from icewright.adapters.engines.service.guard import Guard
 from icewright.core.errors import CommitConflict, InvariantViolated, TableReplaced
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
+from icewright.core.retention import held_by
 from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
-from icewright.core.table import TableMetadata
+from icewright.core.table import Hold, TableMetadata
 from icewright.core.verify import expiry_kept
 from icewright.ports import Assignment, Catalog, LedgerState, RemoveSnapshots
 
@@ -39,6 +40,7 @@ class ExpireInService:
 
     deletion: Deletion
     guard: Guard
+    holds: Callable[[TableMetadata], Sequence[Hold]]
 
     def run(self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots) -> Outcome:
         """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
@@ -85,6 +87,7 @@ class ExpireInService:
     ) -> None:
         base = assignment.base
         try:
+            self._not_held(base, step)
             after = catalog.commit(base, RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs)))
         except CommitConflict:
             kept = {f.path: LedgerState.KEPT for f in fates}
@@ -94,6 +97,11 @@ class ExpireInService:
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )
+
+    def _not_held(self, base: TableMetadata, step: ExpireSnapshots) -> None:
+        """Raise `CommitConflict` when somebody pinned one of the snapshots since they were chosen."""
+        if held_by(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
+            raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
 
     def _proof(self, catalog: Catalog, base: TableMetadata, compared: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """What the table as it is after the commit reaches."""
@@ -144,4 +152,5 @@ def _outcome(
         },
         tuple(deleted),
         notes=tuple(notes),
+        kept=step.pins,
     )

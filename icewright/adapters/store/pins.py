@@ -1,0 +1,51 @@
+"""Pins: snapshots that readers go on from, or that a running rewrite began on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.ledger import SqlLedger
+from icewright.adapters.store.schema import PINS, TABLES
+from icewright.core.table import TableRef
+from icewright.ports import PinRow
+
+
+class SqlPins(SqlLedger):
+    """The pins of the Store port."""
+
+    def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:
+        """Held snapshots of the table of this uuid."""
+        columns = [PINS.c[name] for name in PinRow.__dataclass_fields__]
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+            if row is None:
+                return []
+            mine = (PINS.c.table_id == row.id) & (PINS.c.table_uuid == table_uuid)
+            return [PinRow(*found) for found in connection.execute(sa.select(*columns).where(mine).order_by(PINS.c.id))]
+
+    def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
+        """Hold a snapshot, unless another job works on the table."""
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+            if row is None:
+                return False
+            # writing the row makes a claim of the table wait for this pin, or this pin see the claim
+            free = TABLES.c.held_by.is_(None) if job_id is None else TABLES.c.held_by == job_id
+            touched = sa.update(TABLES).where(TABLES.c.id == row.id, free).values(held_by=TABLES.c.held_by)
+            if connection.execute(touched).rowcount != 1:
+                return False
+            connection.execute(sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == pin.reader))
+            values = {name: getattr(pin, name) for name in PinRow.__dataclass_fields__}
+            connection.execute(sa.insert(PINS).values(table_id=row.id, table_uuid=table_uuid, **values))
+        return True
+
+    def unpin(self, ref: TableRef, reader: str) -> bool:
+        """Release a pin."""
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+            if row is None:
+                return False
+            gone = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
+            return connection.execute(gone).rowcount == 1
