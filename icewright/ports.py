@@ -312,6 +312,10 @@ class Ledger(Protocol):
         """Findings that a later scan did not repeat."""
         ...
 
+    def export(self, job_id: str) -> str:
+        """Write what the ledger says of a job as a Parquet file; says where it is, or why there is none."""
+        ...
+
     def unfinished(self) -> Sequence[Unfinished]:
         """Planned deletions of jobs that do not run any more."""
         ...

@@ -149,7 +149,7 @@ def open_store(config: Config) -> SqlStore:
     elif not is_current(engine):
         engine.dispose()
         raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
-    return SqlStore(engine)
+    return SqlStore(engine, config.ledger_folder)
 
 
 def upgrade_store(config: Config) -> None:

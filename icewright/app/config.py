@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
+    LedgerSection,
     LimitsSection,
     PoolSection,
     Section,
@@ -31,7 +32,7 @@ from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "limits", "policy", "guardrails", "cache")
+_SECTIONS = ("state", "catalogs", "pools", "limits", "policy", "guardrails", "cache", "ledger")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Config:
     policy: Policy
     cache_folder: Path
     cache_bytes: int
+    ledger_folder: Path
     java_home: str | None
 
 
@@ -144,6 +146,7 @@ class _Reader:
         catalogs = self._catalogs(raw.get("catalogs"), pools)
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
+        ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
         state = raw.get("state", "sqlite:///icewright.db")
@@ -154,6 +157,7 @@ class _Reader:
         if self.faults:
             raise ConfigError([self._redacted(fault) for fault in self.faults])
         home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        cache_folder = Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright"
         return Config(
             path=self.path,
             state=self._beside(str(state)),
@@ -166,8 +170,9 @@ class _Reader:
                 limits.per_worker,
             ),
             policy=policy,
-            cache_folder=Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright",
+            cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
+            ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
             java_home=os.environ.get("JAVA_HOME"),
         )
 

@@ -157,6 +157,9 @@ def show_job(job: JobResult, *, files: bool) -> None:
     for outcome in job.outcomes:
         for note in outcome.notes:
             OUT.print(f"  {outcome.operation}: {escape(note)}")
+        if job.dry_run and outcome.kept:
+            kept = [(pin.snapshot_id, pin.by) for pin in outcome.kept]
+            rows(f"{outcome.operation}: old snapshots that stay", ("snapshot", "kept as or by"), kept)
         if files and outcome.files:
             listed = [(f.kind, size(f.bytes), f.path) for f in outcome.files]
             rows(f"{outcome.operation}: files", ("kind", "size", "path"), listed)

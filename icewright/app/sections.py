@@ -84,6 +84,12 @@ class CacheSection(Section):
     max_mb: int = Field(1024, ge=1)
 
 
+class LedgerSection(Section):
+    """Where the ledger of each job is written as a Parquet file."""
+
+    folder: str | None = None
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """The keys of the section that a fault's path leads to."""
     for part in path[:-1]:

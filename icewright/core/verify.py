@@ -33,6 +33,9 @@ def identity_kept(before: TableMetadata, after: TableMetadata) -> list[str]:
 def expiry_kept(before: TableMetadata, after: TableMetadata, step: ExpireSnapshots) -> list[str]:
     """An expiry's own commit: everything but the planned snapshots and refs is as it was."""
     broken = identity_kept(before, after)
+    if after.metadata_log[-1:] != (before.metadata_location,):  # whose refs and snapshots the plan did not see
+        replaced = after.metadata_log[-1] if after.metadata_log else "nothing known"
+        broken.append(f"the commit replaced {replaced}, not {before.metadata_location}")
     if before.current_snapshot_id != after.current_snapshot_id:
         broken.append("the current snapshot changed")
     kept_refs = {r for r in before.refs if r.name not in step.remove_refs}

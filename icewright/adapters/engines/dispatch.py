@@ -68,12 +68,10 @@ class Engines:
         if orphans:
             guard.alone(base)
         proof = reached(deletion.files, base)
-        gone, failures = deletion.carry_out(
-            unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY
-        )
+        gone, notes = deletion.carry_out(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         summary = f"finished deleting {len(gone)} file(s) of job {unfinished.job_id}"
-        return committed(operation, summary, {"files_deleted": len(gone), "failures": len(failures)}, gone)
+        return committed(operation, summary, {"files_deleted": len(gone)}, gone, notes=tuple(notes))
 
 
 def _costed(outcome: Outcome) -> Outcome:

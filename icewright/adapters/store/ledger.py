@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from icewright.adapters.store.database import unavailable
+from icewright.adapters.store.export import write_ledger
 from icewright.adapters.store.schema import DELETIONS, JOBS, TABLES
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, JobState
@@ -27,6 +29,7 @@ class SqlLedger:
     """The Ledger port on one SQLAlchemy engine."""
 
     engine: sa.Engine
+    exports: Path | None = None  # folder of the Parquet files
 
     def plan(self, job_id: str, ref: TableRef, files: Iterable[FileFate], state: str, now: datetime) -> None:
         """Write files down; committed when the call returns."""
@@ -86,6 +89,22 @@ class SqlLedger:
             for chunk in _chunks(list(paths)) if table is not None else ():
                 mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
+
+    def export(self, job_id: str) -> str:
+        """Write the job's rows as a Parquet file and say where it is, or why there is none."""
+        if self.exports is None:
+            return "the ledger is in the state store alone"
+        columns = [DELETIONS.c[n] for n in ("job_id", "path", "bytes", "kind", "state", "planned_at", "settled_at")]
+        query = sa.select(*columns, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
+        query = query.where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.id)
+        with self._begin() as connection:
+            rows = [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
+        for row in rows:
+            row["table"] = str(TableRef(row["catalog"], tuple(json.loads(row["namespace"])), row["name"]))
+        try:
+            return f"ledger: {write_ledger(self.exports, job_id, rows)}"
+        except OSError as error:
+            return f"the ledger could not be exported to {self.exports}: {error.strerror or error}"
 
     def unfinished(self) -> Sequence[Unfinished]:
         """Planned deletions of jobs that do not run any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -24,6 +24,8 @@ _ORDER = (
     "metadata",
 )
 
+_SHOWN = 20  # failures told one by one
+
 
 @dataclass(frozen=True)
 class Deletion:
@@ -35,10 +37,11 @@ class Deletion:
 
     def carry_out(
         self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
-    ) -> tuple[tuple[FileFate, ...], Mapping[str, str]]:
+    ) -> tuple[tuple[FileFate, ...], list[str]]:
         """Delete the planned files that `proof` (chunks of everything reachable now) does not hold.
 
-        Returns what is gone, and failures by path. What is reached again is kept, and the ledger says so.
+        Returns what is gone, and notes: what could not be deleted and why, and where the ledger is. What is reached
+        again is kept, and the ledger says so.
         """
         safe = set(unreached(files_frame((f.path, f.bytes, f.kind) for f in planned), proof)["path"])
         ordered = sorted((f for f in planned if f.path in safe), key=lambda f: _ORDER.index(f.kind))
@@ -50,4 +53,9 @@ class Deletion:
         self.ledger.settle(job_id, states, self.clock.now())
         self.files.tidy(report.deleted, location)
         gone = set(report.deleted)
-        return tuple(f for f in ordered if f.path in gone), report.failures
+        notes = [f"{path} could not be deleted: {why}" for path, why in sorted(report.failures.items())[:_SHOWN]]
+        if len(report.failures) > _SHOWN:
+            notes.append(
+                f"{len(report.failures) - _SHOWN} more could not be deleted; `icewright show {job_id}` has them"
+            )
+        return tuple(f for f in ordered if f.path in gone), [*notes, self.ledger.export(job_id)] if planned else notes

@@ -60,10 +60,10 @@ class ExpireInService:
             self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
             self._commit(catalog, assignment, step, fates)
             proof = self._proof(catalog, base, doomed.compared) if fates else ()
-            deleted, failures = self.deletion.carry_out(
+            deleted, said = self.deletion.carry_out(
                 assignment.job_id, base.location, fates, proof, step.max_concurrent_deletes
             )
-            notes += [f"{path} could not be deleted: {why}" for path, why in sorted(failures.items())[:20]]
+            notes += said
         else:
             deleted = fates
         seconds = (clock.now() - started).total_seconds()

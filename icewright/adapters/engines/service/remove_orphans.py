@@ -7,7 +7,7 @@ any deletion the table is read once more. Whatever is not certain is kept, and a
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,7 +56,7 @@ class RemoveOrphansInService:
         scan = self.scan(catalog, base, step)
         chosen = self._chosen(base.ref, scan.orphans, step)
         gone: tuple[FileFate, ...] = chosen
-        failures: Mapping[str, str] = {}
+        notes = list(scan.notes)
         if not assignment.dry_run:
             self._remember(assignment.job_id, base.ref, scan.orphans)
             if chosen:
@@ -64,11 +64,11 @@ class RemoveOrphansInService:
                 self.deletion.ledger.plan(assignment.job_id, base.ref, chosen, LedgerState.PLANNED, clock.now())
                 fresh = _same_table(base, catalog.load(base.ref))
                 proof = sets.reached(self.deletion.files, fresh, known=scan.compared)
-                gone, failures = self.deletion.carry_out(
+                gone, said = self.deletion.carry_out(
                     assignment.job_id, base.location, chosen, proof, step.max_concurrent_deletes
                 )
+                notes += said
         seconds = (clock.now() - started).total_seconds()
-        notes = [*scan.notes, *(f"{p} could not be deleted: {why}" for p, why in sorted(failures.items())[:20])]
         return committed(
             Operation.REMOVE_ORPHANS,
             _summary(scan.found, len(gone), step, dry_run=assignment.dry_run),
