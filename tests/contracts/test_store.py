@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from threading import Barrier
 
+import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
@@ -20,7 +22,7 @@ from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import FileFate, JobState, OperationState, Outcome
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
-from icewright.ports import LedgerState, Pointer, RunRow, TableRow, Trigger
+from icewright.ports import LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
 from icewright.testing import NOW, REF, facts, metadata
 from tests.contracts.bench import new_database
 
@@ -361,3 +363,60 @@ def test_a_job_by_the_beginning_of_its_id(store: SqlStore) -> None:
     first, second = start(store), start(store, OTHER)
     found = [store.job(text) for text in (first, second[:-1], first[:8], "%", "_" * len(first), "nobody")]
     assert [job and job.job_id for job in found] == [first, second, None, None, None, None]
+
+
+def _known(store: SqlStore) -> str:
+    """A table that the store knows, its uuid."""
+    store.detected("lake", [Pointer(REF, "m1")], NOW)
+    return "uuid-1"
+
+
+def test_pins(store: SqlStore) -> None:
+    """A reader holds one snapshot, which a later pin moves; released it is gone; another table's uuid has none."""
+    uuid = _known(store)
+    first = PinRow("reader a", 2**62, NOW, NOW + timedelta(hours=1), "me")
+    second, other = replace(first, snapshot_id=7), replace(first, reader="reader b")
+    assert all(store.pin(REF, uuid, pin) for pin in (first, other, second))
+    assert list(store.pins(REF, uuid)) == [other, second]
+    assert list(store.pins(REF, "another")) == []
+    assert store.unpin(REF, "reader a")
+    assert not store.unpin(REF, "reader a")
+    assert list(store.pins(REF, uuid)) == [other]
+    assert not store.pin(OTHER, uuid, first), "a table that nobody knows"
+    assert list(store.pins(OTHER, uuid)) == []
+
+
+def test_nothing_is_pinned_while_a_job_works(store: SqlStore) -> None:
+    """An expiry may be about to commit: only the job itself may pin, until it is done."""
+    uuid = _known(store)
+    pin = PinRow("reader a", 1, NOW, NOW + timedelta(hours=1), "me")
+    job = store.claim(REF, uuid, [EXPIRE], ME, NOW)
+    assert job is not None
+    assert not store.pin(REF, uuid, pin)
+    assert not store.pin(REF, uuid, pin, job_id="another")
+    assert store.pin(REF, uuid, replace(pin, reader="the job"), job_id=job)
+    store.finish(job, JobState.SUCCEEDED, "", NOW)
+    assert store.pin(REF, uuid, pin)
+    assert [p.reader for p in store.pins(REF, uuid)] == ["the job", "reader a"]
+
+
+def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:
+    """Every file of a job with its state and times; where nothing can be written, the answer says so."""
+    uuid = _known(store)
+    job = store.claim(REF, uuid, [EXPIRE], ME, NOW)
+    assert job is not None
+    files = [FileFate("file:///t/a b", 5, "data"), FileFate("file:///t/m", None, "manifest list")]
+    store.plan(job, REF, files, LedgerState.PLANNED, NOW)
+    store.settle(job, {"file:///t/a b": LedgerState.DELETED}, NOW + timedelta(seconds=3))
+    store.exports = tmp_path / "made" / "here"
+    said = store.export(job)
+    assert said == f"ledger: {tmp_path}/made/here/{job}.parquet"
+    rows = pq.read_table(said.removeprefix("ledger: ")).to_pylist()
+    assert [(r["table"], r["path"], r["bytes"], r["kind"], r["state"]) for r in rows] == [
+        (str(REF), "file:///t/a b", 5, "data", "deleted"),
+        (str(REF), "file:///t/m", None, "manifest list", "planned"),
+    ]
+    assert [(r["planned_at"], r["settled_at"]) for r in rows] == [(NOW, NOW + timedelta(seconds=3)), (NOW, None)]
+    (tmp_path / "taken").touch()
+    store.exports = tmp_path / "taken"
+    assert "could not be exported" in store.export(job)

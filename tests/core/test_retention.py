@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icewright.core.retention import Expiry, ancestors, plan_expiry
-from icewright.core.table import MAIN, Ref, RefKind, TableMetadata
+from icewright.core.table import MAIN, Hold, Ref, RefKind, TableMetadata
 from icewright.testing import NOW, lineage, metadata, snapshot
 
 HOUR = timedelta(hours=1)
@@ -231,3 +231,39 @@ def test_an_endless_age_of_a_branch_keeps_all() -> None:
     """The largest age that can be said means for ever, not an error and not now."""
     table = metadata([24 * 365 * 30, 1], refs=[_branch(MAIN, 2, max_snapshot_age=timedelta.max)])
     assert _plan(table).empty
+
+
+def test_a_held_snapshot_stays_with_all_that_came_after_it() -> None:
+    """Whoever reads on from a snapshot needs it and every one up to the heads; the preview says who that is."""
+    table = metadata([90, 80, 70, 60])
+    until = NOW + HOUR
+    plan = plan_expiry(
+        table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[Hold(2, "reader flink", until)]
+    )
+    assert plan.snapshot_ids == (1,)
+    assert [(pin.snapshot_id, pin.by) for pin in plan.pins] == [
+        (2, "reader flink"),
+        (3, "reader flink, which is behind it"),
+        (4, "current snapshot"),
+    ]
+    assert plan.next_expiry == until
+
+
+@pytest.mark.parametrize("hold", [Hold(2, "reader late", NOW), Hold(99, "reader lost", NOW + HOUR)])
+def test_holds_that_count_no_more(hold: Hold) -> None:
+    """A hold that aged out, or that names a snapshot which the table has not, keeps nothing."""
+    plan = plan_expiry(metadata([90, 80, 70]), now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[hold])
+    assert plan.snapshot_ids == (1, 2)
+
+
+def test_a_hold_on_a_branch_keeps_that_branch_alone() -> None:
+    """Descendants are those of the held snapshot: another line goes on expiring."""
+    table = metadata(
+        snapshots=(*lineage([90, 80, 10]), *lineage([70, 60, 50], first_id=10, parent_id=1)),
+        current_snapshot_id=3,
+        refs=[_branch("audit", 12, min_snapshots_to_keep=1)],
+    )
+    plan = plan_expiry(
+        table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[Hold(10, "reader", NOW + HOUR)]
+    )
+    assert plan.snapshot_ids == (1, 2)

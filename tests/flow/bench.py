@@ -73,7 +73,7 @@ class FactFiles:
         """Not by the flow."""
         self._never()
 
-    candidates = manifest_lists = entries = manifests = _never
+    candidates = manifest_lists = entries = manifests = live_files = avro = inventory = _never
 
 
 @dataclass

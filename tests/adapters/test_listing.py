@@ -1,0 +1,68 @@
+"""Listings compared with what a table reaches: nothing reached is an orphan, in whatever spelling and number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icewright.adapters.engines.service import listing as module
+from icewright.adapters.engines.service.listing import Listing, Named
+from icewright.adapters.files.storage import listed
+from icewright.testing import metadata
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+OLD = int((NOW - timedelta(days=9)).timestamp() * 1_000_000)
+
+
+def orphans(paths: Sequence[str], reached: Iterable[str], root: str = "file:///w/t") -> list[str]:
+    """What of old listed files is orphaned, by batches of three."""
+    with closing(Listing(metadata([1]), NOW - timedelta(days=3))) as listing:
+        for start in range(0, len(paths), 3):
+            part = paths[start : start + 3]
+            listing.add(root, listed(part, [1] * len(part), [OLD] * len(part)))
+        named = Named.of([pl.DataFrame({"path": list(reached)}, schema={"path": pl.String})])
+        found = [path for chunk in listing.orphans(named) for path in chunk["path"]]
+        assert listing.files == len(paths)
+    return found
+
+
+_NAMES = st.text(st.sampled_from("ab%é +#?"), min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_NAMES, unique=True, max_size=30), st.data())
+def test_orphans_are_what_nothing_reaches(names: list[str], data: st.DataObject) -> None:
+    """Of any listed files, those are orphans whose path is not among the reached, however these are spelt."""
+    live = data.draw(st.sets(st.sampled_from(names))) if names else set()
+    found = orphans([f"file:///w/t/{n}" for n in names], [f"file:/w//t/{n}" for n in live])
+    assert not {f"file:///w/t/{n}" for n in live} & set(found)
+    plain = {n for n in names if "%" not in n}  # percent signs may make two names one: then both stay
+    assert set(found) >= {f"file:///w/t/{n}" for n in plain - live if not any("%" in other for other in live)}
+
+
+@pytest.mark.parametrize("in_memory", [1, 1 << 25])
+def test_many_files_go_to_disk(in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit into memory is written to a temporary file, and the orphans are the same."""
+    monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
+    paths = [f"file:///w/t/data/{n}.parquet" for n in range(1000)]
+    assert orphans(paths, paths[::2]) == paths[1::2]
+
+
+def test_nothing_listed_nothing_reached() -> None:
+    """Without files there is no orphan; without anything reached all are, and the caller's brake decides."""
+    assert orphans([], ["file:///w/t/x"]) == []
+    assert orphans(["file:///w/t/x"], []) == ["file:///w/t/x"]
+
+
+def test_prefixes_of_files_in_both() -> None:
+    """Scheme and authority are compared for files that are listed and reached, and for no others."""
+    with closing(Listing(metadata([1]), NOW)) as listing:
+        listing.add("s3://b/t", listed(["s3://b/t/x", "s3://b/t/y"], [1, 1], [OLD, OLD]))
+        named = Named.of([pl.DataFrame({"path": ["s3a://b/t/x", "gs://other/z", "s3://b/elsewhere"]})])
+        assert listing.prefixes(named) == [("s3://b", "s3a://b")]
