@@ -1,0 +1,153 @@
+"""Object stores: what local files can do they can do too, through a real S3 server."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from icewright.adapters.files.local import LocalStorage
+from icewright.adapters.files.objects import bucket_storage
+from icewright.adapters.files.storage import Storage, Storages
+from icewright.app.bootstrap import application, read_config
+from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.testing import FixedClock
+from tests.s3 import s3_server, store
+
+pytestmark = pytest.mark.external
+ODD = ["a b", "a+b", "100%", "a%20b", "#x", "q?x=1", "é表", "e\u0301", "a:b", "~x", "{x}", "_x", ".hidden"]
+
+
+@pytest.fixture(scope="module")
+def properties() -> Iterator[Mapping[str, str]]:
+    """A server with an empty bucket, for the module."""
+    with s3_server() as found:
+        yield found
+
+
+@pytest.fixture
+def storage(properties: Mapping[str, str]) -> Storages:
+    """All storages, S3 by the server."""
+    return Storages(LocalStorage(), bucket_storage([("s3://lake/", properties)]))
+
+
+def listed(storage: Storage, location: str) -> dict[str, dict[str, Any]]:
+    """The rows of a listing by path."""
+    return {row["path"]: row for batch in storage.listing(location) for row in batch.to_pylist()}
+
+
+@pytest.mark.cases(59)
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_keys(storage: Storages, scheme: str, name: str) -> None:
+    """A key is written, measured, read, listed and deleted as it is spelt."""
+    location = f"{scheme}://lake/odd/{len(name)}{ord(name[0])}"
+    path = f"{location}/part=1/{name}"
+    assert storage.size(path) is None
+    storage.write(path, b"content")
+    assert (storage.size(path), storage.read(path)) == (7, b"content")
+    (row,) = listed(storage, location).values()
+    assert (row["path"], row["bytes"]) == (path, 7)
+    assert abs(datetime.now(UTC) - row["modified"]) < timedelta(minutes=5)
+    assert storage.delete([path], 4).deleted == (path,)
+    assert (storage.size(path), listed(storage, location)) == (None, {})
+
+
+@pytest.mark.cases(62)
+def test_listings_end_at_the_location(storage: Storages) -> None:
+    """Siblings whose names begin alike are not listed; more keys than a page holds are."""
+    for number in range(1100):
+        storage.write(f"s3://lake/orders/{number}", b"")
+    storage.write("s3://lake/orders_archive/x", b"")
+    assert len(listed(storage, "s3://lake/orders")) == 1100
+    assert listed(storage, "s3://lake/orders/").keys() == listed(storage, "s3://lake/orders").keys()
+    gone = [f"s3://lake/orders/{number}" for number in range(1101)]  # the last one never was
+    report = storage.delete(gone, 2)
+    assert (report.deleted, dict(report.failures)) == (tuple(gone), {})
+    assert listed(storage, "s3://lake/orders") == {}
+    assert len(listed(storage, "s3://lake/orders_archive")) == 1
+
+
+def test_what_fails_is_told(storage: Storages, properties: Mapping[str, str]) -> None:
+    """A missing object, a missing bucket, a server that is away and a scheme that nobody serves have their errors."""
+    with pytest.raises(MetadataUnreadable, match="s3://lake/none is missing"):
+        storage.read("s3://lake/none")
+    with pytest.raises(StorageUnavailable, match="s3://other/t could not be listed"):
+        list(storage.listing("s3://other/t"))
+    with pytest.raises(UnsupportedTable, match="only local files and S3"):
+        storage.read("gs://lake/x")
+    report = storage.delete(["s3://lake/none", "gs://lake/x"], 2)
+    assert (report.deleted, list(report.failures)) == (("s3://lake/none",), ["gs://lake/x"])
+    assert "hush" not in str(properties.keys())
+
+
+@pytest.mark.cases(59, 69)
+def test_keys_that_cannot_be_said(storage: Storages, properties: Mapping[str, str]) -> None:
+    """A key with an empty part is an error, and so is a listing that meets one: never a shorter listing."""
+    with pytest.raises(StorageUnavailable):
+        storage.read("s3://lake/bad//key")
+    connection = http.client.HTTPConnection(properties["s3.endpoint"].removeprefix("http://"))
+    connection.request("PUT", "/lake/bad//key", b"x")
+    assert connection.getresponse().status == http.HTTPStatus.OK
+    connection.close()
+    with pytest.raises(StorageUnavailable, match="s3://lake/bad could not be listed"):
+        list(storage.listing("s3://lake/bad"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, properties: Mapping[str, str]) -> Path:
+    """A configuration whose warehouse is the bucket."""
+    said = "".join(f', "{key}": "{value}"' for key, value in properties.items())
+    (tmp_path / "icewright.yaml").write_text(
+        f"state: sqlite:///{tmp_path}/state.db\n"
+        "catalogs: {lake: {type: sql, enabled: true, properties: "
+        f'{{uri: "sqlite:///{tmp_path}/catalog.db", warehouse: "s3://lake/warehouse"{said}}}}}}}\n'
+        f'cache: {{folder: "{tmp_path}/cache"}}\n'
+    )
+    return tmp_path
+
+
+@pytest.mark.cases(19, 66, 74)
+def test_a_table_on_s3_is_maintained(home: Path, properties: Mapping[str, str]) -> None:
+    """Expiry, orphan removal and manifest rewriting on objects: what is kept is read as before, what is not is gone."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse="s3://lake/warehouse", **properties)
+    catalog.create_namespace("sales")
+    rows = pa.table({"id": pa.array(range(5), pa.int64())})
+    table = catalog.create_table("sales.orders", rows.schema)
+    for _ in range(8):
+        table.append(rows)
+    table.overwrite(rows)
+    store(properties).put(f"{table.location().removeprefix('s3://lake/')}/data/lost.parquet", b"x")
+    ref, later = TableRef("lake", ("sales",), "orders"), datetime.now(UTC) + timedelta(days=30)
+    with application(read_config(home / "icewright.yaml"), kind="manual", clock=FixedClock(later)) as app:
+        detect(app.world, ["lake"], later)
+        operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
+        results = {op: execute(app.world, Request(ref, (op,), by_hand=True)) for op in operations}
+        (found,) = results[Operation.REMOVE_ORPHANS].outcomes
+    assert {r.state for r in results.values()} <= {JobState.SUCCEEDED, JobState.SKIPPED}, results
+    assert results[Operation.EXPIRE_SNAPSHOTS].outcomes[0].metrics["files_deleted"] > 0
+    assert [f.path.rpartition("/")[2] for f in found.files] == ["lost.parquet"]
+    assert catalog.load_table("sales.orders").scan().to_arrow().num_rows == 5
+    left = {m["path"] for page in obstore.list(store(properties), "warehouse/") for m in page}
+    reached = {f for s in catalog.load_table("sales.orders").snapshots() for f in reached_by(catalog, s.snapshot_id)}
+    assert {f"s3://lake/{p}" for p in left if p.endswith(".parquet")} == reached | {found.files[0].path}
+    catalog.close()
+
+
+def reached_by(catalog: SqlCatalog, snapshot_id: int) -> set[str]:
+    """The data files of one snapshot, by PyIceberg."""
+    scan = catalog.load_table("sales.orders").scan(snapshot_id=snapshot_id)
+    return {task.file.file_path for task in scan.plan_files()}
