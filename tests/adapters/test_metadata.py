@@ -1,0 +1,161 @@
+"""Metadata files: what is not understood survives, and large ones cost little more than themselves."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icewright.adapters.catalogs.metadata import Memo, changed, decode, encode, next_location, parse
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.table import TableRef
+from icewright.ports import AddSnapshot, RemoveSnapshots
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+REF = TableRef("lake", ("sales",), "orders")
+
+
+def document(snapshots: int = 3, **more: Any) -> dict[str, Any]:
+    """A metadata file of format v2 with fields that no version of the spec has."""
+    listed = [
+        {
+            "snapshot-id": 2**62 + i,
+            "parent-snapshot-id": 2**62 + i - 1,
+            "sequence-number": i,
+            "timestamp-ms": 1_700_000_000_000 + i,
+            "manifest-list": f"s3://b/t/metadata/snap-{i}.avro",
+            "summary": {"operation": "append", "added-records": str(i), "writer.note": "é" * 40},
+            "of-the-future": {"deep": [1, 2.5, None]},
+        }
+        for i in range(snapshots)
+    ]
+    head = listed[-1]["snapshot-id"]
+    return {
+        "format-version": 2, "table-uuid": "u", "location": "s3://b/t", "last-updated-ms": 1_700_000_000_000,
+        "last-sequence-number": snapshots, "current-snapshot-id": head, "snapshots": listed,
+        "refs": {"main": {"snapshot-id": head, "type": "branch", "of-the-future": 1}},
+        "snapshot-log": [{"snapshot-id": s["snapshot-id"], "timestamp-ms": s["timestamp-ms"]} for s in listed],
+        "metadata-log": [], "properties": {"é": "ü"}, "of-the-future": {"number": 1e3, "big": 2**63},
+        "statistics": [{"snapshot-id": listed[0]["snapshot-id"], "statistics-path": "s3://b/t/s", "x": 1}],
+        **more,
+    }  # fmt: skip
+
+
+def test_what_is_not_understood_survives() -> None:
+    """After an expiry every field but those that it concerns is as it was, of the kept snapshots too."""
+    before = document()
+    gone = before["snapshots"][0]["snapshot-id"]
+    new = changed(decode(json.dumps(before).encode(), "m0"), "m0", RemoveSnapshots(frozenset({gone}), frozenset()), NOW)
+    after = json.loads(encode(new))
+    assert after["snapshots"] == before["snapshots"][1:]
+    assert after["statistics"] == []
+    touched = {"snapshots", "statistics", "snapshot-log", "metadata-log", "last-updated-ms"}
+    assert {k: v for k, v in after.items() if k not in touched} == {k: v for k, v in before.items() if k not in touched}
+    assert after["metadata-log"] == [{"metadata-file": "m0", "timestamp-ms": before["last-updated-ms"]}]
+    assert after["last-updated-ms"] == int(NOW.timestamp() * 1000)
+
+
+def test_a_new_snapshot() -> None:
+    """It is the last, the head of main, and main keeps what else it says."""
+    before = document()
+    added = {"snapshot-id": 5, "timestamp-ms": 1_800_000_000_000, "sequence-number": 9, "manifest-list": "x"}
+    after = json.loads(encode(changed(decode(json.dumps(before).encode(), "m"), "m", AddSnapshot(added, "main"), NOW)))
+    assert after["snapshots"] == [*before["snapshots"], added]
+    assert after["refs"] == {"main": {"type": "branch", "snapshot-id": 5, "of-the-future": 1}}
+    assert (after["current-snapshot-id"], after["last-sequence-number"]) == (5, 9)
+    assert after["snapshot-log"][-1] == {"snapshot-id": 5, "timestamp-ms": 1_800_000_000_000}
+
+
+def test_gzipped() -> None:
+    """A gzipped file is read whatever its name is; the next one is gzipped when the table asks for it."""
+    packed = gzip.compress(json.dumps(document()).encode())
+    assert parse(REF, "m.metadata.json", packed).table_uuid == "u"
+    asked = document(properties={"write.metadata.compression-codec": "gzip"})
+    asked_document = decode(json.dumps(asked).encode(), "m")
+    assert encode(asked_document)[:2] == b"\x1f\x8b"
+    assert next_location(asked_document, "s3://b/t/metadata/00007-a.metadata.json").endswith(".gz.metadata.json")
+    assert "/00008-" in next_location(asked_document, "s3://b/t/metadata/00007-a.metadata.json")
+
+
+@pytest.mark.parametrize("missing", ["null", "absent"])
+def test_optional_fields(missing: str) -> None:
+    """What the spec makes optional may be missing or null."""
+    optional = ["snapshots", "refs", "metadata-log", "statistics", "partition-statistics", "properties", "sort-orders"]
+    made = document()
+    for name in optional:
+        made.pop(name, None)
+        if missing == "null":
+            made[name] = None
+    made["current-snapshot-id"] = None
+    found = parse(REF, "m", json.dumps(made).encode())
+    assert (found.snapshots, found.refs, found.statistics, found.properties) == ((), (), (), {})
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\x1f\x8bbroken", b'{"format-version": 2}', b"\xff{}"])
+def test_what_is_no_metadata(content: bytes) -> None:
+    """Anything else is an error that names the file."""
+    for read in (lambda: parse(REF, "s3://b/m.json", content), lambda: decode(content, "s3://b/m.json")):
+        with pytest.raises(MetadataUnreadable, match=r"s3://b/m\.json"):
+            read()
+
+
+def test_files_are_parsed_once() -> None:
+    """A file is read again when it is another size or another table's, or when too much else came since."""
+    made = {name: json.dumps(document(n)).encode() for n, name in enumerate("abc", 1)}
+    asked: list[str] = []
+
+    def read(location: str) -> bytes:
+        asked.append(location)
+        return made[location]
+
+    memo = Memo(max_bytes=len(made["a"]) + len(made["b"]))
+    sizes = {name: len(content) for name, content in made.items()}
+    first = memo.parsed(REF, "a", sizes["a"], read)
+    assert memo.parsed(REF, "a", sizes["a"], read) is first
+    memo.parsed(REF, "b", sizes["b"], read)
+    memo.parsed(TableRef("lake", ("sales",), "other"), "a", sizes["a"], read)
+    memo.parsed(REF, "a", sizes["a"] + 1, read)
+    memo.parsed(REF, "a", None, read)
+    memo.parsed(REF, "c", sizes["c"], read)
+    memo.parsed(REF, "c", sizes["c"], read)
+    assert asked == ["a", "b", "a", "a", "a", "c"]
+
+
+_MEASURED = """
+import resource, sys
+from datetime import UTC, datetime
+from icewright.adapters.catalogs import metadata
+from icewright.core.table import TableRef
+from icewright.ports import RemoveSnapshots
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before, path = peak(), sys.argv[1]
+ref = TableRef("lake", ("sales",), "orders")
+base = metadata.parse(ref, path, open(path, "rb").read())
+change = RemoveSnapshots(frozenset(s.snapshot_id for s in base.snapshots[:int(sys.argv[2])]), frozenset())
+document = metadata.decode(open(path, "rb").read(), path)
+new = metadata.changed(document, path, change, datetime.now(UTC))
+content = metadata.encode(new)
+del document, new
+after = metadata.parse(ref, path, content)
+print(peak() - before, len(after.snapshots))
+"""
+
+
+@pytest.mark.parametrize("expired", [10, 9_990])
+def test_large_files_cost_little_more_than_themselves(tmp_path: Path, expired: int) -> None:
+    """Reading, changing and reading back a file takes less than four times its size, few or many snapshots gone."""
+    path = tmp_path / "large.metadata.json"
+    made = document(10_000)
+    for snapshot in made["snapshots"]:
+        snapshot["summary"] |= {f"flink.property-{i}": f"{i:060}" for i in range(30)}
+    path.write_text(json.dumps(made))
+    command = [sys.executable, "-c", _MEASURED, str(path), str(expired)]
+    grown, left = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert int(left) == 10_000 - expired
+    assert int(grown) < 4 * path.stat().st_size
