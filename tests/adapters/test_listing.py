@@ -65,4 +65,5 @@ def test_prefixes_of_files_in_both() -> None:
     with closing(Listing(metadata([1]), NOW)) as listing:
         listing.add("s3://b/t", listed(["s3://b/t/x", "s3://b/t/y"], [1, 1], [OLD, OLD]))
         named = Named.of([pl.DataFrame({"path": ["s3a://b/t/x", "gs://other/z", "s3://b/elsewhere"]})])
-        assert listing.prefixes(named) == [("s3://b", "s3a://b")]
+        assert listing.mismatches(named, lambda one, other: one == other) == [("s3://b", "s3a://b")]
+        assert listing.mismatches(named, lambda _, other: other != "gs://other") == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO
@@ -76,10 +76,13 @@ class Listing:
                 self._writer = pa.ipc.new_stream(self._spool, batch.schema, options=options)
             self._writer.write_batch(batch)
 
-    def prefixes(self, reached: Named) -> list[tuple[str, str]]:
-        """Schemes and authorities of listed files that are reached: as listed, and as the table names them."""
+    def mismatches(self, reached: Named, same: Callable[[str, str], bool]) -> list[tuple[str, str]]:
+        """Schemes and authorities that are not the same, though a file is listed under one and reached by the other."""
+        if all(same(one, other) for one in self._named.prefixes for other in reached.prefixes):
+            return []
         both = self._named.frame().join(reached.frame(), on="hash", how="inner").select("code", "code_right").unique()
-        return [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
+        met = [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
+        return [pair for pair in met if not same(*pair)]
 
     def strange_metadata(self, reached: Named) -> list[str]:
         """Metadata files that the table does not reach."""

@@ -94,7 +94,7 @@ class RemoveOrphansInService:
             manifests = sets.manifests_of(self.deletion.files, fresh.snapshots)
             reached = Named.of(sets.reached(self.deletion.files, fresh, manifests))
             self._no_foreign_table(fresh, listing.strange_metadata(reached))
-            _same_prefix(fresh, listing.prefixes(reached), step)
+            _no_mismatch(fresh, listing.mismatches(reached, lambda one, other: _same(one, other, step)))
             kept: list[pl.DataFrame] = [sets.files_frame(()).select("path", "bytes")]
             found = held = 0
             for chunk in listing.orphans(reached):
@@ -169,14 +169,17 @@ class RemoveOrphansInService:
                 )
 
 
-def _same_prefix(base: TableMetadata, prefixes: Sequence[tuple[str, str]], step: RemoveOrphans) -> None:
+def _same(one: str, other: str, step: RemoveOrphans) -> bool:
+    return same_place(split(f"{one}/x"), split(f"{other}/x"), step.equal_schemes, step.equal_authorities)
+
+
+def _no_mismatch(base: TableMetadata, mismatches: Sequence[tuple[str, str]]) -> None:
     """Raise `Refused` when a listed file and a live one have one path under two schemes or authorities."""
-    for one, other in prefixes:
-        if not same_place(split(f"{one}/x"), split(f"{other}/x"), step.equal_schemes, step.equal_authorities):
-            raise Refused(
-                f"{base.ref}: files are listed under {one} and named by the metadata under {other}: if they mean "
-                "the same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities"
-            )
+    for one, other in mismatches:
+        raise Refused(
+            f"{base.ref}: files are listed under {one} and named by the metadata under {other}: if they mean "
+            "the same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities"
+        )
 
 
 def _same_table(base: TableMetadata, fresh: TableMetadata) -> TableMetadata:
