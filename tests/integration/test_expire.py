@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -232,3 +233,22 @@ def test_expiry_by_the_tables_own_properties(bench: Bench, new_name: Callable[[s
     assert left(bench, name, before) == theirs
     assert done.metrics["files_deleted"] == len(theirs.gone) > 0
     assert min(s.timestamp for s in bench.metadata(name).snapshots) > hours_ago(100)[0]
+
+
+@pytest.mark.cases(1, 19)
+def test_spark_expires_what_was_planned(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """With `engine: spark` Spark takes the planned snapshots alone: none that a reader pinned or a tag names."""
+    name = new_name("metrics")
+    rot.metrics(bench.lake, name, commits=24, rows_per_file=4)
+    knobs: dict[str, Any] = {"expire_snapshots.retention_hours": 2, "expire_snapshots.min_snapshots_to_keep": 1}
+    planned = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
+    metadata = bench.metadata(name)
+    kept = {pin.snapshot_id for pin in planned.kept}
+    expired = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
+    pinned = expired[len(expired) // 2]
+    knobs |= {"expire_snapshots.reader_pins": {"flink": str(pinned)}, "expire_snapshots.engine": "spark"}
+    read = bench.read(name, [str(pinned), *(r.name for r in metadata.refs)])
+    outcome = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs)
+    assert outcome.state is OperationState.COMMITTED, outcome
+    assert set(expired[: len(expired) // 2]) == metadata.by_id.keys() - bench.metadata(name).by_id.keys()
+    assert bench.read(name, [str(pinned), *(r.name for r in metadata.refs)]) == read

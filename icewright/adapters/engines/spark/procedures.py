@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from icewright.core.predicates import quoted, text_literal
 from icewright.core.steps import ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
@@ -42,10 +42,10 @@ def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec_id: int) -> st
 
 
 def expire_snapshots(ref: TableRef, step: ExpireSnapshots) -> str:
-    """Expiry by Spark, by the same cutoff and count."""
+    """Expiry by Spark of exactly the planned snapshots: its own rules would not know who pinned what."""
     arguments = {
-        "older_than": _timestamp(step.older_than),
-        "retain_last": str(step.retain_last),
+        "older_than": _timestamp(datetime.fromtimestamp(0, UTC)),  # nothing goes for its age alone
+        "snapshot_ids": f"array({', '.join(map(str, step.snapshot_ids))})",
         "max_concurrent_deletes": str(step.max_concurrent_deletes),
     }
     return call(ref, "expire_snapshots", arguments)
