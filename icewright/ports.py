@@ -114,6 +114,10 @@ class Files(Protocol):
         """The file's length in bytes, None when there is no such file."""
         ...
 
+    def canonical(self, folder: str) -> str:
+        """The folder without the links that lead to it; as it is where storage knows no links."""
+        ...
+
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files; one that is missing already counts as deleted."""
         ...
@@ -304,8 +308,8 @@ class Ledger(Protocol):
         """Set the state of files by path."""
         ...
 
-    def found(self, ref: TableRef) -> Mapping[str, datetime]:
-        """Orphans that scans have found and not deleted, with the time of the first finding."""
+    def found(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
+        """Orphans that scans of the table of this uuid have found and not deleted, with the time of the first."""
         ...
 
     def forget(self, ref: TableRef, paths: Iterable[str]) -> None:

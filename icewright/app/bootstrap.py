@@ -106,7 +106,7 @@ def application(
     def held(metadata: TableMetadata) -> list[Hold]:
         return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
-    guard = Guard(catalogs, allowed, evaluated)
+    guard = Guard(catalogs, allowed, files.canonical, evaluated)
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,

@@ -317,6 +317,9 @@ EQUAL_AUTHORITIES: Knob[Mapping[str, str]] = _knob(
 MAX_DELETE_RATIO = _number_knob(
     "remove_orphans.max_delete_ratio", 0.5, "a scan that calls a larger share of the files orphans stops", maximum=1
 )
+MAX_ORPHANS = _integer(
+    "remove_orphans.max_files", 1_000_000, "orphans handled by one run; the rest waits", maximum=10**8
+)
 INVENTORY: Knob[str | None] = _knob(
     "remove_orphans.inventory",
     Kind.TEXT,

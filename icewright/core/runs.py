@@ -100,12 +100,13 @@ def deferred(operation: Operation, reason: str) -> Outcome:
 
 
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
-    """What a job came to as a whole: partial when some operations failed and others did not."""
+    """What a job came to as a whole: partial when some operations, or deletions, failed."""
     states = {o.state for o in outcomes}
     bad = OperationState.FAILED in states
+    incomplete = any(o.metrics.get("files_failed") for o in outcomes)
     if bad and states == {OperationState.FAILED}:
         return JobState.FAILED
-    if bad or (OperationState.DEFERRED in states and OperationState.COMMITTED in states):
+    if bad or incomplete or (OperationState.DEFERRED in states and OperationState.COMMITTED in states):
         return JobState.PARTIAL
     return JobState.SUCCEEDED if OperationState.COMMITTED in states else JobState.SKIPPED
 
@@ -165,12 +166,14 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "snapshots_expired": "snapshots removed from the metadata",
         "refs_removed": "tags and branches that outlived their age",
         "files_deleted": "files deleted, of every kind",
+        "files_failed": "files that could not be deleted: the job is partial",
         "bytes_deleted": "bytes of the deleted files, as far as the metadata knows them",
         **_TIME_AND_COST,
     },
     Operation.REMOVE_ORPHANS: {
         "orphans_found": "old files that nothing of the table reaches",
         "orphans_removed": "orphans deleted",
+        "files_failed": "orphans that could not be deleted: the job is partial",
         "bytes_deleted": "bytes of the deleted files",
         "files_scanned": "files listed",
         **_TIME_AND_COST,

@@ -74,6 +74,7 @@ class RemoveOrphans:
     max_delete_ratio: float
     max_concurrent_deletes: int
     inventory: str | None  # listed in place of the storage
+    max_files: int = 1_000_000  # of one run; the rest waits for the next
 
 
 Step = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans

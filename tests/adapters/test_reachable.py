@@ -47,22 +47,24 @@ def test_spellings_of_one_path_are_equal(spellings: list[str]) -> None:
     """A file is live when any spelling of it is named."""
     for one in spellings:
         for other in spellings:
-            assert sets.without(frame(one, "file:///w/orphan"), frame(other))["path"].to_list() == ["file:///w/orphan"]
+            assert sets.without(frame(one, "file:///w/orphan"), frame(other), str)["path"].to_list() == [
+                "file:///w/orphan"
+            ]
 
 
 def test_other_files_are_not_taken_for_equal() -> None:
     """Siblings, prefixes, other cases and other folders are other files; what is left keeps its own spelling."""
     live = frame("file:///w/orders/a", "s3://b/w/x")
     others = ["file:/w//orders_archive/a", "/w/orders/A", "/w/orders/a/b", "/w/orders", "s3://b/w/x.crc", "s3://b/x"]
-    left = sets.without(frame(*others), live)
+    left = sets.without(frame(*others), live, str)
     assert left["path"].to_list() == others
     assert left.columns == ["path", "bytes", "kind"]
 
 
 def test_nothing_against_nothing() -> None:
     """Empty frames have nothing in common and lose nothing."""
-    assert sets.without(frame(), frame("/a")).height == 0
-    assert sets.without(frame("/a"), frame())["path"].to_list() == ["/a"]
+    assert sets.without(frame(), frame("/a"), str).height == 0
+    assert sets.without(frame("/a"), frame(), str)["path"].to_list() == ["/a"]
 
 
 _PARTS = st.one_of(
@@ -75,7 +77,7 @@ _PARTS = st.one_of(
 @given(st.lists(st.lists(_PARTS, max_size=6).map("".join), min_size=1, max_size=20))
 def test_columns_and_single_paths_agree(paths: list[str]) -> None:
     """The key of a column of paths is the key that `icewright.core.paths` gives to each."""
-    assert sets.with_key(frame(*paths))["key"].to_list() == [key(path) for path in paths]
+    assert sets.with_key(frame(*paths), str)["key"].to_list() == [key(path) for path in paths]
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_everything_is_reached(lake: Lake, files: TableFiles) -> None:
     assert sorted(reached["path"]) == sorted(expected)
     assert set(reached["kind"]) == {"data", "equality deletes", "manifest", "manifest list", "metadata"}
     on_disk = frame(*(f"file:{p}" for p in craft.folder.rglob("*") if p.is_file()))
-    assert sets.without(on_disk, reached).height == 0
+    assert sets.without(on_disk, reached, files.canonical).height == 0
     last = pl.concat(sets.reached(files, replace(metadata, snapshots=metadata.snapshots[-1:]))).unique("path")
     assert last.filter(kind="data").height == 3
     assert last.filter(kind="manifest list")["path"].to_list() == [metadata.snapshots[-1].manifest_list]

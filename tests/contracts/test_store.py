@@ -171,7 +171,7 @@ def test_a_recreated_table_begins_anew(store: SqlStore) -> None:
     assert store.history(REF, "u2") == {}
     later = NOW + timedelta(days=1)
     store.evaluated(judged(uuid="u2", now=later), later)
-    assert store.found(REF) == {}
+    assert store.found(REF, "u1") == {}
     assert row(store).due_since == later
 
 
@@ -306,10 +306,10 @@ def test_findings(store: SqlStore) -> None:
     second = start(store, now=NOW + timedelta(days=1))
     store.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
     store.settle(second, {"a": LedgerState.DELETED}, NOW)
-    assert store.found(REF) == {"b": NOW, "c": NOW}
+    assert store.found(REF, "u1") == {"b": NOW, "c": NOW}
     store.forget(REF, ["b"])
-    assert store.found(REF) == {"c": NOW}
-    assert store.found(OTHER).keys() == {"a", "b", "c"}
+    assert store.found(REF, "u1") == {"c": NOW}
+    assert store.found(OTHER, "u1").keys() == {"a", "b", "c"}
 
 
 def test_rules_have_versions(store: SqlStore) -> None:
@@ -339,7 +339,7 @@ def test_odd_names_are_told_apart(store: SqlStore) -> None:
         store.event("odd", NOW, ref, name=str(ref))
     for ref, job_id in jobs.items():
         assert [job.job_id for job in store.jobs(ref)] == [job_id]
-        assert store.found(ref).keys() == {row(store, ref).paused} == {str(ref)}
+        assert store.found(ref, "u1").keys() == {row(store, ref).paused} == {str(ref)}
         said = store.evaluation(ref)
         assert said is not None
         assert said["table"] == str(ref)

@@ -46,6 +46,7 @@ class Engines:
             case RewriteManifests(by_spark=True) as step:
                 return self.spark.run(catalog, assignment, step)
             case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
+                self.expire.allowed(assignment.base, step)
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
@@ -68,10 +69,11 @@ class Engines:
         if orphans:
             guard.alone(base)
         proof = reached(deletion.files, base)
-        gone, notes = deletion.carry_out(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
+        gone = deletion.carry_out(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
-        summary = f"finished deleting {len(gone)} file(s) of job {unfinished.job_id}"
-        return committed(operation, summary, {"files_deleted": len(gone)}, gone, notes=tuple(notes))
+        summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
+        metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
+        return committed(operation, summary, metrics, gone.files, notes=gone.notes)
 
 
 def _costed(outcome: Outcome) -> Outcome:

@@ -173,12 +173,15 @@ def _inflate(codec: str, block: bytes) -> bytes:
     raise ValueError(f"Avro codec {codec} is not supported")
 
 
-def read(schema: bytes, records: int, body: bytes, ids: Sequence[int]) -> pl.DataFrame:
+def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:
     """The fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
 
-    `body` holds as many records, inflated, as the schema's writer made them. Raises what Polars raises.
+    `body` holds as many records, inflated, as the schema's writer made them. Raises `ValueError` when a required field
+    is missing or null anywhere, and what Polars raises.
     """
     flat = _flat(schema)
+    if lacking := [i for i in required if i not in flat.ids]:
+        raise ValueError(f"the writer's schema has no field of the ids {lacking}")
     wanted = [str(i) for i in ids if i in flat.ids]
     header = _MAGIC + b"".join(
         (
@@ -190,12 +193,9 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int]) -> pl.Dat
     )
     block = b"".join((_encode_varint(records), _encode_varint(len(body)), body, _SYNC)) if records else b""
     frame = pl.read_avro(io.BytesIO(header + block), columns=wanted)
+    if empty := [i for i in required if frame[str(i)].null_count()]:
+        raise ValueError(f"the fields {empty} are null in some record")
     return frame.select(pl.col(str(i)) if i in flat.ids else pl.lit(None).alias(str(i)) for i in ids)
-
-
-def has_field(schema: bytes, field_id: int) -> bool:
-    """Whether the writer's records have the field."""
-    return field_id in _flat(schema).ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,10 @@ class LocalStorage:
         except OSError as error:
             raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
 
+    def canonical(self, folder: str) -> str:
+        """The folder without the links that lead to it, which need not exist."""
+        return os.path.realpath(_local(folder)) + "/"
+
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files side by side, Hadoop's checksums beside them too."""
         parts = [paths[i : i + _DELETED_TOGETHER] for i in range(0, len(paths), _DELETED_TOGETHER)]

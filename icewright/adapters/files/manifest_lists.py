@@ -26,6 +26,7 @@ _FIELDS = {
     "existing_files": (505, pl.Int64),
     "deleted_files": (506, pl.Int64),
 }
+_REQUIRED = (500, 501, 502)
 SCHEMA = pl.Schema({name: kind for name, (_, kind) in _FIELDS.items()})
 _A_TASK = 16  # lists read by one task: bounds the memory
 _TASKS = 4
@@ -83,8 +84,11 @@ class _Reader:
 
 def _rows(schema: bytes, codec: str, blocks: Sequence[avro.Block]) -> pl.DataFrame:
     body = b"".join(avro.inflated(codec, b) for b in blocks)
-    raw = avro.read(schema, sum(b.records for b in blocks), body, [number for number, _ in _FIELDS.values()])
+    ids = [number for number, _ in _FIELDS.values()]
+    raw = avro.read(schema, sum(b.records for b in blocks), body, ids, _REQUIRED)
     return raw.select(
-        pl.col(str(number)).cast(kind).fill_null("" if kind == pl.String else 0).alias(name)
+        (pl.col(str(number)).cast(kind) if number in _REQUIRED else pl.col(str(number)).cast(kind).fill_null(0)).alias(
+            name
+        )
         for name, (number, kind) in _FIELDS.items()
     )

@@ -45,6 +45,7 @@ _RECORDS, _BYTES, _LOWER, _UPPER, _REFERENCED, _CONTENT_BYTES = 103, 104, 125, 1
 _OF_AN_ENTRY = (
     _STATUS, _SNAPSHOT, _SEQUENCE, _CONTENT, _PATH, _FORMAT, _PARTITION, _RECORDS, _BYTES, _REFERENCED, _CONTENT_BYTES
 )  # fmt: skip
+_REQUIRED = (_STATUS, _PATH, _BYTES)
 _LIVE = ("path", "bytes", "content", "format")
 _FILE_PATH_COLUMN = 2147483546  # the reserved field id of `file_path` in position delete files
 _TASKS = 4
@@ -138,7 +139,7 @@ class ManifestReader:
                 _counted(manifest, one.records)
             with readable(m.path for m, _ in group):
                 body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
-                raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT))
+                raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _CONTENT, _FORMAT), _REQUIRED)
             live = raw.filter(pl.col(str(_STATUS)) != DELETED)
             frames.append(live.select(_path(), _bytes(), _content(), _format()))
         return [pl.concat(frames, rechunk=True)]
@@ -215,7 +216,7 @@ def _format() -> pl.Expr:
 
 def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBatch:
     body, records = b"".join(c.body() for c in containers), sum(c.records for c in containers)
-    raw = avro.read(schema, records, body, _OF_AN_ENTRY)
+    raw = avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
     frame = raw.select(
         pl.col(str(_STATUS)).cast(pl.Int8).alias("status"),
         pl.col(str(_SNAPSHOT)).cast(pl.Int64).alias("snapshot_id"),

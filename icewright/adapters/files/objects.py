@@ -99,6 +99,10 @@ class ObjectStorage:
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
 
+    def canonical(self, folder: str) -> str:
+        """The folder itself: there are no links."""
+        return folder
+
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""
         pages = [paths[i : i + _PAGE] for i in range(0, len(paths), _PAGE)]

@@ -30,6 +30,10 @@ class Storage(Protocol):
         """Length in bytes, None when there is no such file."""
         ...
 
+    def canonical(self, folder: str) -> str:
+        """The folder without the links that lead to it; as it is where storage knows no links."""
+        ...
+
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files side by side; missing ones count as deleted, each failure keeps its reason."""
         ...
@@ -78,6 +82,10 @@ class Storages:
     def size(self, path: str) -> int | None:
         """Length in bytes, None when there is no such file."""
         return self.of(path).size(path)
+
+    def canonical(self, folder: str) -> str:
+        """The folder without the links that lead to it; object stores have none."""
+        return folder if local_path(folder) is None else self.local.canonical(folder)
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""

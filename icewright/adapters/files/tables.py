@@ -41,6 +41,10 @@ class TableFiles:
         """Length in bytes, None when there is no such file."""
         return self.storage.size(path)
 
+    def canonical(self, folder: str) -> str:
+        """The folder without the links that lead to it."""
+        return self.storage.canonical(folder)
+
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files; missing ones count as deleted."""
         return self.storage.delete(paths, concurrency)

@@ -42,7 +42,7 @@ def _url(address: str) -> URL:
 
 
 def _sqlite(url: URL) -> sa.Engine:
-    if url.database and url.database != ":memory:":
+    if url.database and url.database != ":memory:" and not url.database.startswith("file:"):
         folder = Path(url.database).expanduser().resolve().parent
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -72,14 +72,15 @@ class SqlLedger:
                         found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
                         connection.execute(sa.delete(DELETIONS).where(found, DELETIONS.c.path.in_(chunk)))
 
-    def found(self, ref: TableRef) -> Mapping[str, datetime]:
+    def found(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
         """Findings that wait, with the time of the first."""
         with self._begin() as connection:
             table = self._row(connection, ref)
             if table is None:
                 return {}
             mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
-            rows = connection.execute(sa.select(DELETIONS.c.path, DELETIONS.c.planned_at).where(mine)).all()
+            query = sa.select(DELETIONS.c.path, DELETIONS.c.planned_at).join(JOBS)
+            rows = connection.execute(query.where(mine, JOBS.c.table_uuid == table_uuid)).all()
             return {row.path: row.planned_at for row in rows}
 
     def forget(self, ref: TableRef, paths: Iterable[str]) -> None:

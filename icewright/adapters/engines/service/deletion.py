@@ -27,6 +27,15 @@ _ORDER = (
 _SHOWN = 20  # failures told one by one
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What is gone, how many files could not be deleted, and notes: which these are, and where the ledger is."""
+
+    files: tuple[FileFate, ...]
+    failed: int = 0
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Deletion:
     """Planned files of one job, and what deleting them takes."""
@@ -37,13 +46,14 @@ class Deletion:
 
     def carry_out(
         self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
-    ) -> tuple[tuple[FileFate, ...], list[str]]:
+    ) -> Deleted:
         """Delete the planned files that `proof` (chunks of everything reachable now) does not hold.
 
-        Returns what is gone, and notes: what could not be deleted and why, and where the ledger is. What is reached
-        again is kept, and the ledger says so.
+        What is reached again is kept, and the ledger says so.
         """
-        safe = set(unreached(files_frame((f.path, f.bytes, f.kind) for f in planned), proof)["path"])
+        safe = set(
+            unreached(files_frame((f.path, f.bytes, f.kind) for f in planned), proof, self.files.canonical)["path"]
+        )
         ordered = sorted((f for f in planned if f.path in safe), key=lambda f: _ORDER.index(f.kind))
         report = self.files.delete([f.path for f in ordered], concurrency)
         states = {f.path: LedgerState.KEPT for f in planned if f.path not in safe}
@@ -58,4 +68,5 @@ class Deletion:
             notes.append(
                 f"{len(report.failures) - _SHOWN} more could not be deleted; `icewright show {job_id}` has them"
             )
-        return tuple(f for f in ordered if f.path in gone), [*notes, self.ledger.export(job_id)] if planned else notes
+        notes += [self.ledger.export(job_id)] if planned else []
+        return Deleted(tuple(f for f in ordered if f.path in gone), len(report.failures), tuple(notes))

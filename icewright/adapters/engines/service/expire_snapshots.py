@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.guard import Guard
 from icewright.core.errors import CommitConflict, InvariantViolated, TableReplaced
 from icewright.core.operations.expire_snapshots import NOTHING
@@ -49,9 +49,7 @@ class ExpireInService:
         ids = set(step.snapshot_ids) & set(base.by_id)
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
-        if step.delete_files:
-            self.guard.in_allowed_place(base)
-            self.guard.not_registered_twice(base)
+        self.allowed(base, step)
         doomed = self.doomed(base, ids) if step.delete_files else _NOTHING
         inside = self.guard.allowed(base, doomed.files)
         fates = _fates(inside)
@@ -60,14 +58,20 @@ class ExpireInService:
             self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
             self._commit(catalog, assignment, step, fates)
             proof = self._proof(catalog, base, doomed.compared) if fates else ()
-            deleted, said = self.deletion.carry_out(
+            deleted = self.deletion.carry_out(
                 assignment.job_id, base.location, fates, proof, step.max_concurrent_deletes
             )
-            notes += said
         else:
-            deleted = fates
+            deleted = Deleted(fates)
         seconds = (clock.now() - started).total_seconds()
-        return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
+        return _outcome(len(ids), step, deleted, [*notes, *deleted.notes], seconds, dry_run=assignment.dry_run)
+
+    def allowed(self, base: TableMetadata, step: ExpireSnapshots) -> None:
+        """Raise `Refused` when the table's files are not to be deleted, `CommitConflict` when a reader came between."""
+        if step.delete_files:
+            self.guard.in_allowed_place(base)
+            self.guard.not_registered_twice(base)
+        self._not_held(base, step)
 
     def doomed(self, metadata: TableMetadata, ids: set[int]) -> Doomed:
         """The files that the snapshots reach and no other does."""
@@ -75,11 +79,12 @@ class ExpireInService:
         gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
         kept_manifests = sets.manifests_of(files, kept)
-        only_gone = sets.without(sets.manifests_of(files, gone), kept_manifests)
+        only_gone = sets.without(sets.manifests_of(files, gone), kept_manifests, files.canonical)
         content = [sets.files_frame(()), *sets.content_of(files, only_gone)]
-        live = sets.unreached(pl.concat(content).unique("path"), sets.content_of(files, kept_manifests))
-        lists = sets.without(sets.lists_of(gone), sets.lists_of(kept))
-        statistics = _statistics_of_gone(metadata, ids)
+        kept_content = sets.content_of(files, kept_manifests)
+        live = sets.unreached(pl.concat(content).unique("path"), kept_content, files.canonical)
+        lists = sets.without(sets.lists_of(gone), sets.lists_of(kept), files.canonical)
+        statistics = _statistics_of_gone(metadata, ids, files.canonical)
         return Doomed(pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests)
 
     def _commit(
@@ -114,11 +119,11 @@ class ExpireInService:
 _NOTHING = Doomed(sets.files_frame(()), sets.files_frame(()))
 
 
-def _statistics_of_gone(metadata: TableMetadata, ids: set[int]) -> pl.DataFrame:
+def _statistics_of_gone(metadata: TableMetadata, ids: set[int], canonical: sets.Canonical) -> pl.DataFrame:
     gone = [(s.path, s.length, "statistics") for s in metadata.statistics if s.snapshot_id in ids]
     gone += [(s.path, s.length, "partition statistics") for s in metadata.partition_statistics if s.snapshot_id in ids]
     kept = [s for s in (*metadata.statistics, *metadata.partition_statistics) if s.snapshot_id not in ids]
-    return sets.without(sets.files_frame(gone), sets.files_frame((s.path, s.length, "") for s in kept))
+    return sets.without(sets.files_frame(gone), sets.files_frame((s.path, s.length, "") for s in kept), canonical)
 
 
 def _fates(frame: pl.DataFrame) -> tuple[FileFate, ...]:
@@ -132,7 +137,7 @@ def _notes(metadata: TableMetadata, outside: int) -> list[str]:
 def _outcome(
     snapshots: int,
     step: ExpireSnapshots,
-    deleted: Sequence[FileFate],
+    deleted: Deleted,
     notes: Sequence[str],
     seconds: float,
     *,
@@ -142,15 +147,16 @@ def _outcome(
     refs = f", {removed} {len(step.remove_refs)} ref(s)" if step.remove_refs else ""
     return committed(
         Operation.EXPIRE_SNAPSHOTS,
-        f"{expired} {snapshots} snapshot(s), {gone} {len(deleted)} unreferenced file(s){refs}",
+        f"{expired} {snapshots} snapshot(s), {gone} {len(deleted.files)} unreferenced file(s){refs}",
         {
             "snapshots_expired": snapshots,
             "refs_removed": len(step.remove_refs),
-            "files_deleted": len(deleted),
-            "bytes_deleted": sum(f.bytes or 0 for f in deleted),
+            "files_deleted": len(deleted.files),
+            "files_failed": deleted.failed,
+            "bytes_deleted": sum(f.bytes or 0 for f in deleted.files),
             "duration_ms": round(seconds * 1000),
         },
-        tuple(deleted),
+        deleted.files,
         notes=tuple(notes),
         kept=step.pins,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from icewright.adapters.engines.service.reachable import with_key
+from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound
 from icewright.core.paths import directory_key, key
 from icewright.core.table import TableMetadata, TableRef
@@ -28,20 +28,27 @@ class Guard:
 
     catalogs: Mapping[str, Catalog]
     allowed_locations: Mapping[str, Sequence[str]]  # by catalog, at least one each
+    canonical: Canonical
     evaluated: Callable[[], Mapping[Pointer, tuple[str, ...]]]  # places by table and metadata file, as last evaluated
     _places: dict[Pointer, frozenset[str]] = field(default_factory=dict, init=False)
 
     def allows(self, metadata: TableMetadata, path: str) -> bool:
         """Whether the catalog's `allowed_locations` hold the path."""
-        return any(key(path).startswith(place) for place in self._allowed(metadata.ref))
+        folder, _, name = path.rpartition("/")
+        real = key(self.canonical(f"{folder}/") + name)
+        return any(real.startswith(place) for place in self._allowed(metadata.ref))
 
     def allowed(self, metadata: TableMetadata, files: pl.DataFrame) -> pl.DataFrame:
         """Those of the files that the catalog's `allowed_locations` hold."""
         inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in self._allowed(metadata.ref))
-        return with_key(files).filter(inside).drop("key")
+        return with_key(files, self.canonical).filter(inside).drop("key")
 
     def _allowed(self, ref: TableRef) -> list[str]:
-        return [directory_key(place) for place in self.allowed_locations[ref.catalog]]
+        return [self._key(place) for place in self.allowed_locations[ref.catalog]]
+
+    def _key(self, place: str) -> str:
+        """A folder by which all its spellings and links meet."""
+        return directory_key(self.canonical(place))
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when the table itself lies outside: its files could not be deleted, only forgotten."""
@@ -54,7 +61,7 @@ class Guard:
 
     def not_registered_twice(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when any catalog has the same table under another name: it reads the same files."""
-        here = directory_key(metadata.location)
+        here = self._key(metadata.location)
         for pointer, places in self._others(metadata):
             if (
                 here in places
@@ -84,7 +91,7 @@ class Guard:
         return f"it overlaps the place {other[1]} of {other[0].ref}" if other else None
 
     def _overlap(self, metadata: TableMetadata, place: str) -> tuple[Pointer, str] | None:
-        here = directory_key(place)
+        here = self._key(place)
         for pointer, places in self._others(metadata):
             for there in places:
                 if here.startswith(there) or there.startswith(here):
@@ -97,10 +104,12 @@ class Guard:
         evaluated = self.evaluated()
         for pointer in pointers:
             if pointer in evaluated:
-                self._places[pointer] = frozenset(map(directory_key, evaluated[pointer])) | {_beside(pointer)}
+                self._places[pointer] = self._keys(pointer, evaluated[pointer])
         unknown = [p for p in pointers if p not in self._places]
         with ThreadPoolExecutor(_READERS) as pool:
             self._places.update(zip(unknown, pool.map(self._read, unknown), strict=True))
+        for gone in self._places.keys() - set(pointers):
+            self._places.pop(gone, None)  # of versions that the tables have left behind
         yield from ((p, self._places[p]) for p in pointers)
 
     def _read(self, pointer: Pointer) -> frozenset[str]:
@@ -108,13 +117,16 @@ class Guard:
         try:
             other = self.catalogs[pointer.ref.catalog].load(pointer.ref)
         except (MetadataUnreadable, TableNotFound):
-            return frozenset({_beside(pointer)})
-        return frozenset(map(directory_key, (other.location, *other.write_paths))) | {_beside(pointer)}
+            return self._keys(pointer, ())
+        return self._keys(pointer, (other.location, *other.write_paths))
+
+    def _keys(self, pointer: Pointer, places: Sequence[str]) -> frozenset[str]:
+        return frozenset(self._key(place) for place in (_beside(pointer), *places))
 
 
 def _beside(pointer: Pointer) -> str:
     folder, metadata, _ = pointer.metadata_location.rpartition("/metadata/")
-    return directory_key(folder if metadata else pointer.metadata_location.rpartition("/")[0])
+    return folder if metadata else pointer.metadata_location.rpartition("/")[0]
 
 
 def table_uuid(content: bytes) -> str | None:

@@ -17,7 +17,7 @@ from typing import IO
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.service.reachable import with_key
+from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.core.errors import Refused
 from icewright.core.table import TableMetadata
 
@@ -30,9 +30,9 @@ _KEPT_NAME = "version-hint.text"
 _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
 
 
-def hashed(frame: pl.DataFrame) -> pl.DataFrame:
+def hashed(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     """A column `hash` of the key by which two spellings of one path meet."""
-    return with_key(frame).with_columns(hash=pl.col("key").hash(_SEED)).drop("key")
+    return with_key(frame, canonical).with_columns(hash=pl.col("key").hash(_SEED)).drop("key")
 
 
 @dataclass
@@ -41,6 +41,7 @@ class Listing:
 
     metadata: TableMetadata
     older_than: datetime
+    canonical: Canonical
     files: int = 0
     _named: Named = field(default_factory=lambda: Named())  # noqa: PLW0108 - defined below
     _old: list[pl.Series] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Listing:
             raise Refused(
                 f"{self.metadata.ref}: {other[0]} belongs to a dataset of another format under the table's location"
             )
-        frame = hashed(frame)
+        frame = hashed(frame, self.canonical)
         self.files += frame.height
         self._named.add(frame)
         named = frame.filter(pl.col("path").str.contains(_METADATA_FILE))
@@ -117,11 +118,11 @@ class Named:
     _codes: list[pl.Series] = field(default_factory=list)
 
     @staticmethod
-    def of(chunks: Iterable[pl.DataFrame]) -> Named:
+    def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> Named:
         """All the chunks."""
         named = Named()
         for chunk in chunks:
-            named.add(hashed(chunk.select("path")))
+            named.add(hashed(chunk.select("path"), canonical))
         return named
 
     def add(self, frame: pl.DataFrame) -> None:

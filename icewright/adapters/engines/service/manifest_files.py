@@ -70,7 +70,7 @@ class EntryShape:
                 if field_id == _DATA_FILE:
                     for inner_id, skip_inner in self._inner:
                         before, position = position, skip_inner(body, position)
-                        if inner_id in (_PARTITION, _RECORDS):
+                        if inner_id in (_PARTITION, _RECORDS, _CONTENT):
                             spans[inner_id] = (before, position)
                     spans[_DATA_FILE] = (start, position)
                 elif field_id in (_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE):
@@ -153,13 +153,15 @@ class ManifestWriter:
     def entries(self, manifest: ManifestFile, source: Manifest) -> list[Entry]:
         """The live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
+            if source.header.get("content") == "deletes":
+                raise ValueError("it holds delete files, though its manifest list calls it a data manifest")
             walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] != DELETED]
             if source.shape.bytes_alike == self._shape.bytes_alike:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
             said = [self._translated(source, s[_DATA_FILE]) for _, s in walked]
-        body = b"".join(said)
-        moved = [spans for _, spans in EntryShape(_alone(self._shape.data_file)).walk(body, len(said))]
-        return [self._entry(manifest, n, s, body) for (n, _), s in zip(walked, moved, strict=True)]
+            body = b"".join(said)
+            moved = [spans for _, spans in EntryShape(_alone(self._shape.data_file)).walk(body, len(said))]
+            return [self._entry(manifest, n, s, body) for (n, _), s in zip(walked, moved, strict=True)]
 
     def _entry(
         self,
@@ -174,6 +176,8 @@ class ManifestWriter:
 
         start, end = spans[_DATA_FILE]
         first, last = spans[_PARTITION]
+        if _CONTENT in spans and body[spans[_CONTENT][0]]:
+            raise ValueError("it holds delete files, though its manifest list calls it a data manifest")
         return Entry(
             stated(_SNAPSHOT, manifest.added_snapshot_id),
             stated(_SEQUENCE, manifest.sequence_number),

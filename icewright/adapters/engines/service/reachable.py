@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 
 import polars as pl
@@ -11,6 +11,7 @@ from icewright.core.paths import key
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.ports import Files
 
+Canonical = Callable[[str], str]  # a folder without the links that lead to it
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
 _KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 # scheme and authority in front of a path, with any slashes that follow
@@ -77,26 +78,34 @@ def reached(
     yield from content_of(files, fresh)
 
 
-def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame]) -> pl.DataFrame:
+def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: Canonical) -> pl.DataFrame:
     """The planned files that no chunk holds, however the paths are spelt; every chunk is read, whatever is left."""
-    left = with_key(planned)
+    left = with_key(planned, canonical)
     for chunk in chunks:
         if left.height and chunk.height:
-            left = left.join(with_key(chunk), on="key", how="anti")
+            left = left.join(with_key(chunk, canonical), on="key", how="anti")
     return left.drop("key")
 
 
-def with_key(frame: pl.DataFrame) -> pl.DataFrame:
-    """A column `key` by which two spellings of one path meet; see `icewright.core.paths.key`."""
-    plain = pl.concat_str(pl.lit("/"), pl.col("path").str.replace(_PREFIX, "").str.replace_all(r"/{2,}", "/"))
-    odd = pl.col("path").str.contains(r"[^\x00-\x7F]|%")
+def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
+    """A column `key` by which two spellings of one path meet; see `icewright.core.paths.key`.
+
+    `canonical` takes the links out of folders: a file is live under whatever link it is named.
+    """
+    folders = frame["path"].str.extract(r"^(.*/)").fill_null("")
+    real = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
+    path = pl.col("path")
+    if any(folder != name for folder, name in real.items()):
+        path = pl.concat_str(folders.replace_strict(real, return_dtype=pl.String), path.str.extract(r"([^/]*)$"))
+    plain = pl.concat_str(pl.lit("/"), path.str.replace(_PREFIX, "").str.replace_all(r"/{2,}", "/"))
+    odd = path.str.contains(r"[^\x00-\x7F]|%")
     return frame.with_columns(
         key=pl.when(odd)
-        .then(pl.when(odd).then(pl.col("path")).map_elements(key, return_dtype=pl.String, skip_nulls=True))
+        .then(pl.when(odd).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))
         .otherwise(plain)
     )
 
 
-def without(frame: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+def without(frame: pl.DataFrame, others: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     """The files of `frame` that `others` does not hold, however the paths are spelt."""
-    return unreached(frame, [others])
+    return unreached(frame, [others], canonical)

@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.guard import Guard, table_uuid
 from icewright.adapters.engines.service.listing import Listing, Named
 from icewright.core.errors import Refused, TableReplaced
@@ -24,10 +24,8 @@ from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed
 from icewright.core.steps import RemoveOrphans
-from icewright.core.table import TableMetadata, TableRef
+from icewright.core.table import TableMetadata
 from icewright.ports import Assignment, Catalog, LedgerState
-
-MOST = 1_000_000  # orphans handled by one run; the rest waits for the next
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Scan:
 
     listed: int
     found: int
-    orphans: tuple[FileFate, ...]  # at most `MOST` of those found
+    orphans: tuple[FileFate, ...]  # at most `max_files` of those found
     notes: tuple[str, ...]
     compared: pl.DataFrame  # the manifests whose content was read
 
@@ -54,45 +52,45 @@ class RemoveOrphansInService:
         started = clock.now()
         self.guard.in_allowed_place(base)
         scan = self.scan(catalog, base, step)
-        chosen = self._chosen(base.ref, scan.orphans, step)
-        gone: tuple[FileFate, ...] = chosen
-        notes = list(scan.notes)
+        chosen = self._chosen(base, scan.orphans, step)
+        gone = Deleted(chosen)
         if not assignment.dry_run:
-            self._remember(assignment.job_id, base.ref, scan.orphans)
+            self._remember(assignment.job_id, base, scan.orphans)
             if chosen:
                 self.guard.alone(base)
                 self.deletion.ledger.plan(assignment.job_id, base.ref, chosen, LedgerState.PLANNED, clock.now())
                 fresh = _same_table(base, catalog.load(base.ref))
                 proof = sets.reached(self.deletion.files, fresh, known=scan.compared)
-                gone, said = self.deletion.carry_out(
+                gone = self.deletion.carry_out(
                     assignment.job_id, base.location, chosen, proof, step.max_concurrent_deletes
                 )
-                notes += said
         seconds = (clock.now() - started).total_seconds()
         return committed(
             Operation.REMOVE_ORPHANS,
-            _summary(scan.found, len(gone), step, dry_run=assignment.dry_run),
+            _summary(scan.found, len(gone.files), step, dry_run=assignment.dry_run),
             {
                 "orphans_found": scan.found,
-                "orphans_removed": len(gone),
-                "bytes_deleted": sum(f.bytes or 0 for f in gone),
+                "orphans_removed": len(gone.files),
+                "files_failed": gone.failed,
+                "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
                 "files_scanned": scan.listed,
                 "duration_ms": round(seconds * 1000),
             },
-            scan.orphans if step.mode == "report" else gone,
-            notes=tuple(notes),
+            scan.orphans if step.mode == "report" else gone.files,
+            notes=(*scan.notes, *gone.notes),
         )
 
     def scan(self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans) -> Scan:
         """List, then read what is reached, then compare."""
+        files = self.deletion.files
         roots, notes = self._roots(base)
-        with closing(Listing(base, step.older_than)) as listing:
+        with closing(Listing(base, step.older_than, files.canonical)) as listing:
             for root in roots:
                 for batch in self._listed(root, step):
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
-            manifests = sets.manifests_of(self.deletion.files, fresh.snapshots)
-            reached = Named.of(sets.reached(self.deletion.files, fresh, manifests))
+            manifests = sets.manifests_of(files, fresh.snapshots)
+            reached = Named.of(sets.reached(files, fresh, manifests), files.canonical)
             self._no_foreign_table(fresh, listing.strange_metadata(reached))
             _no_mismatch(fresh, listing.mismatches(reached, lambda one, other: _same(one, other, step)))
             kept: list[pl.DataFrame] = [sets.files_frame(()).select("path", "bytes")]
@@ -100,7 +98,7 @@ class RemoveOrphansInService:
             for chunk in listing.orphans(reached):
                 orphans = self.guard.allowed(base, chunk)
                 found += orphans.height
-                kept.append(orphans.head(MOST - held))
+                kept.append(orphans.head(step.max_files - held))
                 held += kept[-1].height
         if listing.files and found / listing.files > step.max_delete_ratio:
             raise Refused(
@@ -114,10 +112,11 @@ class RemoveOrphansInService:
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """How many old files lie under the location that the table does not reach, whoever they belong to."""
-        with closing(Listing(base, older_than)) as listing:
-            for batch in self.deletion.files.listing(base.location):
+        files = self.deletion.files
+        with closing(Listing(base, older_than, files.canonical)) as listing:
+            for batch in files.listing(base.location):
                 listing.add(base.location, batch)
-            reached = Named.of(sets.reached(self.deletion.files, base))
+            reached = Named.of(sets.reached(files, base), files.canonical)
             return sum(chunk.height for chunk in listing.orphans(reached))
 
     def _roots(self, base: TableMetadata) -> tuple[list[str], list[str]]:
@@ -138,24 +137,24 @@ class RemoveOrphansInService:
         files = self.deletion.files
         return files.listing(root) if step.inventory is None else files.inventory(step.inventory, root)
 
-    def _chosen(self, ref: TableRef, orphans: Sequence[FileFate], step: RemoveOrphans) -> tuple[FileFate, ...]:
+    def _chosen(self, base: TableMetadata, orphans: Sequence[FileFate], step: RemoveOrphans) -> tuple[FileFate, ...]:
         match step.mode:
             case "delete":
                 return tuple(orphans)
             case "confirm":
-                first = self.deletion.ledger.found(ref)
+                first = self.deletion.ledger.found(base.ref, base.table_uuid)
                 never = datetime.max.replace(tzinfo=step.confirm_before.tzinfo)
                 return tuple(f for f in orphans if first.get(f.path, never) <= step.confirm_before)
         return ()
 
-    def _remember(self, job_id: str, ref: TableRef, orphans: Sequence[FileFate]) -> None:
+    def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileFate]) -> None:
         """Findings wait in the ledger for their confirmation; those that are no orphans any more are dropped."""
         ledger = self.deletion.ledger
-        known = ledger.found(ref)
+        known = ledger.found(base.ref, base.table_uuid)
         now = {f.path for f in orphans}
-        ledger.forget(ref, [p for p in known if p not in now])
+        ledger.forget(base.ref, [p for p in known if p not in now])
         fresh = [f for f in orphans if f.path not in known]
-        ledger.plan(job_id, ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
+        ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
     def _no_foreign_table(self, base: TableMetadata, strange: Sequence[str]) -> None:
         """Raise `Refused` when a metadata file that the table does not reach is another table's."""

@@ -1,0 +1,57 @@
+"""What the tests of the catalogue of cases share: an empty house with two catalogs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config, upgrade_store
+from icewright.testing import NOW, FixedClock
+from tests.cases.house import CONFIG, Ground, House, quickly
+
+
+@pytest.fixture(scope="session")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """The folder where every house stands, with an empty state store beside it; tests come one after another."""
+    home = tmp_path_factory.mktemp("cases") / "house"
+    home.mkdir()
+    path = home / "icewright.yaml"
+    path.write_text(CONFIG.format(home=home), encoding="utf-8")
+    config = read_config(path)
+    upgrade_store(config)
+    store = shutil.move(home / "state.db", home.with_name("empty.db"))
+    icebergs = {name: SqlCatalog(name, **pyiceberg_catalog_properties(c)) for name, c in config.catalogs.items()}
+    for catalog in icebergs.values():
+        for namespace in ("sales", "in"):
+            catalog.create_namespace(namespace)
+    yield Ground(home, config, icebergs, Path(store))
+    for catalog in icebergs.values():
+        catalog.close()
+
+
+@pytest.fixture
+def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
+    """An empty house; whatever a test does with it, Spark is not started.
+
+    Each test has file names of its own: PyIceberg remembers manifest lists by their paths.
+    """
+    kept = {"icewright.yaml", "lake.db", "pond.db"}
+    for path in ground.home.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in kept:
+            path.unlink()
+    for name in ("lake.db", "pond.db"):
+        quickly(ground.home / name, "DELETE FROM iceberg_tables")
+    shutil.copyfile(ground.store, ground.home / "state.db")
+    for folder in ("warehouse", "pond"):
+        (ground.home / folder).mkdir()
+    clock = FixedClock(NOW)
+    with application(ground.config, kind="tests", clock=clock) as app:
+        yield House(ground.home, clock, app, crc32(request.node.nodeid.encode()), ground.icebergs)
+    assert not (ground.home / "cache" / "logs").exists()

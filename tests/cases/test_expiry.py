@@ -1,0 +1,260 @@
+"""Snapshot expiry on real files: what goes, what stays, and what each kept snapshot reads afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icewright.app.demo.craft import Craft
+from icewright.core.errors import Refused
+from icewright.core.paths import local_path
+from icewright.core.runs import OperationState
+from icewright.core.steps import ExpireSnapshots
+from icewright.flow.execute import settle_interrupted
+from icewright.ports import Assignment
+from tests.cases.house import EXPIRE, NAME, House, edit
+
+COMMITTED, SKIPPED, FAILED = OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED
+
+
+def ids(craft: Craft) -> list[int]:
+    """The snapshots in the order of their commits."""
+    return [s["snapshot-id"] for s in craft.snapshots]
+
+
+@pytest.mark.cases(1, 2, 3, 4, 7, 19)
+def test_refs_keep_what_they_need_and_read_it(house: House) -> None:
+    """By count, by age and by tag; refs past their age go; each version that is left reads what it read before."""
+    craft = house.craft()
+    house.commits(craft, [900, 800, 700, 600, 500, 400, 300, 10, 5])
+    made, day = ids(craft), 86_400_000
+    craft.refs |= {
+        "tag": {"snapshot-id": made[0], "type": "tag"},
+        "outlived": {"snapshot-id": made[1], "type": "tag", "max-ref-age-ms": day},
+        "gone": {"snapshot-id": made[1], "type": "branch", "max-ref-age-ms": day},
+        "counts": {"snapshot-id": made[3], "type": "branch", "min-snapshots-to-keep": 2},
+        "ages": {"snapshot-id": made[6], "type": "branch", "max-snapshot-age-ms": 17 * day},
+        "main": {"snapshot-id": made[8], "type": "branch", "max-ref-age-ms": 1},
+    }
+    house.publish(craft)
+    before = house.read()
+    assert house.run(EXPIRE).state is COMMITTED
+    after = house.read()
+    assert after == {version: before[version] for version in after}
+    kept = {str(made[i]) for i in (0, 2, 3, 5, 6, 7, 8)}
+    assert after.keys() == kept | {"tag", "counts", "ages", "main"}
+
+
+@pytest.mark.cases(5)
+@pytest.mark.parametrize("kind", ["tag", "branch", "main"])
+def test_an_explicit_snapshot_that_a_ref_holds(house: House, kind: str) -> None:
+    """A step that names a held snapshot is refused with the holder; nothing is committed or deleted, now or later."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200])
+    if kind != "main":
+        craft.refs["holder"] = {"snapshot-id": ids(craft)[0], "type": kind}
+    house.publish(craft)
+    house.detect()
+    base, files, world = house.metadata(), house.files(), house.world()
+    job_id = world.store.claim(base.ref, base.table_uuid, (EXPIRE,), world.trigger, house.clock.now())
+    assert job_id is not None
+    held = ids(craft)[-1 if kind == "main" else 0]
+    step = ExpireSnapshots((held, ids(craft)[1]), (), base.last_updated, 1, True, 4, False)
+    with pytest.raises(Refused, match="main" if kind == "main" else "holder"):
+        world.engine.run(Assignment(job_id, EXPIRE, step, base))
+    assert (house.metadata(), house.files()) == (base, files)
+    settle_interrupted(world, lambda _: True)
+    assert house.files() == files
+    assert not world.store.unfinished()
+
+
+@pytest.mark.cases(7, 8)
+def test_a_staged_snapshot_has_its_own_grace(house: House) -> None:
+    """Pending publication it stays while it is young, whatever the count, files and all; when it is old it goes."""
+    craft = house.craft()
+    house.commits(craft, [400, 300])
+    staged = craft.commit(house.clock.now() - timedelta(hours=20), [craft.data({"id": [9], "part": ["staged"]})])
+    pending, head = craft.snapshots[-1], craft.snapshots[-2]["snapshot-id"]
+    pending["summary"]["wap.id"] = "audit"
+
+    def unpublished(document: dict[str, Any]) -> None:
+        document |= {"current-snapshot-id": head, "refs": {"main": {"snapshot-id": head, "type": "branch"}}}
+
+    house.publish(craft, unpublished)
+    before = house.read()
+    done = house.run(EXPIRE)
+    assert done.metrics["snapshots_expired"] == 1, done
+    assert house.read()[str(pending["snapshot-id"])] == before[str(pending["snapshot-id"])]
+    house.clock.advance(hours=5)
+    assert house.run(EXPIRE).metrics["snapshots_expired"] == 1
+    assert not staged.files[0].path.exists()
+    assert house.read()["main"] == before["main"]
+
+
+@pytest.mark.cases(9)
+def test_a_published_file_outlives_its_staged_snapshot(house: House) -> None:
+    """The staged snapshot expires after the cherry-pick; the file that both name stays."""
+    craft = house.craft()
+    house.commits(craft, [500])
+    file = craft.data({"id": [9], "part": ["staged"]})
+    craft.commit(house.clock.now() - timedelta(hours=400), [file])
+    staged = craft.snapshots.pop()
+    craft.commit(house.clock.now() - timedelta(hours=300), [file])
+    craft.snapshots[-1]["summary"] |= {"source-snapshot-id": str(staged["snapshot-id"])}
+    craft.snapshots.insert(1, staged)
+    house.publish(craft)
+    before = house.read()["main"]
+    done = house.run(EXPIRE)
+    assert done.metrics["snapshots_expired"] == 2, done
+    assert file.path.exists()
+    assert house.read()["main"] == before
+
+
+@pytest.mark.cases(10)
+@pytest.mark.parametrize("how", ["later", "same commit"])
+def test_a_file_that_is_removed_and_added_again(house: House, how: str) -> None:
+    """Removed by one snapshot and added by a later one, or both by one: the kept snapshot needs the file."""
+    craft = house.craft()
+    file, other = (craft.data({"id": [n], "part": ["again"]}) for n in (1, 2))
+    at = [house.clock.now() - timedelta(hours=h) for h in (400, 300, 200)]
+    first = craft.commit(at[0], [file])
+    if how == "later":
+        craft.commit(at[1], [other], replaced=first)
+        craft.commit(at[2], [file])
+    else:
+        craft.commit(at[2], [file, other], replaced=first)
+    house.publish(craft)
+    before = house.read()["main"]
+    assert house.run(EXPIRE).state is COMMITTED
+    assert (file.path.exists(), house.read()["main"]) == (True, before)
+
+
+@pytest.mark.cases(11)
+def test_manifests_that_kept_snapshots_share(house: House) -> None:
+    """Of appends only the manifest lists of expired snapshots go; each manifest is listed by the head too."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200], replacing=False)
+    house.publish(craft)
+    before = house.read()["main"]
+    done = house.run(EXPIRE)
+    assert {f.path for f in done.files} == {s["manifest-list"] for s in craft.snapshots[:-1]}
+    assert house.read()["main"] == before
+
+
+BREAK: dict[str, Callable[[Path], object]] = {
+    "missing": Path.unlink,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+}
+
+
+@pytest.mark.cases(12)
+@pytest.mark.parametrize("how", BREAK)
+@pytest.mark.parametrize("victim", ["manifest", "manifest list"])
+def test_an_unreadable_snapshot_that_only_a_tag_keeps(house: House, victim: str, how: str) -> None:
+    """Though the current snapshot is whole, the run fails before its commit, names the file and deletes nothing."""
+    craft = house.craft()
+    tagged = house.commits(craft, [400, 300, 200, 100])[1]
+    craft.refs["t"] = {"snapshot-id": ids(craft)[1], "type": "tag"}
+    house.publish(craft)
+    said = craft.snapshots[1]["manifest-list"] if victim == "manifest list" else tagged.row["manifest_path"]
+    broken = Path(said.removeprefix("file://"))
+    BREAK[how](broken)
+    files, base = house.files(), house.metadata()
+    done = house.run(EXPIRE)
+    assert (done.state, broken.name in done.reason) == (FAILED, True), done
+    assert (house.files(), house.metadata()) == (files, base)
+
+
+@pytest.mark.cases(14)
+def test_a_file_that_cannot_be_deleted(house: House) -> None:
+    """The failure is told with the file's name, the others go, the metadata stays committed, the ledger says failed."""
+    craft = house.craft()
+    first, *_ = house.commits(craft, [400, 300, 200])
+    house.publish(craft)
+    stuck = first.files[0].path
+    stuck.unlink()
+    (stuck / "in the way").mkdir(parents=True)
+    job = house.job(EXPIRE)
+    (done,) = job.outcomes
+    assert done.metrics["snapshots_expired"] == len(craft.snapshots) - len(house.metadata().snapshots) == 2
+    assert any(stuck.name in note and "could not be deleted" in note for note in done.notes)
+    assert f"file://{stuck}" not in {f.path for f in done.files}
+    assert not any(local_path(f.path) and Path(str(local_path(f.path))).exists() for f in done.files)
+    states = {f["path"]: f["state"] for f in house.app.world.store.deleted_files(str(job.job_id))}
+    assert [path for path, state in states.items() if state != "deleted"] == [f"file://{stuck}"]
+    assert states[f"file://{stuck}"] == "failed"
+
+
+@pytest.mark.cases(15, 17, 18, 93)
+def test_nothing_to_expire(house: House) -> None:
+    """Old ones within the count, young ones, and a table without any: no commit, no file, skipped with the reason."""
+    house.table()
+    house.icebergs["lake"].create_table(("sales", "empty"), house.craft("sales.x").schema)
+    files = house.files()
+    for name, keep, hours in ((NAME, 4, 24), (NAME, 99, 24), (NAME, 1, 401), ("sales.empty", 1, 24)):
+        knobs = {"expire_snapshots__min_snapshots_to_keep": keep, "expire_snapshots__retention_hours": hours}
+        done = house.run(EXPIRE, name=name, **knobs)
+        assert (done.state, done.files, done.statements) == (SKIPPED, (), ())
+        assert done.reason == ("no current snapshot" if name == "sales.empty" else "no snapshots to expire")
+    assert house.files() == files
+    assert all(row.held_by is None for row in house.app.world.store.tables())
+
+
+@pytest.mark.cases(51, 52)
+@pytest.mark.parametrize("key", ["statistics", "partition-statistics"])
+def test_statistics_that_two_snapshots_share(house: House, key: str) -> None:
+    """A statistics file of an expired snapshot goes, unless a kept one names it too, in either kind and spelling."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200])
+    own, shared = (craft.folder / "metadata" / f"{name}.stats" for name in ("own", "shared"))
+    other = "partition-statistics" if key == "statistics" else "statistics"
+
+    def entry(snapshot_id: int, path: str) -> dict[str, Any]:
+        footer = {"file-footer-size-in-bytes": 1, "blob-metadata": []}
+        return {"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": 1} | footer
+
+    def change(document: dict[str, Any]) -> None:
+        first, second, last = ids(craft)
+        document[key] = [entry(first, f"file://{own}"), entry(second, f"file://{shared}")]
+        document[other] = [entry(last, f"file:{shared}")]
+
+    house.publish(craft, change)
+    house.plant(craft.folder, "metadata/own.stats", "metadata/shared.stats")
+    house.finds([])
+    said = house.run(EXPIRE, dry_run=True)
+    assert set(house.run(EXPIRE).files) == set(said.files)
+    assert (own.exists(), shared.exists()) == (False, True)
+    left = house.metadata()
+    assert {s.snapshot_id for s in (*left.statistics, *left.partition_statistics)} == {ids(craft)[-1]}
+    house.finds([])
+
+
+@pytest.mark.cases(47)
+def test_a_v1_table_whose_metadata_names_the_manifests(house: House) -> None:
+    """Format v1 without manifest lists: what only the expired snapshot names goes, what the head names stays."""
+    craft = house.craft()
+    house.commits(craft, [400, 300], replacing=False)
+    at = house.clock.now() - timedelta(hours=200)
+    lone = craft.commit(at, [craft.data({"id": [5], "part": ["lone"]})])
+    craft.snapshots.pop()
+    house.publish(craft)
+    files = house.app.world.files
+    rows = [[m.path for m in files.manifests(s)] for s in house.metadata().snapshots]
+
+    def change(document: dict[str, Any]) -> None:
+        for field in ("last-sequence-number", "refs"):
+            del document[field]
+        rows[0].append(str(lone.row["manifest_path"]))
+        for snapshot, named in zip(document["snapshots"], rows, strict=True):
+            del snapshot["manifest-list"], snapshot["sequence-number"]
+            snapshot["manifests"] = named
+        document["format-version"] = 1
+
+    edit(house.metadata_file(), change)
+    done = house.run(EXPIRE)
+    assert {f.path for f in done.files} == {lone.row["manifest_path"], f"file://{lone.files[0].path}"}, done
+    assert house.metadata().current_snapshot_id == ids(craft)[-1]

@@ -1,0 +1,115 @@
+"""Where orphan removal stops because it cannot be sure, and what it promises of dry and second runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from tests.cases.house import EXPIRE, KNOBS_OF, MANIFESTS, ORPHANS, House, edit
+
+FOREIGN = ("_delta_log/00000.json", "data/delta/_delta_log/0.json", "data/.hoodie/x", "a.lance/_versions/1.manifest")
+
+
+@pytest.mark.cases(65)
+def test_datasets_of_other_formats(house: House) -> None:
+    """Delta, Hudi and Lance datasets at the location or below it stop the run, and the reason names the file."""
+    folder = house.table()
+    house.plant(folder, "data/orphan.parquet")
+    for foreign in FOREIGN:
+        (path,) = house.plant(folder, foreign)
+        house.refused(ORPHANS, foreign)
+        path.unlink()
+
+
+def _deep(folder: Path) -> None:
+    """Make folders so deep that no path can name the last one."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+@pytest.mark.cases(69)
+def test_a_folder_that_cannot_be_listed(house: House) -> None:
+    """One folder that fails fails the whole scan: nothing is deleted, not even what was listed before it."""
+    folder = house.table()
+    house.plant(folder, "data/orphan.parquet", "a/orphan.parquet", "z/orphan.parquet")
+    files = house.files()
+    _deep(folder / "data")
+    done = house.run(ORPHANS)
+    assert done.state is OperationState.FAILED
+    assert "could not be listed" in done.reason
+    assert all(path.exists() for path in files)
+
+
+@pytest.mark.cases(70)
+def test_the_share_of_orphans(house: House) -> None:
+    """Half of the files may be orphans, one more stops the run with the numbers and the way to look at them."""
+    folder = house.table()
+    live = len(house.files(folder))
+    orphans = house.plant(folder, *(f"data/{number}.parquet" for number in range(live + 1)))
+    house.refused(ORPHANS, f"{live + 1} of {2 * live + 1} files", "max_delete_ratio", "--dry-run")
+    house.plant(folder, "data/0.parquet", days=0)
+    house.removes(p for p in orphans if p.name != "0.parquet")
+
+
+@pytest.mark.cases(70)
+def test_no_live_file_in_the_location(house: House) -> None:
+    """When nothing that is listed is reached, as after a change of the location, the run stops, few files as it saw."""
+    folder = house.table()
+    empty = folder.with_name("new")
+    edit(house.metadata_file(), lambda d: d.update({"location": f"file://{empty}"}))
+    house.plant(empty, "data/orphan.parquet")
+    house.refused(ORPHANS, "1 of 1 files")
+
+
+def test_more_orphans_than_any_batch(house: House) -> None:
+    """There is no cap on candidates: hundreds go in one run, in batches, and none is left for the next."""
+    folder = house.table()
+    orphans = house.plant(folder, *(f"data/{number}.parquet" for number in range(600)))
+    done = house.removes(orphans, remove_orphans__max_delete_ratio=1)
+    assert done.summary == "removed 600 orphan file(s)"
+    house.removes([])
+
+
+@pytest.mark.cases(72)
+def test_gc_disabled(house: House) -> None:
+    """Under gc.enabled=false no operation deletes a file; manifests are rewritten, the old ones stay."""
+    craft = house.craft(gc_enabled="false")
+    house.commits(craft, [400, 300, 200], replacing=False)
+    house.plant(house.publish(craft), "data/orphan.parquet")
+    files, read = house.files(), house.read()
+    states = {o.operation: (o.state, o.reason) for o in house.job(EXPIRE, ORPHANS, MANIFESTS).outcomes}
+    blocked = (OperationState.SKIPPED, "gc.enabled is false on the table")
+    assert states == {MANIFESTS: (OperationState.COMMITTED, ""), EXPIRE: blocked, ORPHANS: blocked}
+    assert files <= house.files()
+    assert read.items() <= house.read().items()
+
+
+@pytest.mark.cases(73, 74, 93, "T17")
+@pytest.mark.parametrize("operation", KNOBS_OF)
+def test_a_dry_run_then_a_run_then_another(house: House, operation: Operation) -> None:
+    """A dry run changes nothing and lists what the run takes; the run after that has nothing to do, and says so."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200, 100], replacing=operation == EXPIRE)
+    house.plant(house.publish(craft), "data/orphan.parquet", "metadata/x-m0.avro")
+    files, metadata = house.files(), house.metadata()
+    said = house.run(operation, dry_run=True)
+    assert (house.files(), house.metadata(), house.app.world.store.jobs()) == (files, metadata, [])
+    done = house.run(operation)
+    assert done.state is OperationState.COMMITTED, done
+    assert said.files == done.files != ()
+    if operation != MANIFESTS:
+        assert {f.path for f in done.files} == {f"file://{p}" for p in files - house.files()}
+    files, metadata = house.files(), house.metadata()
+    again = house.run(operation)
+    assert (again.files, house.files(), house.metadata()) == ((), files, metadata)
+    assert again.state is (OperationState.COMMITTED if operation == ORPHANS else OperationState.SKIPPED)
+    assert again.reason or again.summary == "removed 0 orphan file(s)"

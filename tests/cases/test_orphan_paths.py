@@ -1,0 +1,210 @@
+"""Orphan removal and the ways in which a path is spelt: no live file is ever taken for another one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from icewright.app.demo.craft import Craft
+from icewright.app.demo.files import File
+from icewright.core.runs import OperationState
+from tests.cases.house import EXPIRE, ORPHANS, House, edit
+
+ODD = {
+    "blank": "a b",
+    "plus": "a+b",
+    "percent": "100%",
+    "escape": "a%20b",
+    "escaped slash": "a%2Fb",
+    "composed": "\u00e9t\u00e9",
+    "decomposed": "e\u0301te\u0301",
+    "hash": "a#b",
+    "question mark": "a?b=c",
+    "quotes": 'it\'s "x" `y`',
+    "backslash": "a\\b",
+    "brackets": "[x]{y}(z)*",
+    "colon": "a:b",
+    "equals": "a=b&c",
+    "long": "n" * 200,
+}
+
+
+def spelt(craft: Craft, file: File, spelling: str) -> File:
+    """The file as a writer that spells its path otherwise would name it."""
+    return File(file.path, dict(file.record) | {"file_path": spelling.format(path=file.path, folder=craft.folder)})
+
+
+PLACES = ["plain", "a b+c", "100% a%20b%2Fc", "e\u0301 \u00e9", "a#b?c=d&e", 'it\'s "x" [y]{z}* a:b\\c']
+
+
+@pytest.mark.cases(59)
+@pytest.mark.parametrize("place", PLACES)
+def test_odd_names(house: House, place: str) -> None:
+    """In the location, in folders and in names of files: live files stay, the orphans beside them go."""
+    craft = house.craft(place=f"warehouse/{place}")
+    plain, files = craft.data({"id": [1], "part": ["a"]}), []
+    for odd in ODD.values():
+        path = craft.folder / "data" / odd / odd
+        path.parent.mkdir()
+        shutil.copyfile(plain.path, path)
+        files.append(File(path, dict(plain.record) | {"file_path": f"file://{path}"}))
+    craft.commit(house.clock.now(), [plain, *files])
+    folder = house.publish(craft)
+    orphans = [f"data/{odd}/orphan-{odd[:9]}" for odd in ODD.values() if odd not in ("a b", "e\u0301te\u0301")]
+    planted = house.plant(folder, *orphans, "data/a")
+    house.finds(planted, remove_orphans__max_delete_ratio=0.6)
+    if place == PLACES[-1]:
+        house.removes(planted, remove_orphans__max_delete_ratio=0.6)
+
+
+SPELLINGS = (
+    "file:{path}",
+    "{path}",
+    "file://{folder}//data///{path.name}",
+    "file://localhost{path}",
+    "FILE://{path}",
+)
+
+
+@pytest.mark.cases(58, 59)
+def test_other_spellings_of_live_files(house: House) -> None:
+    """Data files that the manifest spells in another way than the listing does are live for all that."""
+    craft = house.craft()
+    files = [spelt(craft, craft.data({"id": [1], "part": ["a"]}), spelling) for spelling in SPELLINGS]
+    craft.commit(house.clock.now(), files)
+    house.finds(house.plant(house.publish(craft), "data/orphan.parquet"))
+
+
+@pytest.mark.cases(59)
+def test_encoded_and_composed_names_of_live_files(house: House) -> None:
+    """Named percent-encoded, or in the other Unicode form than the disk has: live; so is all that may be meant."""
+    craft = house.craft()
+    names = {"a b.parquet": "a%20b.parquet", "e\u0301.parquet": "\u00e9.parquet", "\u00fc.parquet": "%C3%BC.parquet"}
+    files = []
+    for name, said in names.items():
+        file = craft.data({"id": [1], "part": ["a"]})
+        moved = file.path.rename(file.path.with_name(name))
+        files.append(File(moved, dict(file.record) | {"file_path": f"file://{moved.parent}/{said}"}))
+    craft.commit(house.clock.now(), files)
+    folder = house.publish(craft)
+    house.plant(folder, "data/a%20b.parquet")  # one of the two is meant, and nobody knows which: both stay
+    house.removes(house.plant(folder, "data/a+b.parquet"))
+
+
+@pytest.mark.cases(59)
+@pytest.mark.parametrize("location", ["file://{0}//", "file:{0}", "{0}", "file://{0.parent}//{0.name}"])
+def test_spellings_of_the_location(house: House, location: str) -> None:
+    """A location with slashes at its end, doubled ones, one or no scheme lists the same files."""
+    craft = house.craft()
+    house.commits(craft, [400, 300])
+
+    def change(document: dict[str, object]) -> None:
+        document["location"] = location.format(craft.folder)
+
+    folder = house.publish(craft, change)
+    house.plant(folder, "data/.hidden", "_tmp/x", "metadata/version-hint.text")
+    house.finds(house.plant(folder, "data/orphan.parquet"))
+
+
+@pytest.mark.cases(57, 59)
+def test_a_live_file_that_is_named_by_way_of_a_link(house: House) -> None:
+    """A folder of tables known under two paths, one a link to the other: what is live under either stays."""
+    (house.home / "mounted").symlink_to(house.home / "warehouse")
+    craft = house.craft()
+    files = [craft.data({"id": [number], "part": ["a"]}) for number in range(3)]
+    linked = str(files[0].path).replace("/warehouse/", "/mounted/")
+    craft.commit(house.clock.now(), [spelt(craft, files[0], f"file://{linked}"), *files[1:]])
+    house.publish(craft)
+    before = house.read()
+    house.run(ORPHANS)
+    assert files[0].path.exists(), "a live file was deleted"
+    assert house.read() == before
+
+
+@pytest.mark.cases(57)
+@pytest.mark.parametrize(
+    ("prefix", "what"),
+    [("s3://bucket", "data"), ("s3a://bucket", "log"), ("hdfs://nn:8020", "data"), ("hdfs://", "log")],
+)
+def test_another_scheme_or_authority(house: House, prefix: str, what: str) -> None:
+    """A live file that is named under a prefix which nobody declared equal to the listing's: refused, both said."""
+    house.plant(_foreign(house, prefix, what), "data/orphan.parquet")
+    house.refused(ORPHANS, "file://", prefix, "equal_schemes")
+
+
+@pytest.mark.cases(57)
+def test_a_scheme_that_is_declared_equal(house: House) -> None:
+    """Once a policy says that the schemes mean the same, the live file is live and the orphan goes."""
+    folder = _foreign(house, "s3://bucket", "data")
+    orphans = house.plant(folder, "data/orphan.parquet")
+    house.removes(orphans, remove_orphans__equal_schemes={"s3": "file"})
+
+
+def _foreign(house: House, prefix: str, what: str) -> Path:
+    """A table of which one file is named under another prefix."""
+    craft = house.craft()
+    file = craft.data({"id": [1], "part": ["a"]})
+    craft.commit(house.clock.now(), [spelt(craft, file, prefix + "{path}") if what == "data" else file])
+    if what == "data":
+        return house.publish(craft)
+    former = craft.folder / "metadata" / "00000-x.metadata.json"
+    folder = house.publish(
+        craft, lambda d: d.update({"metadata-log": [{"metadata-file": f"{prefix}{former}", "timestamp-ms": 1}]})
+    )
+    house.plant(folder, f"metadata/{former.name}", content=house.metadata_file().read_bytes())
+    return folder
+
+
+@pytest.mark.cases(10, 58, 59)
+def test_an_expired_file_that_a_kept_snapshot_spells_otherwise(house: House) -> None:
+    """Two spellings of one path, one in a snapshot that goes and one in a snapshot that stays: the file stays."""
+    craft = house.craft()
+    files = [craft.data({"id": [1], "part": ["a"]}) for _ in SPELLINGS]
+    first = craft.commit(house.clock.now().replace(year=2025), files)
+    craft.commit(house.clock.now(), [spelt(craft, f, s) for f, s in zip(files, SPELLINGS, strict=True)], replaced=first)
+    house.publish(craft)
+    done = house.run(EXPIRE)
+    assert (done.state, done.metrics["snapshots_expired"]) == (OperationState.COMMITTED, 1), done
+    assert all(file.path.exists() for file in files)
+
+
+HIDDEN = Schema(
+    NestedField(1, "id", LongType()), NestedField(2, "_c2", StringType()), NestedField(3, ".c3", LongType())
+)
+BY_HIDDEN = PartitionSpec(
+    PartitionField(2, 1000, IdentityTransform(), "_c2"), PartitionField(3, 1001, IdentityTransform(), ".c3")
+)
+
+
+@pytest.mark.cases(60)
+def test_hidden_folders(house: House) -> None:
+    """Partition folders that begin with `_` or `.` are scanned, all other hidden places are left alone."""
+    craft = house.craft(spec=BY_HIDDEN, schema=HIDDEN)
+    folder = craft.folder / "data" / "_c2=x" / ".c3=1"
+    folder.mkdir(parents=True)
+    file = craft.data({"id": [1], "_c2": ["x"], ".c3": [1]}, **{"_c2": "x", ".c3": 1})
+    craft.commit(house.clock.now(), [file])
+    house.publish(craft)
+    house.plant(craft.folder, "_c22=x/f", "data/_c3=1/f", "data/_c2/f", "data/.c3=1/_tmp/f", "_SUCCESS", "data/.f.crc")
+    house.removes(house.plant(craft.folder, "data/_c2=x/.c3=1/orphan.parquet", "data/_c2=y/orphan.parquet"))
+
+
+@pytest.mark.cases(53, 54, 55)
+def test_the_metadata_of_the_table_itself(house: House) -> None:
+    """Current and logged metadata, gzipped in either spelling, and the hint stay; only what is not logged goes."""
+    craft = house.craft()
+    house.commits(craft, [400, 300])
+    logged = ["00000-a.gz.metadata.json", "v1.metadata.json.gz", "00001-b.metadata.json"]
+    names = [{"metadata-file": f"file:{craft.folder}/metadata/{n}", "timestamp-ms": i} for i, n in enumerate(logged)]
+    folder = house.publish(craft, lambda d: d.update({"metadata-log": names}))
+    content = house.metadata_file().read_bytes()
+    house.plant(folder, *(f"metadata/{name}" for name in (*logged, "version-hint.text")), content=content)
+    house.removes(house.plant(folder, "metadata/00000-lost.metadata.json", "metadata/x-m0.avro", content=content))
+    edit(house.metadata_file(), lambda d: d.update({"metadata-log": names[1:]}))
+    house.removes({folder / "metadata" / logged[0]})
