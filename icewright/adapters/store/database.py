@@ -41,13 +41,18 @@ def _url(address: str) -> URL:
     return url
 
 
+def _make_folder(database: str) -> None:
+    folder = Path(database).expanduser().resolve().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailable(f"state: {database}: its folder cannot be made: {error.strerror}") from error
+
+
 def _sqlite(url: URL) -> sa.Engine:
-    if url.database and url.database != ":memory:" and not url.database.startswith("file:"):
-        folder = Path(url.database).expanduser().resolve().parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageUnavailable(f"state: {url.database}: its folder cannot be made: {error.strerror}") from error
+    if url.database and url.database != ":memory:":
+        if not url.database.startswith("file:"):  # SQLite's own kind of address
+            _make_folder(url.database)
         engine = sa.create_engine(url, connect_args={"timeout": 60})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)

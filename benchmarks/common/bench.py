@@ -1,0 +1,103 @@
+"""What the benchmarks against Spark share: a lake, both sides in processes of their own, and the options."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from benchmarks.common.child import Child
+from benchmarks.common.lake import Lake, Saved
+from benchmarks.common.layouts import LAYOUTS
+from benchmarks.common.report import Comparison, Run, Turns, in_turn, show
+
+QUICK_SECONDS = 40
+
+
+def options(description: str | None, quick: str) -> argparse.ArgumentParser:
+    """The options that all have; `quick` says what is smaller."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="whose files the table is made of")
+    parser.add_argument("--profile", action="store_true", help="where ours spends its time, on standard error")
+    return parser
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A lake in a temporary folder, and both sides on it."""
+
+    lake: Lake
+    ours: Child
+    spark: Child
+    quick: bool
+    profile: bool
+    found: list[Comparison] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def discard(self) -> int:
+        """How many first runs do not count: after the first comparison of a quick run, both sides are warm."""
+        return 0 if self.quick and self.found else 1
+
+    def add(self, compare: Callable[[], Comparison]) -> None:
+        """Measure one more shape or peer, if there is time: a quick run ends within a minute."""
+        if not self.found or not self.quick or time.perf_counter() - self.started < QUICK_SECONDS:
+            self.found.append(compare())
+
+    def operation(
+        self,
+        saved: Saved,
+        operation: str,
+        knobs: Mapping[str, str],
+        statement: str,
+        left: Callable[[Run], Hashable],
+        *,
+        expected: Hashable | None = None,
+        dry_run: bool = False,
+    ) -> Turns:
+        """An operation of ours against a statement of Spark's, in turn; the table is put back after each run."""
+
+        def ours(*, profile: bool = False) -> Run:
+            return self.ours.ask(
+                "run", table=saved.table, operation=operation, knobs=knobs, dry_run=dry_run, profile=profile
+            )
+
+        def looked_at(run: Run) -> Hashable:
+            found = left(run)
+            saved.restore()
+            return found
+
+        def spark() -> Run:
+            return self.spark.ask("sql", statement=statement)
+
+        turns = in_turn(ours, spark, looked_at, expected=expected, discard=self.discard)
+        if self.profile:
+            ours(profile=True)
+            saved.restore()
+        return turns
+
+
+@contextmanager
+def bench(chosen: argparse.Namespace) -> Iterator[Bench]:
+    """Both sides started, and ended with the block; Spark may still be starting when the block begins.
+
+    What was compared is printed at the end.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder))
+        lake.create()
+        with Child("benchmarks.common.spark", folder) as spark, Child("benchmarks.common.ours", folder) as ours:
+            sides = Bench(lake, ours, spark, chosen.quick, chosen.profile)
+            yield sides
+    show(*sides.found)
+
+
+def hours_ago(hours: float) -> str:
+    """A time as Spark's SQL takes it."""
+    return f"TIMESTAMP '{datetime.now(UTC) - timedelta(hours=hours):%Y-%m-%d %H:%M:%S}'"

@@ -1,0 +1,127 @@
+"""A SQLite catalog and its warehouse in one folder, and tables in it that are put back after each run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from icewright.adapters.catalogs.translate import SqlCatalogProperties, pyiceberg_properties, sql_catalog
+
+CATALOG = "lake"
+NAMESPACE = "bench"
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Everything of one benchmark, under `home`."""
+
+    home: Path
+
+    @property
+    def warehouse(self) -> Path:
+        """Where tables lie."""
+        return self.home / "warehouse"
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The catalog as Icewright's configuration names it."""
+        return {"uri": f"sqlite:///{self.home}/catalog.db", "warehouse": f"file://{self.warehouse}"}
+
+    @property
+    def catalog(self) -> SqlCatalogProperties:
+        """The catalog for Spark and PyIceberg."""
+        return sql_catalog(CATALOG, self.properties)
+
+    def folder(self, table: str) -> Path:
+        """Where a table lies."""
+        return self.warehouse / NAMESPACE / table
+
+    def create(self) -> None:
+        """Make the catalog's database and its one namespace."""
+        self.warehouse.mkdir(parents=True)
+        with closing(self._opened()) as catalog:
+            catalog.create_namespace(NAMESPACE)
+
+    def register(self, table: str, metadata: str) -> None:
+        """Let the catalog know a table by its metadata file, which PyIceberg reads and checks."""
+        with closing(self._opened()) as catalog:
+            catalog.register_table((NAMESPACE, table), metadata)
+
+    def point(self, table: str, metadata: str, previous: str | None = None) -> None:
+        """Let the catalog name another metadata file."""
+        with closing(sqlite3.connect(self.home / "catalog.db", timeout=60)) as database, database:
+            database.execute(
+                "update iceberg_tables set metadata_location = ?, previous_metadata_location = ? where table_name = ?",
+                (metadata, previous, table),
+            )
+
+    def pointer(self, table: str) -> tuple[str, str | None]:
+        """The metadata file that the catalog names, and the one before it."""
+        with closing(sqlite3.connect(self.home / "catalog.db", timeout=60)) as database:
+            query = "select metadata_location, previous_metadata_location from iceberg_tables where table_name = ?"
+            metadata, previous = database.execute(query, (table,)).fetchone()
+        return metadata, previous
+
+    def metadata(self, table: str) -> Mapping[str, Any]:
+        """The current metadata file, read without anybody's help."""
+        found: dict[str, Any] = json.loads(local(self.pointer(table)[0]).read_bytes())
+        return found
+
+    def save(self, table: str) -> Saved:
+        """Put a copy of the table aside, file by file a hard link: no writer changes a file in place."""
+        copy = self.home / "saved" / table
+        copy.parent.mkdir(exist_ok=True)
+        subprocess.run(["cp", "-al", self.folder(table), copy], check=True)  # noqa: S607
+        return Saved(self, table, copy, self.pointer(table), files(copy))
+
+    def _opened(self) -> SqlCatalog:
+        return SqlCatalog(CATALOG, **pyiceberg_properties(self.catalog))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A copy of a table."""
+
+    lake: Lake
+    table: str
+    copy: Path
+    pointer: tuple[str, str | None]
+    files: frozenset[str]
+
+    def gone(self) -> frozenset[str]:
+        """The files that the table has lost since."""
+        return self.files - files(self.lake.folder(self.table))
+
+    def restore(self) -> None:
+        """Make the table what it was."""
+        folder = self.lake.folder(self.table)
+        now = files(folder)
+        for name in now - self.files:
+            (folder / name).unlink()
+        for name in self.files - now:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(self.copy / name, folder / name)
+        self.lake.point(self.table, *self.pointer)
+
+
+def files(folder: Path) -> frozenset[str]:
+    """The files below a folder, by their path inside it."""
+    found, start = [], len(str(folder)) + 1
+    for place, _, names in os.walk(folder):
+        inside = place[start:] + "/" if len(place) > start else ""
+        found += [inside + name for name in names]
+    return frozenset(found)
+
+
+def local(uri: str) -> Path:
+    """The path of what PyIceberg calls `file:///x` and Spark `file:/x`."""
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))

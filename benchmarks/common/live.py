@@ -1,0 +1,41 @@
+"""What a table holds, read by fastavro from its manifests: the referee between both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastavro
+
+from benchmarks.common.lake import Saved, local
+
+Entry = tuple[str, int, int]  # path, sequence number, snapshot id
+_DELETED = 2
+
+
+def manifests(saved: Saved) -> list[dict[str, Any]]:
+    """The rows of the current manifest list."""
+    metadata = saved.lake.metadata(saved.table)
+    current = metadata["current-snapshot-id"]
+    return _records(next(s["manifest-list"] for s in metadata["snapshots"] if s["snapshot-id"] == current))
+
+
+def live_entries(saved: Saved) -> frozenset[Entry]:
+    """The live entries of the current snapshot, with what they inherit."""
+    found = set()
+    for row in manifests(saved):
+        for entry in _records(row["manifest_path"]):
+            if entry["status"] != _DELETED:
+                sequence, snapshot = entry["sequence_number"], entry["snapshot_id"]
+                found.add(
+                    (
+                        entry["data_file"]["file_path"],
+                        row["sequence_number"] if sequence is None else sequence,
+                        row["added_snapshot_id"] if snapshot is None else snapshot,
+                    )
+                )
+    return frozenset(found)
+
+
+def _records(uri: str) -> list[dict[str, Any]]:
+    with local(uri).open("rb") as content:
+        return [record for record in fastavro.reader(content) if isinstance(record, dict)]

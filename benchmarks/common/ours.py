@@ -1,0 +1,102 @@
+"""Icewright in a process of its own, wired as `icewright` wires itself: `python -m benchmarks.common.ours HOME`."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.child import Answer, measured, serve
+from benchmarks.common.listing import Listing
+from icewright.app.bootstrap import Application, application, read_config
+from icewright.core.layering import parse_settings
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.evaluate import read_facts
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+
+_CONFIG = """\
+state: sqlite:///{home}/ours/state.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
+cache: {{folder: "{home}/ours/cache"}}
+"""
+_PROFILE_LINES = 25
+
+
+class Ours:
+    """Answers the questions of a benchmark."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home / "ours"
+        self.home.mkdir(exist_ok=True)
+        file = self.home / "icewright.yaml"
+        file.write_text(_CONFIG.format(home=home), encoding="utf-8")
+        self.config = read_config(file)
+
+    def run(
+        self,
+        table: str,
+        operation: str,
+        knobs: Mapping[str, str],
+        *,
+        dry_run: bool = False,
+        listing: Mapping[str, int] | None = None,
+        profile: bool = False,
+    ) -> Answer:
+        """One operation by hand, as `icewright run` with --set; the manifest cache is empty."""
+        ref = TableRef("lake", ("bench",), table)
+        with self._application(parse_settings("--set", knobs), fresh=True) as app:
+            world = app.world
+            if listing is not None:
+                orphans = replace(app.engines.orphans, files=Listing(app.world.files, **listing))
+                world = replace(world, engine=replace(app.engines, orphans=orphans))
+            detect(world, ["lake"], world.clock.now())  # a table that the store does not know cannot be claimed
+            request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
+            with _profiled(profile), measured() as found:
+                result = execute(world, request)
+        if [outcome.state for outcome in result.outcomes] != [OperationState.COMMITTED]:
+            raise RuntimeError(f"{result.state}: {result.summary}")
+        return found.answer(summary=result.summary, rows=[[f.path] for f in result.outcomes[0].files])
+
+    def facts(self, table: str, *, fresh: bool, profile: bool = False) -> Answer:
+        """Load the metadata and read the facts, with an empty manifest cache or as the last question left it."""
+        ref = TableRef("lake", ("bench",), table)
+        with self._application({}, fresh=fresh) as app, _profiled(profile), measured() as found:
+            facts, _ = read_facts(app.world, app.world.catalog(ref).load(ref))
+        return found.answer(rows=sorted((p.values[0], p.data_files, p.data_bytes) for p in facts.partitions))
+
+    @contextmanager
+    def _application(self, command: Mapping[str, Any], *, fresh: bool) -> Iterator[Application]:
+        """Icewright as it starts; the process is warm, its connections and caches are new."""
+        if fresh:
+            shutil.rmtree(self.config.cache_folder, ignore_errors=True)
+        with application(self.config, kind="manual", command=command) as app:
+            yield app
+
+
+@contextmanager
+def _profiled(wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    with cProfile.Profile() as profile:
+        yield
+    pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(_PROFILE_LINES)
+
+
+if __name__ == "__main__":
+    ours = Ours(Path(sys.argv[1]))
+    serve({"run": ours.run, "facts": ours.facts})
