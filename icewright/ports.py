@@ -48,10 +48,12 @@ class AddSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSnapshots:
-    """Drop snapshots, the named refs, and the statistics of the snapshots."""
+    """Drop snapshots, the named refs, the statistics of the snapshots, and specs and schemas that nothing uses."""
 
     snapshot_ids: frozenset[int]
     refs: frozenset[str]
+    specs: frozenset[int] = frozenset()
+    schemas: frozenset[int] = frozenset()
 
 
 Change = AddSnapshot | RemoveSnapshots
@@ -152,8 +154,11 @@ class Files(Protocol):
         """The rows of the snapshot's manifest list."""
         ...
 
-    def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pa.Table:
-        """The manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`."""
+    def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
+        """The manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`.
+
+        `totals`: a list that names fewer live files than its snapshot's summary counts is `MetadataUnreadable`.
+        """
         ...
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
@@ -181,7 +186,9 @@ class Assignment:
     step: Step
     base: TableMetadata
     dry_run: bool = False
-    cancelled: Callable[[], bool] = field(default=lambda: False)
+    check: Callable[[], None] = field(
+        default=lambda: None
+    )  # raises `LeaseLost` or `Cancelled`: asked before each commit
 
 
 @dataclass(frozen=True, slots=True)

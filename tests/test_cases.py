@@ -25,10 +25,7 @@ CONCERNED: frozenset[Case] = frozenset(
     }
 )
 #: Cases that no test can carry yet, with the reason; whoever builds what is missing takes the line out.
-MISSING: Mapping[Case, str] = {
-    16: "there is no setting that cleans unused specs and schemas: expiry leaves both as they are",
-    71: "there is no cap on orphans: all of them go in one run, bounded by max_delete_ratio alone",
-}
+MISSING: Mapping[Case, str] = {}
 #: Cases of the catalogue that are none of these operations', with whose they are.
 OTHERS: Mapping[Case, str] = {
     **dict.fromkeys((*range(20, 29), *range(30, 34)), "compaction and delete files: tests of Spark's rewriting"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.common.child import Answer, measured, serve
 from benchmarks.common.listing import Listing
+from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
@@ -61,7 +62,7 @@ class Ours:
         with self._application(parse_settings("--set", knobs), fresh=True) as app:
             world = app.world
             if listing is not None:
-                orphans = replace(app.engines.orphans, files=Listing(app.world.files, **listing))
+                orphans = _listing_other_files(app, listing)
                 world = replace(world, engine=replace(app.engines, orphans=orphans))
             detect(world, ["lake"], world.clock.now())  # a table that the store does not know cannot be claimed
             request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
@@ -85,6 +86,11 @@ class Ours:
             shutil.rmtree(self.config.cache_folder, ignore_errors=True)
         with application(self.config, kind="manual", command=command) as app:
             yield app
+
+
+def _listing_other_files(app: Application, listing: Mapping[str, int]) -> RemoveOrphansInService:
+    orphans = app.engines.orphans
+    return replace(orphans, deletion=replace(orphans.deletion, files=Listing(app.world.files, **listing)))
 
 
 @contextmanager

@@ -175,6 +175,10 @@ RETRIES = _integer("execute.retry_limit", 1, "how often a failed operation is tr
 COMMIT_RETRIES = _integer(
     "execute.max_commit_retries", 5, "how often a lost commit is planned again", minimum=0, maximum=20
 )
+CHECK_TOTALS = _flag(
+    "execute.check_totals",
+    "stop when a manifest list names fewer files than its snapshot's summary counts: it may have been cut short",
+)
 BREAKER = _integer("execute.pause_after_failures", 3, "failed jobs in a row after which the table is paused")
 
 ENABLED: Mapping[Operation, Knob[bool]] = {
@@ -286,6 +290,11 @@ READER_PINS: Knob[Mapping[str, str]] = _knob(
     numbers=True,
 )
 MAX_PIN_AGE = _integer("expire_snapshots.max_pin_age_hours", 720, "how long a reader's pin lasts", unit="hours")
+CLEAN_METADATA = _flag(
+    "expire_snapshots.clean_expired_metadata",
+    "whether partition specs and schemas that no kept snapshot uses go too",
+    default=False,
+)
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark"), "who expires snapshots")

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from icewright.core.table import MAIN, Hold, Pin, Ref, RefKind, Snapshot, TableMetadata
 
+_YOUNG = "in no branch or tag, but younger than the retention"
 Keep = Callable[[int, str, datetime | None], None]  # a snapshot, who keeps it, and until when if time alone does
 
 
@@ -61,10 +62,11 @@ def plan_expiry(
         lineage = list(ancestors(metadata, ref.snapshot_id))
         led_to.update(s.snapshot_id for s in lineage)
         _keep_branch(ref, lineage, now, older_than, retain_last, keep)
+    staged = _staged(metadata)
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in led_to and snapshot.timestamp >= older_than:
             later = _later(snapshot.timestamp, now - older_than)
-            keep(snapshot.snapshot_id, "in no branch or tag, but younger than the retention", later)
+            keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), later)
     for hold in holds:
         for snapshot_id in held_by(metadata, [hold], now):
             behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
@@ -73,9 +75,20 @@ def plan_expiry(
     pins = tuple(
         Pin(s.snapshot_id, kept[s.snapshot_id])
         for s in metadata.snapshots
-        if s.snapshot_id in kept and s.timestamp < older_than
+        if s.snapshot_id in kept and (s.timestamp < older_than or kept[s.snapshot_id] in staged.values())
     )
     return Expiry(expired, removed, pins, min(goes_at, default=None))
+
+
+def _staged(metadata: TableMetadata) -> dict[int, str]:
+    """Snapshots that wait for their publication (write-audit-publish), with who keeps them."""
+    published = {s.summary.get("published-wap-id") for s in metadata.snapshots}
+    ids = {s.snapshot_id: s.summary.get("wap.id") for s in metadata.snapshots}
+    return {
+        snapshot_id: f"staged as {wap_id}, not published yet, younger than the retention"
+        for snapshot_id, wap_id in ids.items()
+        if wap_id is not None and wap_id not in published
+    }
 
 
 def _keep_branch(

@@ -46,6 +46,7 @@ class OperationState(enum.StrEnum):
     DEFERRED = "deferred"
 
 
+JOB_ID = "icewright.job-id"  # in the summary of snapshots that a job made
 REFUSED = "refused"  # how the reason begins when a safety rule stopped an operation
 
 

@@ -46,6 +46,7 @@ class RewriteManifests:
     target_bytes: int
     by_spark: bool
     use_caching: bool
+    check_totals: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class ExpireSnapshots:
     delete_files: bool
     max_concurrent_deletes: int
     by_spark: bool
+    check_totals: bool = True  # a manifest list names as many files as its snapshot's summary counts
+    clean_metadata: bool = False  # specs and schemas that nothing kept uses go too
     pins: tuple[Pin, ...] = ()  # old snapshots that stay, for people
 
 
@@ -75,6 +78,7 @@ class RemoveOrphans:
     max_concurrent_deletes: int
     inventory: str | None  # listed in place of the storage
     max_files: int = 1_000_000  # of one run; the rest waits for the next
+    check_totals: bool = True
 
 
 Step = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans

@@ -98,6 +98,7 @@ class Snapshot:
     manifests: tuple[str, ...] = ()  # format v1 may name the manifests here instead of a list
     operation: str | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class TableMetadata:
     default_spec_id: int
     schema: Mapping[str, Any]  # the current schema as the spec's JSON
     sort_order: str | None  # the default sort order as SQL, None when unsorted
+    schema_ids: tuple[int, ...] = ()
 
     @cached_property
     def by_id(self) -> Mapping[int, Snapshot]:

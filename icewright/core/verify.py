@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Snapshot, TableFacts, TableMetadata
@@ -16,8 +16,10 @@ _TOTALS = (
 )
 
 
-def identity_kept(before: TableMetadata, after: TableMetadata) -> list[str]:
-    """What no maintenance may change: the table's identity, schema and partition specs."""
+def identity_kept(
+    before: TableMetadata, after: TableMetadata, unused_specs: Collection[int] = frozenset()
+) -> list[str]:
+    """What no maintenance may change: the table's identity, schema and partition specs, but for unused ones."""
     broken = []
     if before.table_uuid != after.table_uuid:
         broken.append(f"table uuid changed from {before.table_uuid} to {after.table_uuid}")
@@ -25,14 +27,16 @@ def identity_kept(before: TableMetadata, after: TableMetadata) -> list[str]:
         broken.append(f"location changed from {before.location} to {after.location}")
     if before.schema != after.schema:
         broken.append("the current schema changed")
-    if not set(before.specs) <= set(after.specs):
+    if not {s for s in before.specs if s.spec_id not in unused_specs} <= set(after.specs):
         broken.append("a partition spec is gone")
     return broken
 
 
-def expiry_kept(before: TableMetadata, after: TableMetadata, step: ExpireSnapshots) -> list[str]:
-    """An expiry's own commit: everything but the planned snapshots and refs is as it was."""
-    broken = identity_kept(before, after)
+def expiry_kept(
+    before: TableMetadata, after: TableMetadata, step: ExpireSnapshots, unused_specs: Collection[int] = frozenset()
+) -> list[str]:
+    """An expiry's own commit: everything but the planned snapshots and refs, and unused specs, is as it was."""
+    broken = identity_kept(before, after, unused_specs)
     if after.metadata_log[-1:] != (before.metadata_location,):  # whose refs and snapshots the plan did not see
         replaced = after.metadata_log[-1] if after.metadata_log else "nothing known"
         broken.append(f"the commit replaced {replaced}, not {before.metadata_location}")

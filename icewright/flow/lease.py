@@ -29,14 +29,6 @@ class Lease:
         if self._world.clock.now() >= self._until:
             raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
 
-    def stopped(self) -> bool:
-        """The same as a question, for engines that can stop in the middle."""
-        try:
-            self.check()
-        except (Cancelled, LeaseLost):
-            return True
-        return False
-
 
 class NoLease(Lease):
     """What a dry run has: it changes nothing, so it holds nothing."""

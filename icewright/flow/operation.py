@@ -20,7 +20,7 @@ from icewright.core.errors import (
     TableReplaced,
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Operation
-from icewright.core.runs import REFUSED, OperationState, Outcome, backoff, deferred, failed, skipped
+from icewright.core.runs import JOB_ID, REFUSED, OperationState, Outcome, backoff, committed, deferred, failed, skipped
 from icewright.core.steps import (
     Due,
     ExpireSnapshots,
@@ -73,6 +73,7 @@ class Attempts:
     knobs: Knobs
     done: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    tried: Step | None = None
 
     def run(self) -> Outcome:
         """The outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
@@ -101,11 +102,24 @@ class Attempts:
                 self.world.store.pause(self.request.ref, f"verification failed: {error}")
                 raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused"))) from error
             except CommitStateUnknown as error:
-                return self._merged(failed(self.operation, f"{error}; nothing was cleaned up"))
+                return self._merged(self._settled(error))
             except IcewrightError as error:
                 return self._merged(failed(self.operation, str(error)))
             except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
                 return self._merged(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
+
+    def _settled(self, error: CommitStateUnknown) -> Outcome:
+        """After a lost reply: what the table itself says of the last step's commit."""
+        step, unknown = self.tried, f"{error}; nothing was cleaned up"
+        try:
+            now = load(self.world, self.request)
+        except IcewrightError:
+            return failed(self.operation, unknown)
+        mine = any(s.summary.get(JOB_ID) == self.job_id for s in now.snapshots)
+        if mine or (isinstance(step, ExpireSnapshots) and not set(step.snapshot_ids) & now.by_id.keys()):
+            note = "the reply to the commit was lost, but the table shows that it landed"
+            return committed(self.operation, note, {}, notes=(f"{error}; planned deletions wait for the next start",))
+        return failed(self.operation, unknown)
 
     def _most_conflicts(self) -> int:
         limit = self.knobs[COMMIT_RETRIES] + 1
@@ -130,17 +144,19 @@ class Attempts:
 
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
-        dry_run = self.request.dry_run
-        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.stopped)
+        dry_run, self.tried = self.request.dry_run, step
+        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.check)
         with self._held(step, base):
             outcome = self.world.engine.run(assignment)
         if dry_run:
             return outcome
         try:
-            self._verify(facts, step)
-        except RetryableError as error:  # what was committed stays what was done
-            return replace(outcome, notes=(*outcome.notes, f"could not be verified: {error}"))
-        return outcome
+            notes = self._verify(facts, step)
+        except (InvariantViolated, TableReplaced):
+            raise
+        except IcewrightError as error:  # what was committed stays what was done
+            notes = [f"could not be verified: {error}"]
+        return replace(outcome, notes=(*outcome.notes, *notes))
 
     @contextmanager
     def _held(self, step: Step, base: TableMetadata) -> Iterator[None]:
@@ -159,20 +175,19 @@ class Attempts:
         finally:
             store.unpin(request.ref, name)
 
-    def _verify(self, before: TableFacts, step: Step) -> None:
-        """What the commit must have kept, read back from the catalog."""
+    def _verify(self, before: TableFacts, step: Step) -> list[str]:
+        """What the commit must have kept, read back from the catalog; what a writer may have done is a note."""
         ref = self.request.ref
         after = self.world.catalog(ref).load(ref)
         if after.table_uuid != before.metadata.table_uuid:
             raise TableReplaced(f"{ref} was replaced while the job ran")
-        broken: list[str] = []
-        if isinstance(step, RewriteDataFiles | RewritePositionDeletes):
-            broken = verify.rewrites_kept(before, after)
-        if not isinstance(step, ExpireSnapshots) and set(before.metadata.by_id) <= set(after.by_id):
-            known = {r.name for r in after.refs}
-            broken += [f"ref {r.name} is gone" for r in before.metadata.refs if r.name not in known]
-        if broken:
+        if not isinstance(step, RewriteDataFiles | RewritePositionDeletes):
+            return []  # the service compares its own commits with what they replaced
+        if broken := verify.rewrites_kept(before, after):
             raise InvariantViolated(f"{ref}: {'; '.join(broken)}")
+        known = {r.name for r in after.refs}
+        gone = [r.name for r in before.metadata.refs if r.name not in known]
+        return [f"ref {name} is gone since the rewrite began: no rewrite drops refs, so a writer did" for name in gone]
 
     def _merged(self, last: Outcome) -> Outcome:
         """The steps' outcomes as one: numbers added, files listed together, the summary said anew."""

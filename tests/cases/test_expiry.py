@@ -7,12 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
 
 from icewright.app.demo.craft import Craft
 from icewright.core.errors import Refused
 from icewright.core.paths import local_path
-from icewright.core.runs import OperationState
+from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import ExpireSnapshots
 from icewright.flow.execute import settle_interrupted
 from icewright.ports import Assignment
@@ -86,6 +90,8 @@ def test_a_staged_snapshot_has_its_own_grace(house: House) -> None:
 
     house.publish(craft, unpublished)
     before = house.read()
+    (pin,) = [p for p in house.run(EXPIRE, dry_run=True).kept if p.snapshot_id == pending["snapshot-id"]]
+    assert pin.by == "staged as audit, not published yet, younger than the retention"
     done = house.run(EXPIRE)
     assert done.metrics["snapshots_expired"] == 1, done
     assert house.read()[str(pending["snapshot-id"])] == before[str(pending["snapshot-id"])]
@@ -180,6 +186,8 @@ def test_a_file_that_cannot_be_deleted(house: House) -> None:
     (stuck / "in the way").mkdir(parents=True)
     job = house.job(EXPIRE)
     (done,) = job.outcomes
+    assert job.state is JobState.PARTIAL
+    assert done.metrics["files_failed"] == 1
     assert done.metrics["snapshots_expired"] == len(craft.snapshots) - len(house.metadata().snapshots) == 2
     assert any(stuck.name in note and "could not be deleted" in note for note in done.notes)
     assert f"file://{stuck}" not in {f.path for f in done.files}
@@ -258,3 +266,41 @@ def test_a_v1_table_whose_metadata_names_the_manifests(house: House) -> None:
     done = house.run(EXPIRE)
     assert {f.path for f in done.files} == {lone.row["manifest_path"], f"file://{lone.files[0].path}"}, done
     assert house.metadata().current_snapshot_id == ids(craft)[-1]
+
+
+@pytest.mark.cases(16)
+@pytest.mark.parametrize("clean", [True, False])
+def test_unused_specs_and_schemas(house: House, clean: bool) -> None:
+    """On demand those that no kept snapshot, tag or default uses go, and what is kept reads as before."""
+    catalog, rows = house.icebergs["lake"], pa.table({"id": pa.array([1, 2], pa.int64())})
+    table = catalog.create_table(("sales", "evolved"), rows.schema)
+    table.append(rows)
+    for name in ("second", "third"):
+        table.update_schema().add_column(name, StringType()).commit()
+        table.append(rows.append_column(name, pa.array(["x", "y"])))
+        table.manage_snapshots().create_tag(int(table.current_snapshot().snapshot_id), name).commit()  # type: ignore[union-attr]
+    for name in ("id", "second", "third"):  # specs 1 and 2 are never written with
+        table.update_spec().add_field(name, IdentityTransform(), f"by_{name}").commit()
+    more = [pa.array(["x", "y"])] * 2
+    rows = rows.append_column("second", more[0]).append_column("third", more[1])
+    table.append(rows)
+    table.manage_snapshots().remove_tag("second").commit()
+    before, read = house.metadata("sales.evolved"), {r: _rows(table, r) for r in ("third", "main")}
+    house.clock.advance(hours=1000)
+    done = house.run(EXPIRE, name="sales.evolved", expire_snapshots__clean_expired_metadata=clean)
+    assert done.state is COMMITTED, done
+    after = house.metadata("sales.evolved")
+    gone = (
+        {s.spec_id for s in before.specs} - {s.spec_id for s in after.specs},
+        {*before.schema_ids} - {*after.schema_ids},
+    )
+    assert gone == (({1, 2}, {0, 1}) if clean else (set(), set()))
+    table.refresh()
+    assert {r: _rows(table, r) for r in ("third", "main")} == read
+    table.append(rows)
+
+
+def _rows(table: Table, ref: str) -> list[dict[str, Any]]:
+    snapshot = table.metadata.refs[ref].snapshot_id
+    found: list[dict[str, Any]] = table.scan(snapshot_id=snapshot).to_arrow().sort_by("id").to_pylist()
+    return found

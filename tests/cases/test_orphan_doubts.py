@@ -70,12 +70,18 @@ def test_no_live_file_in_the_location(house: House) -> None:
     house.refused(ORPHANS, "1 of 1 files")
 
 
-def test_more_orphans_than_any_batch(house: House) -> None:
-    """There is no cap on candidates: hundreds go in one run, in batches, and none is left for the next."""
+@pytest.mark.cases(71)
+def test_more_orphans_than_one_run_takes(house: House) -> None:
+    """As many go as the cap says, the note counts the rest, and the next run takes that."""
     folder = house.table()
     orphans = house.plant(folder, *(f"data/{number}.parquet" for number in range(600)))
-    done = house.removes(orphans, remove_orphans__max_delete_ratio=1)
-    assert done.summary == "removed 600 orphan file(s)"
+    knobs = {"remove_orphans__max_delete_ratio": 1, "remove_orphans__max_files": 400}
+    first = house.run(ORPHANS, **knobs)
+    assert first.summary == "removed 400 orphan file(s)"
+    assert first.metrics["orphans_found"] == 600
+    assert "200 more orphans wait for the next run" in first.notes
+    assert sum(path.exists() for path in orphans) == 200
+    assert house.run(ORPHANS, **knobs).summary == "removed 200 orphan file(s)"
     house.removes([])
 
 

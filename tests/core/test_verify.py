@@ -24,7 +24,12 @@ STEP = ExpireSnapshots(
     max_concurrent_deletes=1,
     by_spark=False,
 )
-AFTER = replace(BEFORE, snapshots=BEFORE.snapshots[1:], refs=tuple(r for r in BEFORE.refs if r != OLD))
+AFTER = replace(
+    BEFORE,
+    snapshots=BEFORE.snapshots[1:],
+    refs=tuple(r for r in BEFORE.refs if r != OLD),
+    metadata_log=(BEFORE.metadata_location,),
+)
 
 IDENTITY = [
     ({"table_uuid": "other"}, "table uuid changed from"),
@@ -57,6 +62,8 @@ def test_what_may_change() -> None:
         ({"refs": (replace(AFTER.refs[0], min_snapshots_to_keep=1), TAG)}, "ref main changed"),
         ({"snapshots": AFTER.snapshots[1:]}, "snapshot 2 is gone though not planned"),
         ({"snapshots": BEFORE.snapshots}, "snapshot 1 is still there"),
+        ({"metadata_log": ("s3://other.json",)}, "the commit replaced s3://other.json, not "),
+        ({"metadata_log": ()}, "the commit replaced nothing known, not "),
     ],
 )
 @pytest.mark.cases(6, 11)

@@ -77,21 +77,24 @@ def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:
 
 
 @pytest.mark.cases(77)
-def test_an_unknown_commit_state_cleans_nothing(bench: Bench) -> None:
-    """The reply was lost: no second try, nothing deleted, nothing settled; the next start looks what happened."""
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> None:
+    """The reply was lost: no second try, nothing deleted, nothing settled; the table tells whether it landed."""
     ref = bench.table()
 
     def before(assignment: Assignment) -> None:
         files = [FileFate("s3://lake/sales/orders/data/1", 1, "data")]
         bench.store.plan(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
+        if not landed:
+            raise CommitStateUnknown("the reply was lost")
 
     def after(_: Assignment) -> None:
         raise CommitStateUnknown("the reply was lost")
 
     bench.before, bench.after = before, after
     result = bench.run(EXPIRE)
-    assert states(result) == {EXPIRE: FAILED}
-    assert "nothing was cleaned up" in result.summary
+    assert states(result) == {EXPIRE: COMMITTED if landed else FAILED}
+    assert ("the table shows that it landed" if landed else "nothing was cleaned up") in result.summary
     assert (len(bench.asked), bench.clock.slept, bench.engine.resumed) == (1, [], [])
     assert [f["state"] for f in bench.store.deleted_files(str(result.job_id))] == ["planned"]
     bench.settle()

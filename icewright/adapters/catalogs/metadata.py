@@ -70,6 +70,7 @@ class _Snapshot(_Struct, frozen=True, gc=False):
     manifest_list: str | None = None
     manifests: tuple[str, ...] | None = None
     summary: _Summary | None = None
+    schema_id: int | None = None
 
 
 class _Identified(_Struct, frozen=True, gc=False):
@@ -206,6 +207,7 @@ def _parse(ref: TableRef, location: str, length: int, read: _Metadata) -> TableM
         default_spec_id=read.default_spec_id,
         schema=schema,
         sort_order=_sort_order(order, schema),
+        schema_ids=tuple(s["schema-id"] for s in read.schemas or () if "schema-id" in s),
     )
 
 
@@ -244,6 +246,7 @@ def _snapshot(item: msgspec.Raw) -> Snapshot:
         manifests=raw.manifests or (),
         operation=summary.get("operation"),
         summary=summary,
+        schema_id=raw.schema_id,
     )
 
 
@@ -343,6 +346,9 @@ def _remove_snapshots(new: _Editor, change: RemoveSnapshots) -> None:
     for name in ("snapshots", "statistics", "partition-statistics"):
         if name in new.document or name == "snapshots":
             new.set(name, [item for item in new.items(name) if _id(item) not in gone])
+    for name, key, unused in (("partition-specs", "spec-id", change.specs), ("schemas", "schema-id", change.schemas)):
+        if unused:
+            new.set(name, [item for item in new.get(name, []) if item.get(key) not in unused])
     log: list[dict[str, Any]] = []
     for entry in new.get("snapshot-log", []):
         if entry["snapshot-id"] in gone:

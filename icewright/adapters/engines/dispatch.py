@@ -69,7 +69,7 @@ class Engines:
         if orphans:
             guard.alone(base)
         proof = reached(deletion.files, base)
-        gone = deletion.carry_out(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
+        gone = deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}

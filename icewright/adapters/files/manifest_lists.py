@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -12,6 +12,7 @@ import polars as pl
 from icewright.adapters.files import avro
 from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.adapters.files.storage import Storage
+from icewright.core.errors import MetadataUnreadable
 
 # field ids of a row (spec, Manifest Lists), in the order of `ManifestFile`'s fields
 _FIELDS = {
@@ -33,8 +34,12 @@ _TASKS = 4
 _ROWS_KEPT = 200_000  # rows that may hold doubles before they are made one
 
 
-def read_lists(storage: Storage, paths: Sequence[str]) -> pl.DataFrame:
-    """The manifests that the lists at `paths` name, each once. Raises `MetadataUnreadable`, `StorageUnavailable`."""
+def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFrame:
+    """The manifests that the lists name, each once. `lists` says how many live files each must name, None: any number.
+
+    Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
+    """
+    paths = list(lists)
     tasks = [paths[i : i + _A_TASK] for i in range(0, len(paths), _A_TASK)]
     reader = _Reader(storage)
     found, fresh = SCHEMA.to_frame(), 0
@@ -45,6 +50,8 @@ def read_lists(storage: Storage, paths: Sequence[str]) -> pl.DataFrame:
             fresh += frame.height
             if fresh > max(_ROWS_KEPT, found.height):
                 found, parts, fresh = _distinct([found, *parts]), [], 0
+    for path, said in lists.items():
+        reader.check(path, said)
     return _distinct([found, *parts])
 
 
@@ -61,34 +68,48 @@ class _Reader:
     """
 
     storage: Storage
-    seen: set[bytes] = field(default_factory=set)
+    blocks: dict[str, list[bytes]] = field(default_factory=dict)  # digests by list
+    files: dict[bytes, int | None] = field(default_factory=dict)  # live files by digest; None: the writer does not say
 
     def read(self, paths: Sequence[str]) -> pl.DataFrame:
         """The rows of the blocks that are new."""
         return pinpointed(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
+    def check(self, path: str, said: int | None) -> None:
+        """Raise `MetadataUnreadable` when the list names fewer live files than were counted."""
+        counts = [self.files[digest] for digest in self.blocks[path]]
+        named = sum(count for count in counts if count is not None)
+        if said is not None and None not in counts and named < said:
+            raise MetadataUnreadable(
+                f"{path} names {named} live files where its snapshot's summary counts {said}: if the file was not cut "
+                "short, and its writer counts wrongly, set execute.check_totals to false for the table"
+            )
+
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
-        by_schema: dict[tuple[bytes, str], list[avro.Block]] = {}
+        new: dict[tuple[bytes, str], dict[bytes, avro.Block]] = {}
         for path in paths:
             one = container(self.storage, path)
-            blocks = by_schema.setdefault((one.schema, one.codec), [])
+            blocks = new.setdefault((one.schema, one.codec), {})
+            self.blocks[path] = []
             for block in one.blocks:
-                digest = blake2b(block.content, digest_size=16, salt=block.records.to_bytes(8, "big")).digest()
-                if block.records and digest not in self.seen:
-                    self.seen.add(digest)
-                    blocks.append(block)
+                count = block.records.to_bytes(8, "big")
+                digest = blake2b(block.content, digest_size=16, salt=count, key=one.codec.encode()).digest()
+                self.blocks[path].append(digest)
+                if digest not in self.files:
+                    self.files[digest] = 0  # until it is counted below, before anybody asks
+                    blocks[digest] = block
         with readable(paths):
-            frames = [_rows(schema, codec, blocks) for (schema, codec), blocks in by_schema.items() if blocks]
-        return pl.concat(frames).unique("path", maintain_order=True) if frames else SCHEMA.to_frame()
+            frames = [self._rows(schema, codec, blocks) for (schema, codec), blocks in new.items() if blocks]
+        return _distinct(frames) if frames else SCHEMA.to_frame()
 
-
-def _rows(schema: bytes, codec: str, blocks: Sequence[avro.Block]) -> pl.DataFrame:
-    body = b"".join(avro.inflated(codec, b) for b in blocks)
-    ids = [number for number, _ in _FIELDS.values()]
-    raw = avro.read(schema, sum(b.records for b in blocks), body, ids, _REQUIRED)
-    return raw.select(
-        (pl.col(str(number)).cast(kind) if number in _REQUIRED else pl.col(str(number)).cast(kind).fill_null(0)).alias(
-            name
-        )
-        for name, (number, kind) in _FIELDS.items()
-    )
+    def _rows(self, schema: bytes, codec: str, blocks: Mapping[bytes, avro.Block]) -> pl.DataFrame:
+        body = b"".join(avro.inflated(codec, b) for b in blocks.values())
+        ids = [number for number, _ in _FIELDS.values()]
+        raw = avro.read(schema, sum(b.records for b in blocks.values()), body, ids, _REQUIRED)
+        rows = raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
+        live, start = rows["added_files"] + rows["existing_files"], 0
+        for digest, block in blocks.items():
+            part = live.slice(start, block.records)
+            self.files[digest] = None if part.null_count() else int(part.sum())
+            start += block.records
+        return rows.fill_null(0)

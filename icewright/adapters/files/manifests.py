@@ -65,9 +65,10 @@ class ManifestReader:
         """The rows of one manifest list."""
         return listed(self.manifest_lists([snapshot]))
 
-    def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
+    def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
         """The manifests that the snapshots list, each once; columns named as `ManifestFile`'s fields."""
-        found = read_lists(self.storage, [s.manifest_list for s in snapshots if s.manifest_list is not None])
+        lists = {s.manifest_list: _totals(s) if totals else None for s in snapshots if s.manifest_list is not None}
+        found = read_lists(self.storage, lists)
         embedded = [self._embedded(s) for s in snapshots if s.manifest_list is None and s.manifests]
         return pl.concat([found, *embedded]).unique("path", maintain_order=True) if embedded else found
 
@@ -152,6 +153,12 @@ class ManifestReader:
             one = container(self.storage, manifest.path, manifest.length)
             groups.setdefault(one.schema, []).append((manifest, one))
         yield from groups.items()
+
+
+def _totals(snapshot: Snapshot) -> int | None:
+    """The live files of a snapshot as its writer counted them, if it did."""
+    said = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
+    return sum(map(int, said)) if all(text.isdecimal() for text in said) else None
 
 
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:

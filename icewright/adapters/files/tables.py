@@ -103,9 +103,9 @@ class TableFiles:
         """The rows of the snapshot's manifest list."""
         return self.reader.manifests(snapshot)
 
-    def manifest_lists(self, snapshots: Sequence[Snapshot]) -> pa.Table:
+    def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """The manifests that the snapshots list, each once."""
-        return self.reader.manifest_lists(snapshots).to_arrow()
+        return self.reader.manifest_lists(snapshots, totals=totals).to_arrow()
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
         """The entries of the manifests."""

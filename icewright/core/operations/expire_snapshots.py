@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.policy import (
+    CHECK_TOTALS,
+    CLEAN_METADATA,
     DELETE_FILES,
     EXPIRE_CONCURRENCY,
     EXPIRE_ENGINE,
@@ -67,6 +69,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         delete_files=knobs[DELETE_FILES],
         max_concurrent_deletes=knobs[EXPIRE_CONCURRENCY],
         by_spark=knobs[EXPIRE_ENGINE] == "spark",
+        check_totals=knobs[CHECK_TOTALS],
+        clean_metadata=knobs[CLEAN_METADATA],
         pins=found.pins,
     )
     count = len(found.snapshot_ids)

@@ -50,5 +50,6 @@ def step(knobs: Knobs, now: datetime) -> RemoveOrphans:
         max_delete_ratio=knobs[policy.MAX_DELETE_RATIO],
         max_concurrent_deletes=knobs[policy.ORPHAN_CONCURRENCY],
         inventory=knobs[policy.INVENTORY],
+        check_totals=knobs[policy.CHECK_TOTALS],
         max_files=knobs[policy.MAX_ORPHANS],
     )

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, service_cost, spark_cost
-from icewright.core.policy import MANIFEST_CACHING, MANIFEST_ENGINE, MANIFEST_SPEC, MIN_MANIFESTS, Knobs, Operation
+from icewright.core.policy import (
+    CHECK_TOTALS,
+    MANIFEST_CACHING,
+    MANIFEST_ENGINE,
+    MANIFEST_SPEC,
+    MIN_MANIFESTS,
+    Knobs,
+    Operation,
+)
 from icewright.core.runs import LastRun
 from icewright.core.steps import Due, NotDue, RewriteManifests, Unsupported, Verdict, Work
 from icewright.core.table import ManifestContent, ManifestFacts, TableFacts
@@ -41,6 +49,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         target_bytes=facts.thresholds.manifest_target_bytes,
         by_spark=by_spark,
         use_caching=knobs[MANIFEST_CACHING],
+        check_totals=knobs[CHECK_TOTALS],
     )
     return Due(
         Work(Operation.REWRITE_MANIFESTS, (step,), _notes(chosen, by_spark=by_spark)),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from icewright.adapters.engines.service.reachable import files_frame, unreached
-from icewright.core.runs import FileFate
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError
+from icewright.core.runs import FileFate, backoff
 from icewright.ports import Clock, Files, Ledger, LedgerState
 
 # Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
@@ -25,6 +26,7 @@ _ORDER = (
 )
 
 _SHOWN = 20  # failures told one by one
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,37 @@ class Deletion:
     clock: Clock
 
     def carry_out(
-        self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
+        self,
+        job_id: str,
+        location: str,
+        planned: Sequence[FileFate],
+        proof: Callable[[], Iterable[pl.DataFrame]],
+        concurrency: int,
     ) -> Deleted:
         """Delete the planned files that `proof` (chunks of everything reachable now) does not hold.
 
-        What is reached again is kept, and the ledger says so.
+        What is reached again is kept, and the ledger says so. The plan stands, so a fault is no end: it is tried again,
+        and what cannot be done now waits in the ledger for the next start. Raises `LeaseLost` and `Cancelled` alone.
         """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self.finish(job_id, location, planned, proof(), concurrency)
+            except (LeaseLost, Cancelled):
+                raise
+            except RetryableError as error:
+                said = str(error)
+                if attempt < _ATTEMPTS:
+                    self.clock.sleep(backoff(attempt).total_seconds())
+            except IcewrightError as error:
+                said = str(error)
+                break
+        waiting = f"{len(planned)} planned deletion(s) wait for the next start, though some may be done: {said}"
+        return Deleted((), len(planned), (waiting,))
+
+    def finish(
+        self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
+    ) -> Deleted:
+        """The same, once: raises what goes wrong."""
         safe = set(
             unreached(files_frame((f.path, f.bytes, f.kind) for f in planned), proof, self.files.canonical)["path"]
         )
@@ -61,12 +88,20 @@ class Deletion:
             report.failures, LedgerState.FAILED
         )
         self.ledger.settle(job_id, states, self.clock.now())
-        self.files.tidy(report.deleted, location)
         gone = set(report.deleted)
         notes = [f"{path} could not be deleted: {why}" for path, why in sorted(report.failures.items())[:_SHOWN]]
         if len(report.failures) > _SHOWN:
             notes.append(
                 f"{len(report.failures) - _SHOWN} more could not be deleted; `icewright show {job_id}` has them"
             )
+        notes += self._tidied(report.deleted, location)
         notes += [self.ledger.export(job_id)] if planned else []
         return Deleted(tuple(f for f in ordered if f.path in gone), len(report.failures), tuple(notes))
+
+    def _tidied(self, deleted: Sequence[str], location: str) -> list[str]:
+        """Empty folders are no harm: one that cannot be removed is told and no more."""
+        try:
+            self.files.tidy(deleted, location)
+        except IcewrightError as error:
+            return [f"empty folders are left: {error}"]
+        return []

@@ -15,7 +15,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.guard import Guard
-from icewright.core.errors import CommitConflict, InvariantViolated, TableReplaced
+from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, TableReplaced
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
 from icewright.core.retention import held_by
@@ -34,6 +34,14 @@ class Doomed:
     compared: pl.DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Specs and schemas, by their ids, that go with the snapshots that used them."""
+
+    specs: frozenset[int] = frozenset()
+    schemas: frozenset[int] = frozenset()
+
+
 @dataclass(frozen=True)
 class ExpireInService:
     """The operation with what it needs."""
@@ -50,17 +58,14 @@ class ExpireInService:
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
         self.allowed(base, step)
-        doomed = self.doomed(base, ids) if step.delete_files else _NOTHING
+        doomed = self.doomed(base, ids, totals=step.check_totals) if step.delete_files else _NOTHING
         inside = self.guard.allowed(base, doomed.files)
         fates = _fates(inside)
         notes = _notes(base, doomed.files.height - inside.height)
         if not assignment.dry_run:
             self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
-            self._commit(catalog, assignment, step, fates)
-            proof = self._proof(catalog, base, doomed.compared) if fates else ()
-            deleted = self.deletion.carry_out(
-                assignment.job_id, base.location, fates, proof, step.max_concurrent_deletes
-            )
+            self._commit(catalog, assignment, step, fates, self._unused(base, ids) if step.clean_metadata else _USED)
+            deleted = self._deleted(catalog, assignment, step, fates, doomed.compared)
         else:
             deleted = Deleted(fates)
         seconds = (clock.now() - started).total_seconds()
@@ -73,12 +78,12 @@ class ExpireInService:
             self.guard.not_registered_twice(base)
         self._not_held(base, step)
 
-    def doomed(self, metadata: TableMetadata, ids: set[int]) -> Doomed:
+    def doomed(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Doomed:
         """The files that the snapshots reach and no other does."""
         files = self.deletion.files
         gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        kept_manifests = sets.manifests_of(files, kept)
+        kept_manifests = sets.manifests_of(files, kept, totals=totals)
         only_gone = sets.without(sets.manifests_of(files, gone), kept_manifests, files.canonical)
         content = [sets.files_frame(()), *sets.content_of(files, only_gone)]
         kept_content = sets.content_of(files, kept_manifests)
@@ -87,18 +92,35 @@ class ExpireInService:
         statistics = _statistics_of_gone(metadata, ids, files.canonical)
         return Doomed(pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests)
 
+    def _unused(self, metadata: TableMetadata, ids: set[int]) -> Unused:
+        """Specs and schemas that nothing kept uses; where a snapshot does not say its schema, all schemas are used."""
+        kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
+        specs = set(sets.manifests_of(self.deletion.files, kept)["spec_id"]) | {metadata.default_spec_id}
+        schemas = {s.schema_id for s in kept} | {metadata.schema.get("schema-id")}
+        return Unused(
+            frozenset(s.spec_id for s in metadata.specs) - specs,
+            frozenset() if None in schemas else frozenset(metadata.schema_ids) - schemas,
+        )
+
     def _commit(
-        self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots, fates: Sequence[FileFate]
+        self,
+        catalog: Catalog,
+        assignment: Assignment,
+        step: ExpireSnapshots,
+        fates: Sequence[FileFate],
+        unused: Unused,
     ) -> None:
         base = assignment.base
+        ids, refs = frozenset(step.snapshot_ids), frozenset(step.remove_refs)
         try:
             self._not_held(base, step)
-            after = catalog.commit(base, RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs)))
-        except CommitConflict:
+            assignment.check()
+            after = catalog.commit(base, RemoveSnapshots(ids, refs, unused.specs, unused.schemas))
+        except (CommitConflict, Cancelled):
             kept = {f.path: LedgerState.KEPT for f in fates}
             self.deletion.ledger.settle(assignment.job_id, kept, self.deletion.clock.now())
             raise
-        if broken := expiry_kept(base, after, step):
+        if broken := expiry_kept(base, after, step, unused.specs):
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )
@@ -108,6 +130,23 @@ class ExpireInService:
         if held_by(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
             raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
 
+    def _deleted(
+        self,
+        catalog: Catalog,
+        assignment: Assignment,
+        step: ExpireSnapshots,
+        fates: Sequence[FileFate],
+        compared: pl.DataFrame,
+    ) -> Deleted:
+        base = assignment.base
+
+        def proof() -> Iterator[pl.DataFrame]:
+            assignment.check()
+            return self._proof(catalog, base, compared)
+
+        job, concurrency = assignment.job_id, step.max_concurrent_deletes
+        return self.deletion.carry_out(job, base.location, fates, proof, concurrency) if fates else Deleted(())
+
     def _proof(self, catalog: Catalog, base: TableMetadata, compared: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """What the table as it is after the commit reaches."""
         now = catalog.load(base.ref)
@@ -116,6 +155,7 @@ class ExpireInService:
         return sets.reached(self.deletion.files, now, known=compared)
 
 
+_USED = Unused()
 _NOTHING = Doomed(sets.files_frame(()), sets.files_frame(()))
 
 

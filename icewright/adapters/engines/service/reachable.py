@@ -23,9 +23,12 @@ def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=FILE, orient="row")
 
 
-def manifests_of(files: Files, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
-    """The manifests that any of the snapshots lists, each once, with what their lists say of them."""
-    return pl.DataFrame(pl.from_arrow(files.manifest_lists(snapshots)))
+def manifests_of(files: Files, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
+    """The manifests that any of the snapshots lists, each once, with what their lists say of them.
+
+    `totals`: a list that names fewer files than its snapshot's summary counts was cut short: `MetadataUnreadable`.
+    """
+    return pl.DataFrame(pl.from_arrow(files.manifest_lists(snapshots, totals=totals)))
 
 
 def as_files(manifests: pl.DataFrame) -> pl.DataFrame:
@@ -33,13 +36,17 @@ def as_files(manifests: pl.DataFrame) -> pl.DataFrame:
     return manifests.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
 
 
+def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
+    """Manifests as values."""
+    columns = [f.name for f in fields(ManifestFile)]
+    return [ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in manifests[columns].rows()]
+
+
 def content_of(files: Files, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """The content files that are live in the manifests, chunk by chunk; a path may come again."""
-    columns = [f.name for f in fields(ManifestFile)]
-    listed = [ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in manifests[columns].rows()]
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(_KINDS, default="data", return_dtype=pl.String)
-    for batch in files.live_files(listed):
+    for batch in files.live_files(listed(manifests)):
         frame = pl.DataFrame(pl.from_arrow(batch))
         yield frame.select(
             "path", "bytes", pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")

@@ -59,8 +59,12 @@ class RemoveOrphansInService:
             if chosen:
                 self.guard.alone(base)
                 self.deletion.ledger.plan(assignment.job_id, base.ref, chosen, LedgerState.PLANNED, clock.now())
-                fresh = _same_table(base, catalog.load(base.ref))
-                proof = sets.reached(self.deletion.files, fresh, known=scan.compared)
+
+                def proof() -> Iterator[pl.DataFrame]:
+                    assignment.check()
+                    fresh = _same_table(base, catalog.load(base.ref))
+                    return sets.reached(self.deletion.files, fresh, known=scan.compared)
+
                 gone = self.deletion.carry_out(
                     assignment.job_id, base.location, chosen, proof, step.max_concurrent_deletes
                 )
@@ -89,7 +93,7 @@ class RemoveOrphansInService:
                 for batch in self._listed(root, step):
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
-            manifests = sets.manifests_of(files, fresh.snapshots)
+            manifests = sets.manifests_of(files, fresh.snapshots, totals=step.check_totals)
             reached = Named.of(sets.reached(files, fresh, manifests), files.canonical)
             self._no_foreign_table(fresh, listing.strange_metadata(reached))
             _no_mismatch(fresh, listing.mismatches(reached, lambda one, other: _same(one, other, step)))

@@ -13,16 +13,16 @@ from typing import Any
 from uuid import uuid4
 
 from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.manifest_files import ManifestWriter, WrittenManifest, read_manifest
-from icewright.core.errors import CommitStateUnknown, InvariantViolated
+from icewright.core.errors import CommitStateUnknown, InvariantViolated, MetadataUnreadable
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, Outcome, committed, skipped
+from icewright.core.runs import JOB_ID, FileFate, Outcome, committed, skipped
 from icewright.core.steps import RewriteManifests
 from icewright.core.table import MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_kept, refs_kept, totals_kept
 from icewright.ports import AddSnapshot, Assignment, Catalog, Clock, Files
 
-JOB_ID = "icewright.job-id"
 _READERS = 4
 
 
@@ -40,7 +40,10 @@ class RewriteManifestsInService:
         if current is None or current.manifest_list is None:
             return skipped(Operation.REWRITE_MANIFESTS, "no current snapshot")
         rows = lists.read_list(self.files, current.manifest_list, base.format_version)
-        listed = self.files.manifests(current)
+        manifests = sets.manifests_of(self.files, [current], totals=step.check_totals)
+        listed = sets.listed(manifests)
+        if [m.path for m in listed] != [rows.value(row, lists.PATH) for row in rows.records]:
+            raise MetadataUnreadable(f"{current.manifest_list} was read twice, and said another thing each time")
         chosen = [m for m in listed if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids]
         fates = tuple(FileFate(m.path, m.length, "manifest") for m in chosen)
         if assignment.dry_run:
@@ -52,6 +55,7 @@ class RewriteManifestsInService:
             for spec_id in step.spec_ids:
                 written += self._rewrite_spec(base, [m for m in chosen if m.spec_id == spec_id], step.target_bytes)
             entries = _checked(base, chosen, written)
+            assignment.check()
             after = self._commit(catalog, assignment, current, rows, chosen, written)
         except CommitStateUnknown:
             raise  # the table may refer to the new files
@@ -132,10 +136,10 @@ def _folder(base: TableMetadata) -> str:
 
 
 def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
-    """The number of entries written. Raises `InvariantViolated` when it is not what the manifest list promised."""
+    """The number of entries written. Raises `MetadataUnreadable` when it is not what the manifest list promised."""
     read, promised = sum(w.entries for w in written), sum(m.live_files for m in chosen)
     if read != promised:
-        raise InvariantViolated(
+        raise MetadataUnreadable(
             f"{base.ref}: rewrite_manifests read {read} entries where the manifest list says {promised}; "
             "nothing was committed"
         )

@@ -1,0 +1,45 @@
+"""What is disturbed: one operation by hand, or the settling at a start."""
+
+from __future__ import annotations
+
+import enum
+
+from icewright.core.policy import Operation
+from icewright.core.runs import Outcome
+from icewright.core.table import TableRef
+from icewright.flow.execute import execute, settle_interrupted
+from icewright.flow.operation import Request
+from icewright.flow.world import World
+from tests.faults.lakehouse import NAME
+
+REF = TableRef.parse(f"lake.{NAME}")
+
+
+class Deed(enum.StrEnum):
+    """Everything in-service that deletes files, or commits."""
+
+    EXPIRE = Operation.EXPIRE_SNAPSHOTS.value
+    ORPHANS = Operation.REMOVE_ORPHANS.value
+    REWRITE = Operation.REWRITE_MANIFESTS.value
+    SETTLE = "settle"  # the deletions that an expiry planned and did not come to
+
+
+class Done:
+    """What a deed said: an outcome when an operation ran, words in any case."""
+
+    def __init__(self, said: str, outcome: Outcome | None) -> None:
+        self.said, self.outcome = said, outcome
+
+
+def do(world: World, deed: Deed) -> Done:
+    """Do it once."""
+    if deed is Deed.SETTLE:
+        return Done("; ".join(settle_interrupted(world, lambda _: True)), None)
+    result = execute(world, Request(REF, (Operation(deed.value),), by_hand=True))
+    return Done(f"{result.state}: {result.summary}", result.outcomes[0] if result.outcomes else None)
+
+
+def open_ends(world: World) -> list[str]:
+    """Plans that nobody finished, and tables that nobody freed."""
+    wrong = [f"{len(u.files)} deletions of job {u.job_id} are still planned" for u in world.store.unfinished()]
+    return wrong + [f"{row.ref} is held by {row.held_by}" for row in world.store.tables() if row.held_by]

@@ -1,0 +1,93 @@
+"""What runs in processes of their own: a life that ends by SIGKILL at a given moment, and the life after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from icewright.app.bootstrap import is_dead
+from icewright.core.runs import OperationState
+from icewright.flow.execute import settle_interrupted
+from icewright.testing import FixedClock
+from tests.faults.deeds import Deed, do, open_ends
+from tests.faults.judging import Want, differs, lost
+from tests.faults.lakehouse import Lakehouse, make_old
+from tests.faults.reading import read
+from tests.faults.taps import WRITES, Call, opened
+
+
+@dataclass
+class Mortal:
+    """A hook: the process is killed at a moment, counted from 0.
+
+    There is a moment before each call, and one after each that writes. A bulk deletion happens file by file, with a
+    moment before each; its report is put together again.
+    """
+
+    moment: int
+    last_words: Callable[[str], None]
+    count: int = 0
+
+    def __call__(self, call: Call) -> Any:
+        """Count, and die."""
+        self._pass(f"before {call}")
+        done = self._one_by_one(call) if str(call) == "files.delete" else call.go()
+        if str(call) in WRITES:
+            self._pass(f"after {call}")
+        return done
+
+    def _one_by_one(self, call: Call) -> Any:
+        report = call.on([])
+        for number, path in enumerate(call.paths):
+            self._pass(f"before the deletion of file {number}")
+            one = call.on([path])
+            report = replace(report, deleted=report.deleted + one.deleted, failures={**report.failures, **one.failures})
+        return report
+
+    def _pass(self, where: str) -> None:
+        if self.count == self.moment:
+            self.last_words(where)
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+
+def live(home: Path, deed: Deed, now: datetime, moment: int, words: Path) -> None:
+    """One life: it ends at the moment, or by itself when the work is done before."""
+    with opened(home, FixedClock(now), Mortal(moment, lambda where: _write(words, where))) as app:
+        said = do(app.world, deed).said
+    _write(words, f"the end: {said}")
+
+
+def live_on(home: Path, deed: Deed, now: datetime, want: Want, words: Path) -> None:
+    """The next life: settles what it finds, works as usual, removes what is old and unreached, and works once more."""
+    house, clock = Lakehouse(home), FixedClock(now + timedelta(seconds=1))
+    wrong: list[str] = []
+    with opened(home, clock) as app:
+        said = "; ".join(settle_interrupted(app.world, is_dead))
+        wrong += [f"after settling: {one}" for one in (*lost(want, read(house)), *open_ends(app.world))]
+        again = do(app.world, deed)
+        if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
+            wrong.append(f"the second run {again.said}")
+        now_read = read(house)
+        wrong += [f"after the second run: {one}" for one in (*lost(want, now_read), *differs(want, now_read))]
+        wrong += [f"{path} waits for a scan" for path in sorted(want.gone & house.files())]
+        make_old(house.folder)
+        do(app.world, Deed.ORPHANS)
+        wrong += [f"after the scan: {one}" for one in (*lost(want, read(house)), *open_ends(app.world))]
+        wrong += [f"{path} is left" for path in sorted(house.files() - read(house).reached)]
+        files = house.files()
+        for more in (deed, Deed.ORPHANS):
+            do(app.world, more)
+        wrong += [f"the second cycle found {path}" for path in sorted(files ^ house.files()) if "metadata" in path]
+    _write(words, "\n".join([said, *wrong]))
+
+
+def _write(words: Path, text: str) -> None:
+    fresh = words.with_suffix(".part")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.rename(words)

@@ -1,0 +1,249 @@
+"""A small lakehouse on local files: made once by PyIceberg, copied back before each trial, and made to look old."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFileContent, ManifestFile, write_manifest_list
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.adapters.writing import by_fastavro, path_bounds, record
+
+NAME = "sales.orders"
+SIBLING = "sales.orders_archive"
+OLD = timedelta(days=60)
+KNOBS: dict[str, Any] = {
+    "expire_snapshots.retention_hours": 24,
+    "expire_snapshots.min_snapshots_to_keep": 2,
+    "rewrite_manifests.min_manifests": 2,
+    "remove_orphans.mode": "delete",
+    "remove_orphans.older_than_hours": 24,
+    "remove_orphans.max_delete_ratio": 1.0,
+    "compact.enabled": False,
+    "rewrite_deletes.enabled": False,
+}
+_CONFIG = """\
+state: sqlite:///state.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
+cache: {{folder: "{home}/cache"}}
+policy: [{{set: {knobs}}}]
+"""
+_SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "region", StringType()))
+_SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p1"))
+
+
+@dataclass(frozen=True)
+class Lakehouse:
+    """A folder with a configuration, a catalog and its warehouse; `restore` makes it what it was when it was saved."""
+
+    home: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the table lies."""
+        return self.home / "warehouse" / "sales" / "orders"
+
+    def catalog(self) -> SqlCatalog:
+        """The catalog as PyIceberg knows it; close it."""
+        home = self.home
+        return SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse")
+
+    def save(self) -> None:
+        """Keep a copy to restore from, in place of any earlier one."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.copytree(self.home, self._copy)
+
+    def restore(self) -> None:
+        """Make every file, and both databases, what they were; the manifest cache is empty again."""
+        shutil.rmtree(self.home)
+        shutil.copytree(self._copy, self.home)
+
+    @property
+    def _copy(self) -> Path:
+        return self.home.with_name(f"{self.home.name}-saved")
+
+    def files(self) -> set[str]:
+        """Every file below the table's location."""
+        return {str(path) for path in self.folder.rglob("*") if path.is_file()}
+
+    def metadata_file(self, name: str = NAME) -> Path:
+        """The metadata file of a table that the catalog names."""
+        query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace || '.' || table_name = ?"
+        with closing(sqlite3.connect(self.home / "catalog.db")) as database:
+            (location,) = database.execute(query, (name,)).fetchone()
+        return Path(str(location).removeprefix("file://"))
+
+    def age(self, by: timedelta = OLD) -> None:
+        """Let everything that the table is made of have happened so much earlier."""
+        shift = by // timedelta(milliseconds=1)
+        file = self.metadata_file()
+        document = json.loads(file.read_text(encoding="utf-8"))
+        for entry in (document, *document["snapshots"], *document["snapshot-log"], *document["metadata-log"]):
+            for key in ("timestamp-ms", "last-updated-ms"):
+                if key in entry:
+                    entry[key] -= shift
+        file.write_text(json.dumps(document), encoding="utf-8")
+        make_old(self.folder, by)
+
+
+def make_old(place: Path, by: timedelta = OLD) -> None:
+    """Let a file, or all files below a folder, look as if last written so much earlier."""
+    for path in [place] if place.is_file() else place.rglob("*"):
+        if path.is_file():
+            at = path.stat().st_mtime - by.total_seconds()
+            os.utime(path, (at, at))
+
+
+def rows(ids: Sequence[int]) -> pa.Table:
+    """Rows of these ids; even ones are in region `a`, odd ones in `b`."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "region": pa.array(["ab"[i % 2] for i in ids])})
+
+
+def build(home: Path) -> Lakehouse:
+    """Make the lakehouse: a table with a long past, tag, branch, deletes, statistics and orphans, and a neighbour."""
+    (home / "warehouse").mkdir(parents=True)
+    (home / "icewright.yaml").write_text(_CONFIG.format(home=home, knobs=json.dumps(KNOBS)), encoding="utf-8")
+    house = Lakehouse(home)
+    catalog = house.catalog()
+    catalog.create_namespace("sales")
+    catalog.create_table(SIBLING, _SCHEMA).append(rows([900]))
+    patience = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
+    table = catalog.create_table(NAME, _SCHEMA, partition_spec=_SPEC, properties=patience)
+    _history(table, house)
+    _plant(house)
+    house.age()
+    table = catalog.load_table(NAME)
+    table.append(rows([100, 101]))
+    (house.folder / "data" / "young.parquet").write_bytes(b"a writer is about to commit it")
+    catalog.close()
+    return house
+
+
+def _history(table: Table, house: Lakehouse) -> None:
+    """Eleven commits: appends, row-level and whole-file deletes, a branch of its own, one commit rolled back."""
+    table.append(rows([0, 1, 2, 3]))
+    _statistics(table, house, "gone.puffin")
+    table.append(rows([4, 5]))
+    table.manage_snapshots().create_tag(_head(table), "v1").commit()
+    delete_rows(table, house.folder, "file of id 0", [0])
+    table.append(rows([6]))
+    table.manage_snapshots().create_branch(_head(table), "dev").commit()
+    table.append(rows([7]), branch="dev")
+    table.delete("id == 6")
+    table.append(rows([8]))
+    table.append(rows([9]))
+    kept = _head(table)
+    table.append(rows([99]))
+    table.manage_snapshots().rollback_to_snapshot(kept).commit()
+    table.append(rows([10, 11]))
+    _statistics(table, house, "kept.puffin")
+
+
+def _head(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def _statistics(table: Table, house: Lakehouse, name: str) -> None:
+    path = house.folder / "metadata" / name
+    path.write_bytes(b"sketches")
+    said = {"snapshot-id": _head(table), "statistics-path": f"file://{path}", "file-size-in-bytes": path.stat().st_size}
+    file = StatisticsFile.model_validate({**said, "file-footer-size-in-bytes": 1, "blob-metadata": []})
+    with table.update_statistics() as update:
+        update.set_statistics(file)
+
+
+def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int]) -> None:
+    """Delete rows of the first live file of region `a` by a position delete file, as PyIceberg itself cannot."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    target = min(
+        (e.data_file for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)),
+        key=lambda file: (file.partition[0], file.file_path),
+    )
+    path = folder / "data" / f"{name}-deletes.parquet"
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+            pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+        ]
+    )
+    pq.write_table(pa.table({"file_path": [target.file_path] * len(positions), "pos": positions}, schema), path)
+    about = {"content": int(DataFileContent.POSITION_DELETES), "record_count": len(positions)}
+    about |= {"file_size_in_bytes": path.stat().st_size, **path_bounds(target.file_path, target.file_path)}
+    entry = record(f"file://{path}", [target.partition[0]], **about)
+    sequence, new = table.metadata.next_sequence_number(), table.metadata.new_snapshot_id()
+    deletes = by_fastavro(folder / "metadata", table.spec(), table.schema(), 2, [entry], (new, sequence))
+    _commit(table, folder, new, [deletes, *snapshot.manifests(table.io)])
+
+
+def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[ManifestFile]) -> None:
+    sequence, parent = table.metadata.next_sequence_number(), _head(table)
+    path = f"file://{folder}/metadata/snap-{snapshot_id}-0-deletes.avro"
+    with write_manifest_list(2, table.io.new_output(path), snapshot_id, parent, sequence, "deflate") as writer:
+        writer.add_manifests(manifests)
+    snapshot = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": parent,
+        "sequence-number": sequence,
+        "timestamp-ms": int(datetime.now(UTC).timestamp() * 1000),
+        "manifest-list": path,
+        "summary": Summary(Operation.DELETE, **_totals(table)),
+        "schema-id": table.schema().schema_id,
+    }
+    main = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
+    updates = (
+        AddSnapshotUpdate(snapshot=Snapshot.model_validate(snapshot)),
+        SetSnapshotRefUpdate.model_validate(main),
+    )
+    unmoved = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent})
+    table.catalog.commit_table(table, (unmoved,), updates)
+    table.refresh()
+
+
+def _totals(table: Table) -> dict[str, str]:
+    """What the summary says of the whole table, one delete file more."""
+    before = table.current_snapshot()
+    assert before is not None
+    assert before.summary is not None
+    totals = {name: value for name, value in before.summary.additional_properties.items() if name.startswith("total-")}
+    return totals | {"total-delete-files": "1", "total-position-deletes": "1"}
+
+
+def _plant(house: Lakehouse) -> None:
+    """Leave what failed writers leave: files of every kind that nothing names."""
+    for name in (
+        "data/region=a/lost.parquet",
+        "data/lost.parquet",
+        "metadata/lost-m0.avro",
+        "metadata/snap-1-lost.avro",
+    ):
+        path = house.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"lost")
+    lost = house.folder / "metadata" / "00003-lost.metadata.json"
+    shutil.copy(house.metadata_file(), lost)

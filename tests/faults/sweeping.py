@@ -1,0 +1,140 @@
+"""One deed, once for every call of a port at which a fault may strike; what was wrong afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from icewright.core.runs import OperationState
+from icewright.flow.execute import settle_interrupted
+from icewright.testing import FixedClock
+from tests.faults.deeds import REF, Deed, do, open_ends
+from tests.faults.judging import Want, differs, ledger_lies, lost, state_of, untrue
+from tests.faults.lakehouse import Lakehouse, build, make_old
+from tests.faults.reading import read
+from tests.faults.taps import Call, opened
+from tests.faults.weather import FAULTS, Fault, Once, Place
+
+
+@dataclass
+class Trial:
+    """One run in bad weather, and whatever was wrong with it or after it."""
+
+    struck: str
+    said: str = ""
+    lost: list[str] = field(default_factory=list)  # what can be read no more
+    untrue: list[str] = field(default_factory=list)  # what the result or the ledger says and is not so
+    unfinished: list[str] = field(default_factory=list)  # what the next start and a second run do not bring about
+
+    def __str__(self) -> str:
+        wrong = "; ".join([*self.lost, *self.untrue, *self.unfinished][:3])
+        return f"{self.struck}: {wrong} (it said: {self.said[:200]})"
+
+
+@dataclass
+class Sweeps:
+    """Does deeds in one lakehouse, from the same beginning each time."""
+
+    house: Lakehouse
+    now: datetime
+    wants: dict[Deed, Want] = field(default_factory=dict, repr=False)
+    swept: dict[tuple[Deed, str], list[Trial]] = field(default_factory=dict, repr=False)
+    #: What was on disk and in the databases before an end that was well: that end need not be looked at again.
+    proved: set[str] = field(default_factory=set, repr=False)
+
+    def want(self, deed: Deed) -> Want:
+        """What the deed does, undisturbed."""
+        if deed not in self.wants:
+            self.house.restore()
+            before, files, calls = read(self.house), self.house.files(), list[str]()
+
+            def note(call: Call) -> object:
+                calls.append(str(call))
+                return call.go()
+
+            with opened(self.house.home, FixedClock(self.now), note) as app:
+                done = do(app.world, deed)
+            assert done.outcome is None or done.outcome.state is OperationState.COMMITTED, done.said
+            gone = frozenset(files - self.house.files())
+            self.wants[deed] = Want(deed, tuple(calls), before, read(self.house), gone)
+        return self.wants[deed]
+
+    def sweep(self, deed: Deed, kind: str) -> list[Trial]:
+        """The fault at every call that it fits; done once a session."""
+        if (deed, kind) not in self.swept:
+            fault, calls = FAULTS[kind], self.want(deed).calls
+            trials = [self.trial(deed, fault, n) for n, call in enumerate(calls) if fault.fits(call)]
+            self.swept[deed, kind] = trials
+        return self.swept[deed, kind]
+
+    def struck(self, deed: Deed, fault: Fault, moment: int) -> tuple[Trial, FixedClock]:
+        """The fault at one call, and what was wrong right after it."""
+        want, clock = self.want(deed), FixedClock(self.now)
+        trial = Trial(f"call {moment}, {want.calls[moment]}")
+        self.house.restore()
+        place = Place(self.house, clock, deed, want.after.snapshots & want.before.snapshots)
+        outcome = None
+        try:
+            with opened(self.house.home, clock, Once(fault, moment, place)) as app:
+                done = do(app.world, deed)
+                trial.said, outcome = done.said, done.outcome
+        except Exception as error:  # noqa: BLE001 - an error is an answer too, as nothing is said then
+            trial.said = f"{type(error).__name__}: {error}"
+        now = read(self.house)
+        trial.lost += lost(want, now)
+        if outcome is not None and not fault.overtaken:
+            trial.untrue += untrue(want, now, outcome, self.house.files(), fault)
+        trial.untrue += [] if fault.deletes_lie else ledger_lies(self.house, want)
+        return trial, clock
+
+    def trial(self, deed: Deed, fault: Fault, moment: int) -> Trial:
+        """The fault at one call; then the next start, a second run, and a scan for what was left behind."""
+        trial, clock = self.struck(deed, fault, moment)
+        state = state_of(self.house, self.want(deed), read(self.house))
+        if not trial.lost and state not in self.proved:
+            clock.advance(minutes=1)
+            self.next_start(deed, clock, trial)
+            if not (trial.lost or trial.unfinished):
+                self.proved.add(state)
+        return trial
+
+    def next_start(self, deed: Deed, clock: FixedClock, trial: Trial) -> None:
+        """Another process settles what it finds, does the deed, and removes what is left; in good weather."""
+        want = self.want(deed)
+        with opened(self.house.home, clock) as app:
+            settle_interrupted(app.world, lambda _: True)
+            trial.unfinished += open_ends(app.world)
+            trial.lost += lost(want, read(self.house))
+            app.world.store.pause(REF, None)  # whoever looked at a broken invariant says so
+            settle_interrupted(app.world, lambda _: True)
+            again = do(app.world, deed)
+            if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
+                trial.unfinished.append(f"the second run {again.said}")
+            now = read(self.house)
+            trial.lost += lost(want, now)
+            trial.unfinished += differs(want, now)
+            make_old(self.house.folder)
+            do(app.world, Deed.ORPHANS)
+            trial.unfinished += open_ends(app.world)
+        now = read(self.house)
+        trial.lost += lost(want, now)
+        trial.unfinished += [f"{path} is left" for path in sorted(self.house.files() - now.reached)]
+
+
+def prepare(home: Path) -> Sweeps:
+    """A lakehouse that the state store knows."""
+    house, now = build(home), datetime.now(UTC)
+    with opened(house.home, FixedClock(now)) as app:
+        app.world.store.detected("lake", app.world.catalogs["lake"].pointers(), now)
+    house.save()
+    return Sweeps(house, now)
+
+
+def prepare_unsettled(home: Path) -> Sweeps:
+    """The same, with an expiry that committed and then never came to its deletions, as the storage was away."""
+    sweeps = prepare(home)
+    calls = sweeps.want(Deed.EXPIRE).calls
+    sweeps.struck(Deed.EXPIRE, FAULTS["unavailable from then on"], calls.index("files.delete"))
+    sweeps.house.save()
+    return Sweeps(sweeps.house, sweeps.now)

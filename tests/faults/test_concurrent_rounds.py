@@ -1,0 +1,271 @@
+"""Another client commits between any two calls of the operations that delete or commit, and nothing of its is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from icewright.core.runs import OperationState
+from icewright.flow.execute import settle_interrupted
+from icewright.testing import FixedClock
+from tests.faults.deeds import REF, Deed, Done, do, open_ends
+from tests.faults.judging import lost
+from tests.faults.lakehouse import NAME, Lakehouse, make_old, rows
+from tests.faults.reading import read, scanned
+from tests.faults.sweeping import Sweeps
+from tests.faults.taps import WRITES, Call, Hook, opened
+from tests.faults.writer import Writer, writing
+
+RENAMED = "sales.renamed"
+ROUNDS, SEEDS = 25, 8
+OPERATIONS = (Deed.REWRITE, Deed.EXPIRE, Deed.ORPHANS)
+
+
+@dataclass
+class At:
+    """A hook that does something else right before, or right after, the calls of these numbers."""
+
+    moments: set[int]
+    act: Callable[[], None]
+    after: bool = False
+    count: int = -1
+
+    def __call__(self, call: Call) -> Any:
+        """Count, and act."""
+        self.count += 1
+        due = self.count in self.moments
+        if due and not self.after:
+            self.act()
+        done = call.go()
+        if due and self.after:
+            self.act()
+        return done
+
+
+@dataclass
+class Rounds:
+    """What was wrong in the rounds of one seed."""
+
+    lost: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def played(sweeps: Sweeps) -> Callable[[int], Rounds]:
+    """The rounds of a seed, played once."""
+    return cache(lambda seed: _play(sweeps, seed))
+
+
+some_seeds = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(s, marks=pytest.mark.external) for s in range(1, SEEDS))]
+)
+
+
+@pytest.mark.cases(6, 75, 84)
+@some_seeds
+def test_nothing_of_a_writer_is_lost(played: Callable[[int], Rounds], seed: int) -> None:
+    """After every round the refs are those of the writer, each reads what it made of it, and every file is there."""
+    assert not played(seed).lost, "\n".join(played(seed).lost)
+
+
+@pytest.mark.cases(75, 84)
+@some_seeds
+def test_no_operation_fails_because_others_write(played: Callable[[int], Rounds], seed: int) -> None:
+    """Whatever other clients commit meanwhile, an operation is done, finds nothing to do, or gives way."""
+    assert not played(seed).failed, "\n".join(played(seed).failed)
+
+
+def _play(sweeps: Sweeps, seed: int) -> Rounds:
+    house, found = sweeps.house, Rounds()
+    lengths = {deed: len(sweeps.want(deed).calls) for deed in OPERATIONS}
+    house.restore()
+    with writing(house, seed) as writer:
+        for number in range(ROUNDS):
+            done, story = _round(writer, number, lengths)
+            told = f"round {number} of seed {seed}: {story}"
+            if done.outcome is None or done.outcome.state is OperationState.FAILED:
+                found.failed.append(told)
+                _resume(house)
+            read_now = scanned(writer.catalog)
+            found.lost += [f"{told}: {one}" for one in read(house).missing]
+            if read_now != {name: list(ids) for name, ids in writer.refs.items()}:
+                found.lost.append(f"{told}: refs read {read_now}, not {writer.refs}")
+            if found.lost:
+                return found
+    with opened(house.home, FixedClock(datetime.now(UTC))) as app:
+        for deed in OPERATIONS:
+            make_old(house.folder)
+            do(app.world, deed)
+    found.lost += [f"{path} is left in the end" for path in sorted(house.files() - read(house).reached)]
+    return found
+
+
+def _round(writer: Writer, number: int, lengths: Mapping[Deed, int]) -> tuple[Done, str]:
+    """Something old and something new, then one operation with up to three commits of others in the middle."""
+    house, dice = writer.house, writer.random
+    writer.look()
+    writer.act()
+    house.age(timedelta(days=3))
+    orphan = house.folder / "data" / f"orphan-{number}.parquet"
+    orphan.write_bytes(b"lost")
+    make_old(orphan)
+    writer.look()
+    deed = dice.choice(OPERATIONS)
+    moments = {dice.randrange(lengths[deed]) for _ in range(dice.randint(1, 3))}
+    before = len(writer.said)
+    done = _disturbed(house, deed, At(moments, writer.act))
+    return done, f"{deed} ({done.said}) with {writer.said[before:]} before calls {sorted(moments)}"
+
+
+def _resume(house: Lakehouse) -> None:
+    with opened(house.home, FixedClock(datetime.now(UTC))) as app:
+        app.world.store.pause(REF, None)
+
+
+def _tag(table: Table, snapshot_id: int) -> None:
+    table.manage_snapshots().create_tag(snapshot_id, "late").commit()
+
+
+def _branch(table: Table, snapshot_id: int) -> None:
+    table.manage_snapshots().create_branch(snapshot_id, "late").commit()
+
+
+def _roll_back(table: Table, snapshot_id: int) -> None:
+    table.manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+
+CLAIMS = {"tag": _tag, "branch": _branch, "rollback": _roll_back}
+
+
+@pytest.mark.cases(6)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("claim", "outdated"),
+    [
+        pytest.param(claim, outdated, id=claim + "-outdated" * outdated, marks=[pytest.mark.external] * (number > 0))
+        for number, (claim, outdated) in enumerate(itertools.product(CLAIMS, (False, True)))
+    ],
+)
+def test_a_snapshot_is_claimed_while_it_expires(sweeps: Sweeps, claim: str, *, outdated: bool, after: bool) -> None:
+    """Before or after any call: either the claim comes first and all of it stays, or it is told that it is too late."""
+    want, house = sweeps.want(Deed.EXPIRE), sweeps.house
+    doomed = min(want.before.snapshots - want.after.snapshots, key=lambda s: len(want.before.live[s]))
+    name = "main" if claim == "rollback" else "late"
+    came: list[bool] = []
+    wrong: list[str] = []
+    for moment in range(len(want.calls) - 1):
+        if after and want.calls[moment] not in WRITES:
+            continue  # no other than the moment before the next call
+        house.restore()
+        with _client(house) as client:
+            seen = client.load_table(NAME)
+
+            def act(seen: Table = seen, client: SqlCatalog = client) -> None:
+                came.append(_claimed(seen if outdated else client.load_table(NAME), doomed, CLAIMS[claim]))
+
+            _disturbed(house, Deed.EXPIRE, At({moment}, act, after))
+        now = read(house)
+        broken = list(now.missing)
+        if came[-1] and (now.refs.get(name) != doomed or now.live.get(doomed) != want.before.live[doomed]):
+            broken.append(f"{name} leads to {now.refs.get(name)}")
+        if not came[-1] and doomed in now.snapshots:
+            broken.append("refused, though the snapshot stays")
+        wrong += [f"call {moment}, {want.calls[moment]}: {one}" for one in broken]
+    assert not wrong, "\n".join(wrong)
+    assert set(came) == {True, False}
+
+
+def _claimed(table: Table, snapshot_id: int, claim: Callable[[Table, int], None]) -> bool:
+    """Whether the claim was in time."""
+    try:
+        claim(table, snapshot_id)
+    except CommitFailedException:  # somebody was first, so look again
+        table.refresh()
+        return _claimed(table, snapshot_id, claim)
+    except ValueError as error:
+        assert str(snapshot_id) in str(error)  # noqa: PT017 - either outcome is right
+        return False
+    return True
+
+
+@pytest.mark.cases(67)
+def test_an_old_file_is_committed_during_the_scan(sweeps: Sweeps) -> None:
+    """Up to the last look at the table, right before the deletion, whatever a slow writer commits is kept."""
+    want, house, wrong = sweeps.want(Deed.ORPHANS), sweeps.house, []
+    delete = want.calls.index("files.delete")
+    last_look = max(n for n, call in enumerate(want.calls[:delete]) if call == "catalog.load")
+    assert "store.plan" not in want.calls[last_look:delete], "the table is looked at again when the list is made"
+    for moment in range(last_look + 1):
+        house.restore()
+        late = house.folder / "data" / "late.parquet"
+        pq.write_table(rows([700]), late)
+        make_old(late)
+        with _client(house) as client:
+            act = _adding(client, late)
+            _disturbed(house, Deed.ORPHANS, At({moment}, act))
+            if read(house).missing or 700 not in scanned(client)["main"]:
+                wrong.append(f"call {moment}, {want.calls[moment]}")
+    assert not wrong
+
+
+def _adding(client: SqlCatalog, path: Path) -> Callable[[], None]:
+    return lambda: client.load_table(NAME).add_files([f"file://{path}"])
+
+
+def _rename(client: SqlCatalog) -> None:
+    client.rename_table(NAME, RENAMED)
+
+
+def _replace(client: SqlCatalog) -> None:
+    old = client.load_table(NAME)
+    client.drop_table(NAME)
+    client.create_table(NAME, old.schema(), old.location(), partition_spec=old.spec()).append(rows([500]))
+
+
+@pytest.mark.cases(82)
+@pytest.mark.external
+@pytest.mark.parametrize("deed", OPERATIONS)
+@pytest.mark.parametrize("how", ["rename", "replace"])
+def test_the_name_leads_elsewhere(sweeps: Sweeps, deed: Deed, how: str) -> None:
+    """A table that is renamed at any moment reads what it read; one that takes its name and place keeps every file."""
+    want, house, wrong = sweeps.want(deed), sweeps.house, []
+    for moment, call in enumerate(want.calls):
+        house.restore()
+        with _client(house) as client:
+            act = partial(_rename if how == "rename" else _replace, client)
+            done = _disturbed(house, deed, At({moment}, act))
+            with opened(house.home, FixedClock(sweeps.now + timedelta(hours=1))) as app:
+                settle_interrupted(app.world, lambda _: True)
+                open_plans = open_ends(app.world)
+            ids = scanned(client, RENAMED if how == "rename" else NAME)["main"]
+        broken = lost(want, read(house, RENAMED)) if how == "rename" else read(house).missing
+        broken += [f"reads {ids}"] if how == "replace" and ids != [500] else []
+        broken += open_plans + (["a fault of ours"] if "unexpected" in done.said else [])
+        wrong += [f"call {moment}, {call}: {one} (it said: {done.said})" for one in broken]
+    assert not wrong, "\n".join(wrong)
+
+
+@contextmanager
+def _client(house: Lakehouse) -> Iterator[SqlCatalog]:
+    client = house.catalog()
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _disturbed(house: Lakehouse, deed: Deed, hook: Hook) -> Done:
+    with opened(house.home, FixedClock(datetime.now(UTC)), hook) as app:
+        return do(app.world, deed)
