@@ -20,7 +20,18 @@ from icewright.core.errors import (
     TableReplaced,
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Operation
-from icewright.core.runs import JOB_ID, REFUSED, OperationState, Outcome, backoff, committed, deferred, failed, skipped
+from icewright.core.runs import (
+    JOB_ID,
+    REFUSED,
+    FileFate,
+    OperationState,
+    Outcome,
+    backoff,
+    committed,
+    deferred,
+    failed,
+    skipped,
+)
 from icewright.core.steps import (
     Due,
     ExpireSnapshots,
@@ -36,7 +47,7 @@ from icewright.core.verdicts import verdict
 from icewright.flow.evaluate import read_facts
 from icewright.flow.lease import Lease
 from icewright.flow.world import World
-from icewright.ports import Assignment, PinRow
+from icewright.ports import Assignment, LedgerState, PinRow, Unfinished
 
 YIELD_AFTER = 2  # conflicts after which compaction gives way to the writer
 
@@ -110,16 +121,36 @@ class Attempts:
 
     def _settled(self, error: CommitStateUnknown) -> Outcome:
         """After a lost reply: what the table itself says of the last step's commit."""
-        step, unknown = self.tried, f"{error}; nothing was cleaned up"
+        step, unknown = self.tried, failed(self.operation, f"{error}; nothing was cleaned up")
         try:
             now = load(self.world, self.request)
         except IcewrightError:
-            return failed(self.operation, unknown)
-        mine = any(s.summary.get(JOB_ID) == self.job_id for s in now.snapshots)
-        if mine or (isinstance(step, ExpireSnapshots) and not set(step.snapshot_ids) & now.by_id.keys()):
-            note = "the reply to the commit was lost, but the table shows that it landed"
-            return committed(self.operation, note, {}, notes=(f"{error}; planned deletions wait for the next start",))
-        return failed(self.operation, unknown)
+            return unknown
+        landed = "the reply to the commit was lost, but the table shows that it landed"
+        if any(s.summary.get(JOB_ID) == self.job_id for s in now.snapshots):
+            return committed(self.operation, landed, {}, notes=(str(error),))
+        if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & now.by_id.keys():
+            return unknown
+        metrics = {"snapshots_expired": len(step.snapshot_ids), "refs_removed": len(step.remove_refs)}
+        return self._finished(now.table_uuid, committed(self.operation, landed, metrics, notes=(str(error),)))
+
+    def _finished(self, table_uuid: str, expired: Outcome) -> Outcome:
+        """Carry out the deletions that the expiry had planned."""
+        rows = self.world.store.deleted_files(self.job_id)
+        files = tuple(FileFate(r["path"], r["bytes"], r["kind"]) for r in rows if r["state"] == LedgerState.PLANNED)
+        if not files:
+            return expired
+        planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files)
+        try:
+            done = self.world.engine.resume(planned)
+        except IcewrightError as error:
+            waiting = f"{len(files)} planned deletion(s) wait for the next start: {error}"
+            metrics = {**expired.metrics, "files_failed": len(files)}
+            return replace(expired, metrics=metrics, notes=(*expired.notes, waiting))
+        summary, notes = f"{expired.summary}; {done.summary}", (*expired.notes, *done.notes)
+        return replace(
+            expired, summary=summary, metrics={**expired.metrics, **done.metrics}, files=done.files, notes=notes
+        )
 
     def _most_conflicts(self) -> int:
         limit = self.knobs[COMMIT_RETRIES] + 1
