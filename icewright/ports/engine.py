@@ -1,0 +1,52 @@
+"""Who carries out steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from icewright.core.policy import Operation
+from icewright.core.runs import FileFate, Outcome
+from icewright.core.steps import Step
+from icewright.core.table import TableMetadata, TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What an engine is asked to do: one step on one table, as seen when it was planned."""
+
+    job_id: str
+    operation: Operation
+    step: Step
+    base: TableMetadata
+    dry_run: bool = False
+    check: Callable[[], None] = field(
+        default=lambda: None
+    )  # raises `LeaseLost` or `Cancelled`: asked before each commit
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Planned deletions of a job that ended without settling them."""
+
+    job_id: str
+    ref: TableRef
+    table_uuid: str
+    operations: tuple[Operation, ...]
+    files: tuple[FileFate, ...]
+
+
+class Engine(Protocol):
+    """Carries out steps. A step that could not be done raises; an `Outcome` is always the truth about the table.
+
+    A dry run changes nothing and its `files` are exactly those that the real run would rewrite or delete.
+    """
+
+    def run(self, assignment: Assignment) -> Outcome:
+        """Do the step, or say what it would do."""
+        ...
+
+    def resume(self, unfinished: Unfinished) -> Outcome:
+        """Finish the planned deletions of a job that ended early, after a fresh proof."""
+        ...

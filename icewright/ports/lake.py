@@ -1,0 +1,174 @@
+"""Tables and their files, as catalogs and storage give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from icewright.core.runs import FileFate
+from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
+from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Clock(Protocol):
+    """The only source of the time."""
+
+    def now(self) -> datetime:
+        """The time, aware, in UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, as back-off between attempts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A table as the catalog lists it: its name and the metadata file that is current."""
+
+    ref: TableRef
+    metadata_location: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddSnapshot:
+    """Make a new snapshot the head of a branch. `snapshot` is the JSON of the spec."""
+
+    snapshot: Mapping[str, Any]
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSnapshots:
+    """Drop snapshots, the named refs, the statistics of the snapshots, and specs and schemas that nothing uses."""
+
+    snapshot_ids: frozenset[int]
+    refs: frozenset[str]
+    specs: frozenset[int] = frozenset()
+    schemas: frozenset[int] = frozenset()
+
+
+Change = AddSnapshot | RemoveSnapshots
+
+
+class Catalog(Protocol):
+    """One catalog. Raises `CatalogUnavailable` when it does not answer: never an emptier answer."""
+
+    @property
+    def name(self) -> str:
+        """The name under which engines know it too."""
+        ...
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every table, views left out, by the cheapest means that the catalog has. Whole or not at all."""
+        ...
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
+        ...
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Apply `change` to exactly `base` and return the new metadata.
+
+        Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when
+        the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What a bulk deletion did: paths that are gone (also those that were gone before), and failures by path."""
+
+    deleted: tuple[str, ...]
+    failures: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFile:
+    """The header of an Avro file, and its records inflated, one after the other."""
+
+    meta: Mapping[str, bytes]
+    records: int
+    body: bytes = field(repr=False)
+
+
+class Files(Protocol):
+    """The tables' storage. Raises `StorageUnavailable`; what cannot be read raises `MetadataUnreadable`."""
+
+    def read(self, path: str) -> bytes:
+        """The file's content."""
+        ...
+
+    def write(self, path: str, content: bytes) -> None:
+        """A new file."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """The file's length in bytes, None when there is no such file."""
+        ...
+
+    def canonical(self, folder: str) -> str:
+        """The folder without the links that lead to it; as it is where storage knows no links."""
+        ...
+
+    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+        """Delete files; one that is missing already counts as deleted."""
+        ...
+
+    def tidy(self, paths: Sequence[str], stop: str) -> None:
+        """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
+        ...
+
+    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
+        ...
+
+    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+        """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
+        ...
+
+    def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
+        """What the manifests of the current snapshot say. Whole or not at all."""
+        ...
+
+    def candidates(
+        self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
+    ) -> tuple[FileFate, ...]:
+        """The files of the step's partitions that Spark's planner takes by the step's options."""
+        ...
+
+    def avro(self, path: str) -> AvroFile:
+        """An Avro file taken apart."""
+        ...
+
+    def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+        """The rows of the snapshot's manifest list."""
+        ...
+
+    def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
+        """The manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`.
+
+        `totals`: a list that names fewer live files than its snapshot's summary counts is `MetadataUnreadable`.
+        """
+        ...
+
+    def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
+        """The entries of the manifests, deleted ones too, with inherited values filled in.
+
+        Columns: status, snapshot_id, sequence_number, content, path, format, partition (canonical text), records,
+        bytes, referenced, content_bytes, spec_id, and manifest: the index of the manifest in `manifests`.
+        """
+        ...
+
+    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+        """The files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
+
+        A path may come more than once. Whole or not at all: an error in any manifest ends the iteration.
+        """
+        ...
