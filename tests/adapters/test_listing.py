@@ -35,7 +35,7 @@ def orphans(paths: Sequence[str], reached: Iterable[str], root: str = "file:///w
 _NAMES = st.text(st.sampled_from("ab%é +#?"), min_size=1, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(_NAMES, unique=True, max_size=30), st.data())
 def test_orphans_are_what_nothing_reaches(names: list[str], data: st.DataObject) -> None:
     """Of any listed files, those are orphans whose path is not among the reached, however these are spelt."""
@@ -50,7 +50,7 @@ def test_orphans_are_what_nothing_reaches(names: list[str], data: st.DataObject)
 def test_many_files_go_to_disk(in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit into memory is written to a temporary file, and the orphans are the same."""
     monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
-    paths = [f"file:///w/t/data/{n}.parquet" for n in range(1000)]
+    paths = [f"file:///w/t/data/{n}.parquet" for n in range(200)]
     assert orphans(paths, paths[::2]) == paths[1::2]
 
 

@@ -73,7 +73,7 @@ _PARTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(_PARTS, max_size=6).map("".join), min_size=1, max_size=20))
 def test_columns_and_single_paths_agree(paths: list[str]) -> None:
     """The key of a column of paths is the key that `icewright.core.paths` gives to each."""

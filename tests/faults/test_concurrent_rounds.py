@@ -28,6 +28,8 @@ from tests.faults.sweeping import Sweeps
 from tests.faults.taps import WRITES, Call, Hook, opened
 from tests.faults.writer import Writer, writing
 
+pytestmark = pytest.mark.external
+
 RENAMED = "sales.renamed"
 ROUNDS, SEEDS = 25, 8
 OPERATIONS = (Deed.REWRITE, Deed.EXPIRE, Deed.ORPHANS)
@@ -68,9 +70,7 @@ def played(sweeps: Sweeps) -> Callable[[int], Rounds]:
     return cache(lambda seed: _play(sweeps, seed))
 
 
-some_seeds = pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(s, marks=pytest.mark.external) for s in range(1, SEEDS))]
-)
+some_seeds = pytest.mark.parametrize("seed", range(SEEDS))
 
 
 @pytest.mark.cases(6, 75, 84)
@@ -154,8 +154,8 @@ CLAIMS = {"tag": _tag, "branch": _branch, "rollback": _roll_back}
 @pytest.mark.parametrize(
     ("claim", "outdated"),
     [
-        pytest.param(claim, outdated, id=claim + "-outdated" * outdated, marks=[pytest.mark.external] * (number > 0))
-        for number, (claim, outdated) in enumerate(itertools.product(CLAIMS, (False, True)))
+        pytest.param(claim, outdated, id=claim + "-outdated" * outdated)
+        for claim, outdated in itertools.product(CLAIMS, (False, True))
     ],
 )
 def test_a_snapshot_is_claimed_while_it_expires(sweeps: Sweeps, claim: str, *, outdated: bool, after: bool) -> None:
@@ -235,7 +235,6 @@ def _replace(client: SqlCatalog) -> None:
 
 
 @pytest.mark.cases(82)
-@pytest.mark.external
 @pytest.mark.parametrize("deed", OPERATIONS)
 @pytest.mark.parametrize("how", ["rename", "replace"])
 def test_the_name_leads_elsewhere(sweeps: Sweeps, deed: Deed, how: str) -> None:

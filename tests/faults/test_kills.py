@@ -23,7 +23,7 @@ from tests.faults.judging import Want, ledger_lies, lost, state_of
 from tests.faults.reading import read
 from tests.faults.sweeping import Sweeps, prepare, prepare_unsettled
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.external]
 
 SLOTS = 2
 KILLED = -9

@@ -18,7 +18,9 @@ from tests.faults.deeds import Deed, Done, do
 from tests.faults.reading import read
 from tests.faults.sweeping import Sweeps, Trial
 from tests.faults.taps import WRITES, Hook, opened
-from tests.faults.weather import FAULTS, QUICK, cut, half, without_last_block
+from tests.faults.weather import FAULTS, cut, half, without_last_block
+
+pytestmark = pytest.mark.external
 
 _DELETIONS = {"some deleted", "some deleted then unavailable", "deleted but denied", "nothing deleted"}
 _COMMITS = {"landed and reply lost", "reply lost", "conflict", "conflicts from then on"}
@@ -32,12 +34,7 @@ _FOREIGN = {
 }
 every_fault = pytest.mark.parametrize(
     ("deed", "kind"),
-    [
-        pytest.param(deed, kind, id=f"{deed}-{kind}", marks=[] if kind in QUICK else [pytest.mark.external])
-        for deed in Deed
-        for kind in FAULTS
-        if kind not in _FOREIGN[deed]
-    ],
+    [pytest.param(deed, kind, id=f"{deed}-{kind}") for deed in Deed for kind in FAULTS if kind not in _FOREIGN[deed]],
 )
 
 
@@ -83,10 +80,10 @@ HOW: dict[str, Callable[[bytes], bytes]] = {"empty": _gone, "half": half, "a blo
     [
         ("manifest list", "a block short"),
         ("manifest", "a block short"),
-        pytest.param("manifest list", "half", marks=pytest.mark.external),
-        pytest.param("manifest", "half", marks=pytest.mark.external),
-        pytest.param("manifest list", "empty", marks=pytest.mark.external),
-        pytest.param("manifest", "empty", marks=pytest.mark.external),
+        pytest.param("manifest list", "half"),
+        pytest.param("manifest", "half"),
+        pytest.param("manifest list", "empty"),
+        pytest.param("manifest", "empty"),
     ],
 )
 def test_a_damaged_file_of_a_kept_snapshot(sweeps: Sweeps, deed: Deed, what: str, how: str) -> None:

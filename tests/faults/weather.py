@@ -263,11 +263,3 @@ FAULTS: Mapping[str, Fault] = {
     "given up by others": Fault(_ANY, _given_up, overtaken=True),
     "replaced by others": Fault(_ANY, _replaced, overtaken=True),
 }
-#: Those that strike at few calls, so that all of them can be tried at each change.
-QUICK = frozenset(
-    {
-        *("write unavailable", "done but unavailable", "listing breaks off", "listing breaks off each time"),
-        *("listing lacks files", "some deleted", "some deleted then unavailable", "deleted but denied"),
-        *("nothing deleted", "landed and reply lost", "reply lost", "conflict", "conflicts from then on"),
-    }
-)
