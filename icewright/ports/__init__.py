@@ -15,6 +15,7 @@ from icewright.ports.lake import (
     Files,
     Pointer,
     RemoveSnapshots,
+    Storage,
 )
 from icewright.ports.store import (
     JobRow,
@@ -45,6 +46,7 @@ __all__ = [
     "Pointer",
     "RemoveSnapshots",
     "RunRow",
+    "Storage",
     "Store",
     "StoreReader",
     "TableRow",

@@ -98,8 +98,8 @@ class AvroFile:
     body: bytes = field(repr=False)
 
 
-class Files(Protocol):
-    """The tables' storage. Raises `StorageUnavailable`; what cannot be read raises `MetadataUnreadable`."""
+class Storage(Protocol):
+    """Files by their full paths. Raises `StorageUnavailable`; what is missing or broken raises `MetadataUnreadable`."""
 
     def read(self, path: str) -> bytes:
         """The file's content."""
@@ -128,6 +128,10 @@ class Files(Protocol):
     def listing(self, location: str) -> Iterator[pa.RecordBatch]:
         """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
         ...
+
+
+class Files(Storage, Protocol):
+    """The files of tables: what is in them too."""
 
     def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
         """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""

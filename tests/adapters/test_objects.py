@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
-from icewright.adapters.files.storage import Storage, Storages
+from icewright.adapters.files.storage import Storages
 from icewright.app.bootstrap import application, read_config
 from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
 from icewright.core.policy import Operation
@@ -24,6 +24,7 @@ from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.ports import Storage
 from icewright.testing import FixedClock
 from tests.s3 import s3_server, store
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from icewright.adapters.files.storage import LISTED, Storage
+from icewright.adapters.files.storage import LISTED
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import split
+from icewright.ports import Storage
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz")
 _S3_COLUMNS = ("bucket", "key", "size", "last_modified_date")

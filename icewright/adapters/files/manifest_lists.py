@@ -11,8 +11,8 @@ import polars as pl
 
 from icewright.adapters.files import avro
 from icewright.adapters.files.reading import container, pinpointed, readable
-from icewright.adapters.files.storage import Storage
 from icewright.core.errors import MetadataUnreadable
+from icewright.ports import Storage
 
 # field ids of a row (spec, Manifest Lists), in the order of `ManifestFile`'s fields
 _FIELDS = {

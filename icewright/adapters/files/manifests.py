@@ -15,9 +15,9 @@ from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.manifest_lists import SCHEMA, read_lists
 from icewright.adapters.files.partitions import partition_texts
 from icewright.adapters.files.reading import container, pinpointed, readable
-from icewright.adapters.files.storage import Storage
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
+from icewright.ports import Storage
 
 Result = TypeVar("Result")
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, S3Store
 
-from icewright.adapters.files.storage import Storage, listed
+from icewright.adapters.files.storage import listed
 from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
-from icewright.ports import DeleteReport
+from icewright.ports import DeleteReport, Storage
 
 if TYPE_CHECKING:
     from obstore.store import S3Config

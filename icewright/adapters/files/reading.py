@@ -9,8 +9,8 @@ from typing import TypeVar
 import polars as pl
 
 from icewright.adapters.files import avro
-from icewright.adapters.files.storage import Storage
 from icewright.core.errors import MetadataUnreadable
+from icewright.ports import Storage
 
 T = TypeVar("T")
 Item = TypeVar("Item")

@@ -4,47 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
 from icewright.core.errors import UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport
+from icewright.ports import DeleteReport, Storage
 
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
-
-
-class Storage(Protocol):
-    """Files by their full paths; the calls mean what they mean in the `Files` port."""
-
-    def read(self, path: str) -> bytes:
-        """The file's content. Raises `MetadataUnreadable` when it is missing, `StorageUnavailable` otherwise."""
-        ...
-
-    def write(self, path: str, content: bytes) -> None:
-        """A new file, whole or not at all."""
-        ...
-
-    def size(self, path: str) -> int | None:
-        """Length in bytes, None when there is no such file."""
-        ...
-
-    def canonical(self, folder: str) -> str:
-        """The folder without the links that lead to it; as it is where storage knows no links."""
-        ...
-
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files side by side; missing ones count as deleted, each failure keeps its reason."""
-        ...
-
-    def tidy(self, paths: Sequence[str], stop: str) -> None:
-        """Remove the folders of deleted files that are empty now, up to `stop`, which stays."""
-        ...
-
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
-        """All files below a location, spelt as the location is. Raises `StorageUnavailable` when any part fails."""
-        ...
 
 
 def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[int | None]) -> pa.RecordBatch:

@@ -11,12 +11,11 @@ from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader
 from icewright.adapters.files.reading import container, readable
-from icewright.adapters.files.storage import Storage
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
-from icewright.ports import AvroFile, DeleteReport
+from icewright.ports import AvroFile, DeleteReport, Storage
 
 _FACTS_KEPT = 8
 
