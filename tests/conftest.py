@@ -4,8 +4,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.postgres import postgres
+
+settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from hypothesis import settings
 
 from icewright.core.runs import OperationState
 from icewright.flow.execute import settle_interrupted
@@ -15,6 +18,8 @@ from tests.faults.lakehouse import Lakehouse, build, make_old
 from tests.faults.reading import read
 from tests.faults.taps import Call, opened
 from tests.faults.weather import FAULTS, Fault, Once, Place
+
+MOST, LONG = 6, 300
 
 
 @dataclass
@@ -61,11 +66,11 @@ class Sweeps:
         return self.wants[deed]
 
     def sweep(self, deed: Deed, kind: str) -> list[Trial]:
-        """The fault at every call that it fits; done once a session."""
+        """The fault at every call that it fits, of many at some; done once a session."""
         if (deed, kind) not in self.swept:
             fault, calls = FAULTS[kind], self.want(deed).calls
-            trials = [self.trial(deed, fault, n) for n, call in enumerate(calls) if fault.fits(call)]
-            self.swept[deed, kind] = trials
+            moments = some([n for n, call in enumerate(calls) if fault.fits(call)])
+            self.swept[deed, kind] = [self.trial(deed, fault, n) for n in moments]
         return self.swept[deed, kind]
 
     def struck(self, deed: Deed, fault: Fault, moment: int) -> tuple[Trial, FixedClock]:
@@ -120,6 +125,13 @@ class Sweeps:
         now = read(self.house)
         trial.lost += lost(want, now)
         trial.unfinished += [f"{path} is left" for path in sorted(self.house.files() - now.reached)]
+
+
+def some(moments: Sequence[int]) -> list[int]:
+    """All of few moments; of many a few, evenly spread, unless the profile of Hypothesis is the long one."""
+    if len(moments) <= MOST or settings.default.max_examples >= LONG:  # type: ignore[union-attr]
+        return list(moments)
+    return [moments[round(i * (len(moments) - 1) / (MOST - 1))] for i in range(MOST)]
 
 
 def prepare(home: Path) -> Sweeps:

@@ -72,7 +72,7 @@ class Deletion:
                 said = str(error)
                 break
         waiting = f"{len(planned)} planned deletion(s) wait for the next start, though some may be done: {said}"
-        return Deleted((), len(planned), (waiting,))
+        return Deleted((), len(planned), (waiting, *(f"waits: {f.path}" for f in planned[:_SHOWN])))
 
     def finish(
         self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
