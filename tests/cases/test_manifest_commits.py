@@ -144,6 +144,27 @@ def test_specs_stay_apart(house: House) -> None:
         assert fresh.scan(row_filter=f"part = 'p{number}'").to_arrow().num_rows == expected > 0
 
 
+@pytest.mark.cases(42)
+def test_a_spec_without_a_live_file(house: House) -> None:
+    """Manifests of an older spec whose entries are all deleted are merged into none; the others as ever."""
+    craft = house.craft(spec=BY_PART)
+    house.commits(craft, [400, 300, 200], replacing=False)
+    house.publish(craft)
+    table = house.icebergs["lake"].load_table(("sales", "orders"))
+    with table.update_spec() as update:
+        update.remove_field("part")
+    rows = table.scan().to_arrow()
+    table.delete("id >= 0")
+    for _ in range(5):
+        table.append(rows)
+    before = house.read()["main"]
+    assert house.run(MANIFESTS).state is OperationState.COMMITTED
+    assert house.read()["main"] == before
+    current = house.metadata().current_snapshot
+    assert current is not None
+    assert [m.spec_id for m in house.app.world.files.manifests(current) if m.live_files] == [1]
+
+
 @pytest.mark.cases(84)
 def test_counts_and_files_before_are_those_after(house: House) -> None:
     """The old snapshots and their manifests stay, totals are equal, and orphan removal finds nothing to take."""

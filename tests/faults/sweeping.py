@@ -19,7 +19,7 @@ from tests.faults.reading import read
 from tests.faults.taps import Call, opened
 from tests.faults.weather import FAULTS, Fault, Once, Place
 
-MOST, LONG = 6, 300
+MOST, LONG = 8, 300
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tests.faults.deeds import REF, Deed, Done, do, open_ends
 from tests.faults.judging import lost
 from tests.faults.lakehouse import NAME, Lakehouse, make_old, rows
 from tests.faults.reading import read, scanned
-from tests.faults.sweeping import Sweeps
+from tests.faults.sweeping import Sweeps, some
 from tests.faults.taps import WRITES, Call, Hook, opened
 from tests.faults.writer import Writer, writing
 
@@ -165,7 +165,7 @@ def test_a_snapshot_is_claimed_while_it_expires(sweeps: Sweeps, claim: str, *, o
     name = "main" if claim == "rollback" else "late"
     came: list[bool] = []
     wrong: list[str] = []
-    for moment in range(len(want.calls) - 1):
+    for moment in some(range(len(want.calls) - 1)):
         if after and want.calls[moment] not in WRITES:
             continue  # no other than the moment before the next call
         house.restore()
@@ -207,7 +207,7 @@ def test_an_old_file_is_committed_during_the_scan(sweeps: Sweeps) -> None:
     delete = want.calls.index("files.delete")
     last_look = max(n for n, call in enumerate(want.calls[:delete]) if call == "catalog.load")
     assert "store.plan" not in want.calls[last_look:delete], "the table is looked at again when the list is made"
-    for moment in range(last_look + 1):
+    for moment in some(range(last_look + 1)):
         house.restore()
         late = house.folder / "data" / "late.parquet"
         pq.write_table(rows([700]), late)

@@ -85,7 +85,7 @@ class RewriteManifestsInService:
         size = sum(m.length for m in manifests) / max(1, len(entries))
         per_file = max(1, int(target_bytes / max(1.0, size)))
         count = -(-len(entries) // per_file)
-        per_file = -(-len(entries) // max(1, count))  # files of equal length, no rest of a few entries
+        per_file = max(1, -(-len(entries) // max(1, count)))  # files of equal length, no rest of a few entries
         return [
             writer.write(self.files, f"{_folder(base)}/{uuid4()}-m{i}.avro", entries[start : start + per_file])
             for i, start in enumerate(range(0, len(entries), per_file))
