@@ -13,7 +13,7 @@ from pyiceberg.manifest import ManifestEntry
 from icewright.core.errors import CommitConflict, Refused
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from icewright.core.steps import Due
+from icewright.core.steps import Due, RewriteManifests
 from icewright.flow.evaluate import evaluate_table
 from icewright.ports import Assignment
 from tests.cases.house import BY_PART, EXPIRE, KNOBS_OF, MANIFESTS, NAME, House, ref
@@ -145,24 +145,20 @@ def test_specs_stay_apart(house: House) -> None:
 
 
 @pytest.mark.cases(42)
-def test_a_spec_without_a_live_file(house: House) -> None:
-    """Manifests of an older spec whose entries are all deleted are merged into none; the others as ever."""
+def test_manifests_without_a_live_file(house: House) -> None:
+    """Manifests of a spec whose entries are all deleted are merged into none."""
     craft = house.craft(spec=BY_PART)
     house.commits(craft, [400, 300, 200], replacing=False)
     house.publish(craft)
-    table = house.icebergs["lake"].load_table(("sales", "orders"))
-    with table.update_spec() as update:
-        update.remove_field("part")
-    rows = table.scan().to_arrow()
-    table.delete("id >= 0")
-    for _ in range(5):
-        table.append(rows)
-    before = house.read()["main"]
-    assert house.run(MANIFESTS).state is OperationState.COMMITTED
-    assert house.read()["main"] == before
+    house.icebergs["lake"].load_table(("sales", "orders")).delete("id >= 0")
+    base = house.metadata()
+    step = RewriteManifests(spec_ids=(0,), target_bytes=8 << 20, by_spark=False, use_caching=False)
+    outcome = house.app.world.engine.run(Assignment("job", MANIFESTS, step, base))
+    assert (outcome.state, outcome.metrics["manifests_written"]) == (OperationState.COMMITTED, 0)
     current = house.metadata().current_snapshot
     assert current is not None
-    assert [m.spec_id for m in house.app.world.files.manifests(current) if m.live_files] == [1]
+    assert house.app.world.files.manifests(current) == ()
+    assert house.read()["main"] == []
 
 
 @pytest.mark.cases(84)
