@@ -46,7 +46,7 @@ class Shape:
 def shapes(*, quick: bool) -> tuple[Shape, ...]:
     """The most telling one first."""
     if quick:
-        return (Shape("appends", 500, 50), Shape("short", 200, 10))
+        return (Shape("appends", 300, 50), Shape("short", 200, 10))
     return (Shape("appends", 2000, 50), Shape("replacing", 2000, 50, replacing=True), Shape("short", 200, 10))
 
 
@@ -73,7 +73,7 @@ def compare(shape: Shape, saved: Saved, sides: Bench) -> Comparison:
 
 def main() -> None:
     """Seed, measure, print."""
-    chosen = options(__doc__, "500 snapshots instead of 2,000; then 200, if there is time").parse_args()
+    chosen = options(__doc__, "300 snapshots instead of 2,000; then 200, if there is time").parse_args()
     with bench(chosen) as sides:
         for shape, saved in [(shape, shape.seed(sides.lake, chosen.layout)) for shape in shapes(quick=chosen.quick)]:
             sides.add(partial(compare, shape, saved, sides))

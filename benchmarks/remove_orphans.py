@@ -96,14 +96,14 @@ def listed(count: int, live: int) -> Comparison:
 
 def main() -> None:
     """Seed, measure, print."""
-    parser = options(__doc__, "20,000 files and 200 orphans instead of 100,000 and 1,000")
+    parser = options(__doc__, "8,000 files and 200 orphans instead of 100,000 and 1,000")
     parser.add_argument("--listing", type=int, metavar="N", help="a listing of N paths, such as 5000000, ours alone")
     parser.add_argument("--live", type=int, metavar="N", help="as many of them manifests name; default: all but 1,000")
     chosen = parser.parse_args()
     if chosen.listing:
         show(listed(chosen.listing, chosen.listing - ORPHANS if chosen.live is None else chosen.live))
         return
-    shape = Shape("littered", 20_000, 200) if chosen.quick else Shape("littered", 100_000, ORPHANS)
+    shape = Shape("littered", 8_000, 200) if chosen.quick else Shape("littered", 100_000, ORPHANS)
     with bench(chosen) as sides:
         saved = shape.seed(sides.lake, chosen.layout)
         for dry_run in (False, True):
