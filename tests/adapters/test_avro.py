@@ -174,6 +174,16 @@ def test_truncated_anywhere(codec: str) -> None:
     assert not taken, f"lengths and records of truncated files that were taken for whole; blocks end at {whole}"
 
 
+@pytest.mark.parametrize("length", [-1, -40, 2**40])
+def test_a_length_in_the_header_that_makes_no_sense(length: int) -> None:
+    """It is an error at once, and no way back to where the header was read before."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, {"type": "long"}, 2**60)
+    fastavro.schemaless_writer(out, {"type": "long"}, length)
+    with pytest.raises(ValueError, match="Avro"):
+        avro.parse(b"Obj\x01" + out.getvalue() + b"\x02" * 100)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_flipped_byte(codec: str) -> None:
     """Whatever byte is wrong, the file is read or a `ValueError`, and a block's end is always looked for."""

@@ -147,3 +147,12 @@ def test_a_table_that_no_catalog_knows_any_more(house: House) -> None:
     house.plant(folder, "data/orphan.parquet")
     house.plant(folder, "metadata/00001-x.metadata.json", content=json.dumps(document).encode())
     house.refused(ORPHANS, "00001-x.metadata.json", "0b5dc7d0")
+
+
+@pytest.mark.cases(62)
+@pytest.mark.parametrize("location", ["gs://bucket/t/metadata/v1.metadata.json", "file:///nowhere/t/metadata/v1.json"])
+def test_a_table_that_nobody_here_can_read_hinders_no_other(house: House, location: str) -> None:
+    """A neighbour on a storage that is not supported, or whose metadata is gone, lies where its metadata does."""
+    folder = house.table()
+    house.register("sales.remote", location)
+    house.removes(house.plant(folder, "data/orphan.parquet"))

@@ -110,11 +110,15 @@ def _header(content: bytes) -> tuple[dict[str, bytes], int]:
         if count < 0:  # the block's length in bytes follows
             count, (_, position) = -count, _varint(content, position)
         for _ in range(count):
-            length, position = _varint(content, position)
-            name = content[position : position + length].decode()
-            length, position = _varint(content, position + length)
-            meta[name] = content[position : position + length]
-            position += length
+            name, position = _sized(content, position)
+            meta[name.decode()], position = _sized(content, position)
+
+
+def _sized(content: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _varint(content, position)
+    if not 0 <= length <= len(content) - position:  # a negative one would lead back, and the loop round and round
+        raise ValueError("truncated or broken Avro file (a length in its header makes no sense)")
+    return content[position : position + length], position + length
 
 
 def _varint(content: bytes, position: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
-from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound
+from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound, UnsupportedTable
 from icewright.core.paths import directory_key, key
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Pointer
@@ -116,7 +116,7 @@ class Guard:
         """A table's places from its metadata; of one that cannot be read, beside its metadata folder."""
         try:
             other = self.catalogs[pointer.ref.catalog].load(pointer.ref)
-        except (MetadataUnreadable, TableNotFound):
+        except (MetadataUnreadable, TableNotFound, UnsupportedTable):
             return self._keys(pointer, ())
         return self._keys(pointer, (other.location, *other.write_paths))
 
