@@ -95,3 +95,12 @@ def test_containers_are_read_by_others(count: int) -> None:
     found = fastavro.reader(io.BytesIO(container(schema, {"format-version": "2"}, records)))
     assert found.metadata["format-version"] == "2"
     assert [(r["n"], r["t"]) for r in found if isinstance(r, dict)] == [(n, "é" * (n % 9)) for n in range(count)]
+
+
+@pytest.mark.parametrize("schema", ["string", {"type": "array", "items": "string"}])
+@pytest.mark.parametrize("length", [-1, -9, 99])
+def test_lengths_that_make_no_sense(schema: Any, length: int) -> None:
+    """A value that would end before it begins, or after the file, is an error and no loop."""
+    content = (b"" if schema == "string" else varint(2**60)) + varint(length) + b"abc"
+    with pytest.raises(ValueError, match="makes no sense"):
+        skipper(schema, {})(content, 0)

@@ -81,6 +81,8 @@ def _skip_varint(content: bytes, position: int) -> int:
 
 def _skip_text(content: bytes, position: int) -> int:
     length, position = read_varint(content, position)
+    if not 0 <= length <= len(content) - position:  # a negative one would lead back, for ever perhaps
+        raise ValueError(f"a length of {length} bytes at {position} makes no sense")
     return position + length
 
 
@@ -121,9 +123,8 @@ def _skip_blocks(item: Sequence[Skip]) -> Skip:
             count, position = read_varint(content, position)
             if count == 0:
                 return position
-            if count < 0:  # the block's length in bytes follows
-                length, position = read_varint(content, position)
-                position += length
+            if count < 0:  # the block's length in bytes follows, as before a text
+                position = _skip_text(content, position)
             else:
                 position = items(content, position, count)
 
