@@ -123,10 +123,8 @@ def _skip_blocks(item: Sequence[Skip]) -> Skip:
             count, position = read_varint(content, position)
             if count == 0:
                 return position
-            if count < 0:  # the block's length in bytes follows, as before a text
-                position = _skip_text(content, position)
-            else:
-                position = items(content, position, count)
+            # after a negative count stands the block's length in bytes, as before a text
+            position = _skip_text(content, position) if count < 0 else items(content, position, count)
 
     return skip
 
