@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.common.bench import Bench, bench, options
-from benchmarks.common.child import Child
-from benchmarks.common.report import Comparison, Run, in_turn
-from benchmarks.common.scattered import Scattered
-from benchmarks.common.tables import Seed
+from benchmarks.kit.bench import Bench, bench, options
+from benchmarks.kit.child import Child
+from benchmarks.kit.report import Comparison, Run, in_turn
+from benchmarks.kit.scattered import Scattered
+from benchmarks.kit.tables import Seed
 
 TABLE = "scattered"
 STATEMENT = f"SELECT partition.part, count(*), sum(file_size_in_bytes) FROM lake.bench.{TABLE}.files GROUP BY 1"  # noqa: S608
@@ -57,7 +57,7 @@ def main() -> None:
     """Seed, measure, print."""
     chosen = options(__doc__, "300 manifests instead of 1,000").parse_args()
     shape = Scattered(TABLE, 300 if chosen.quick else 1000)
-    with bench(chosen) as sides, Child("benchmarks.common.pyiceberg_peer", str(sides.lake.home)) as pyiceberg:
+    with bench(chosen) as sides, Child("benchmarks.kit.pyiceberg_peer", str(sides.lake.home)) as pyiceberg:
         seed = Seed(sides.lake, TABLE, chosen.layout, partitioned=True)
         shape.commits(seed, shape.manifests)
         before = seed.publish()

@@ -10,10 +10,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.common.bench import Bench, bench, hours_ago, options
-from benchmarks.common.lake import Lake, Saved
-from benchmarks.common.report import Comparison, Run
-from benchmarks.common.tables import Commit, Seed
+from benchmarks.kit.bench import Bench, bench, hours_ago, options
+from benchmarks.kit.lake import Lake, Saved
+from benchmarks.kit.report import Comparison, Run
+from benchmarks.kit.tables import Commit, Seed
 
 HOURS = 168
 WINDOW = 50  # commits after which a file of shape `replacing` is taken out again

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.common.bench import Bench, bench, hours_ago, options
-from benchmarks.common.child import Child
-from benchmarks.common.lake import NAMESPACE, Lake, Saved, local
-from benchmarks.common.report import Comparison, Run, in_turn, show
-from benchmarks.common.tables import Seed
+from benchmarks.kit.bench import Bench, bench, hours_ago, options
+from benchmarks.kit.child import Child
+from benchmarks.kit.lake import NAMESPACE, Lake, Saved, local
+from benchmarks.kit.report import Comparison, Run, in_turn, show
+from benchmarks.kit.tables import Seed
 
 HOURS = 72
 PARTITIONS = 200
@@ -88,7 +88,7 @@ def listed(count: int, live: int) -> Comparison:
             seed.bulk([seed.unlinked() for _ in range(start, min(start + IN_MANIFEST * 20, live))])
         seed.snapshot()
         seed.publish()
-        with Child("benchmarks.common.ours", folder) as child:
+        with Child("benchmarks.kit.ours", folder) as child:
             turns = in_turn(ours, limit, lambda run: len(run["rows"]), expected=ORPHANS, discard=0)
     shape = f"a listing of {count} paths, {live} of them live, {ORPHANS} orphans"
     return Comparison("remove_orphans", f"{LIMIT_MIB} MiB of memory", shape, turns)

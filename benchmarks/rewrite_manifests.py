@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import partial
 
-from benchmarks.common.bench import Bench, bench, options
-from benchmarks.common.lake import Saved
-from benchmarks.common.live import live_entries, manifests
-from benchmarks.common.report import Comparison, Run
-from benchmarks.common.scattered import Scattered
+from benchmarks.kit.bench import Bench, bench, options
+from benchmarks.kit.lake import Saved
+from benchmarks.kit.live import live_entries, manifests
+from benchmarks.kit.report import Comparison, Run
+from benchmarks.kit.scattered import Scattered
 
 
 def compare(shape: Scattered, saved: Saved, sides: Bench) -> Comparison:

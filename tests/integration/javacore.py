@@ -110,6 +110,7 @@ class JavaTable:
             delta.addRows(file)
         for file in deletes:
             delta.addDeletes(file)
+        delta.validateFromSnapshot(self.table.snapshot(branch).snapshotId())  # what was before may be forgotten
         delta.toBranch(branch).commit()
 
     def append(self, file: Any, branch: str = "main", *, fast: bool = True) -> None:

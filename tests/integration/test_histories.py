@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tests.integration.bench import Bench, make_old, paths, spark_time
 from tests.integration.expiring import expired
 from tests.integration.histories import WEIGHTS, History, Plan, plans
 from tests.integration.planting import plant, remove
+from tests.integration.tables import create, insert
 
 pytestmark = [
     pytest.mark.spark,
@@ -218,3 +219,18 @@ def test_histories_were_rich(happened: Counter[str]) -> None:
     assert len(missing) < len(WEIGHTS) / 5, missing
     for maintenance in (OF_ITS_OWN, EXPIRED, REWRITTEN):
         assert happened[maintenance] > HISTORIES / 3, happened
+
+
+@pytest.mark.cases(42)
+def test_manifests_of_a_spec_that_holds_no_file_any_more(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Manifests that list nothing but deleted files, all that a former spec has, are rewritten into none."""
+    name = new_name("emptied")
+    properties = {"commit.manifest-merge.enabled": "false"}
+    quoted = create(bench, name, "id int, part string, n int", "part", properties)
+    insert(bench, quoted, "(1, 'a', 1)", "(2, 'b', 1)")
+    bench.sql(f"ALTER TABLE {quoted} ADD PARTITION FIELD n")
+    bench.sql(f"INSERT OVERWRITE {quoted} VALUES (3, 'c', 1)")  # noqa: S608 - quoted
+    read = bench.read(name)
+    done = bench.run(name, Operation.REWRITE_MANIFESTS, MANIFESTS)
+    assert done.state in (OperationState.COMMITTED, OperationState.SKIPPED), done
+    assert bench.read(name) == read

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from benchmarks.common.lake import Lake, Saved
-from benchmarks.common.tables import Seed
+from benchmarks.kit.lake import Lake, Saved
+from benchmarks.kit.tables import Seed
 
 PARTITIONS = 200
 FILES = 20  # in each manifest

@@ -6,7 +6,7 @@ from typing import Any
 
 import fastavro
 
-from benchmarks.common.lake import Saved, local
+from benchmarks.kit.lake import Saved, local
 
 Entry = tuple[str, int, int]  # path, sequence number, snapshot id
 _DELETED = 2

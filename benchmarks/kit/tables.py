@@ -18,9 +18,9 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.common.lake import Lake
-from benchmarks.common.layouts import layout
-from benchmarks.common.listing import file_name
+from benchmarks.kit.lake import Lake
+from benchmarks.kit.layouts import layout
+from benchmarks.kit.listing import file_name
 
 ROWS = 100  # of each data file
 _COLUMNS = (

@@ -1,4 +1,4 @@
-"""Spark in a process of its own, started as the product starts it: `python -m benchmarks.common.spark HOME`."""
+"""Spark in a process of its own, started as the product starts it: `python -m benchmarks.kit.spark HOME`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.child import Answer, measured, serve
-from benchmarks.common.lake import Lake
+from benchmarks.kit.child import Answer, measured, serve
+from benchmarks.kit.lake import Lake
 from icewright.adapters.catalogs.translate import spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
 

@@ -1,4 +1,4 @@
-"""Icewright in a process of its own, wired as `icewright` wires itself: `python -m benchmarks.common.ours HOME`."""
+"""Icewright in a process of its own, wired as `icewright` wires itself: `python -m benchmarks.kit.ours HOME`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.child import Answer, measured, serve
-from benchmarks.common.listing import Listing
+from benchmarks.kit.child import Answer, measured, serve
+from benchmarks.kit.listing import Listing
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.core.layering import parse_settings

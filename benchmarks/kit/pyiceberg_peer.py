@@ -1,4 +1,4 @@
-"""PyIceberg in a process of its own: `python -m benchmarks.common.pyiceberg_peer HOME`."""
+"""PyIceberg in a process of its own: `python -m benchmarks.kit.pyiceberg_peer HOME`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import clear_manifest_cache
 
-from benchmarks.common.child import Answer, measured, serve
-from benchmarks.common.lake import CATALOG, NAMESPACE, Lake
+from benchmarks.kit.child import Answer, measured, serve
+from benchmarks.kit.lake import CATALOG, NAMESPACE, Lake
 from icewright.adapters.catalogs.translate import pyiceberg_properties
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.common.child import Child
-from benchmarks.common.lake import Lake, Saved
-from benchmarks.common.layouts import LAYOUTS
-from benchmarks.common.report import Comparison, Run, Turns, in_turn, show
+from benchmarks.kit.child import Child
+from benchmarks.kit.lake import Lake, Saved
+from benchmarks.kit.layouts import LAYOUTS
+from benchmarks.kit.report import Comparison, Run, Turns, in_turn, show
 
 QUICK_SECONDS = 40
 
@@ -92,7 +92,7 @@ def bench(chosen: argparse.Namespace) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         lake.create()
-        with Child("benchmarks.common.spark", folder) as spark, Child("benchmarks.common.ours", folder) as ours:
+        with Child("benchmarks.kit.spark", folder) as spark, Child("benchmarks.kit.ours", folder) as ours:
             sides = Bench(lake, ours, spark, chosen.quick, chosen.profile)
             yield sides
     show(*sides.found)
