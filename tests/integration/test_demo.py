@@ -37,7 +37,8 @@ def test_demo_maintains_its_lakehouse_and_proves_it(tmp_path: Path) -> None:
     config = str(tmp_path / "lakehouse" / "icewright.yaml")
     assert _icewright("--config", config, "cycle", "--json")["funnel"]["due"] == 0
     improved = {t["name"]: (t["before"], t["after"]) for t in report["tables"]}
-    assert improved["lake.web.clicks"][1]["files"] < improved["lake.web.clicks"][0]["files"] / 10
+    # today's partition is hot and left to the writer: at midnight it has one file, a day later thirty
+    assert improved["lake.web.clicks"][1]["files"] < improved["lake.web.clicks"][0]["files"] / 5
     assert improved["lake.web.events"][1]["manifests"] == 1
     assert improved["lake.shop.payments"][1]["delete_files"] == 0
     assert improved["lake.ops.uploads"][1]["orphans"] == 0
