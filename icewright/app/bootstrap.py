@@ -144,11 +144,11 @@ def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
 def open_store(config: Config) -> SqlStore:
     """The state store. SQLite is brought to the newest revision by itself, a shared database by `db upgrade` alone."""
     engine = open_database(config.state)
-    if engine.dialect.name == "sqlite":
+    if not is_current(engine):
+        if engine.dialect.name != "sqlite":
+            engine.dispose()
+            raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
         upgrade(engine)
-    elif not is_current(engine):
-        engine.dispose()
-        raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
     return SqlStore(engine, config.ledger_folder)
 
 

@@ -55,3 +55,11 @@ def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
     with application(ground.config, kind="tests", clock=clock) as app:
         yield House(ground.home, clock, app, crc32(request.node.nodeid.encode()), ground.icebergs)
     assert not (ground.home / "cache" / "logs").exists()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each of these tests makes a lakehouse of its own: together too much for the fast part."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.external)

@@ -60,7 +60,10 @@ def spark_pool(
     pool = SparkPool(
         "tests",
         "local[2]",
-        {"spark.sql.warehouse.dir": str(home / "spark-warehouse")},
+        {
+            "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short sessions: less time in the compiler
+        },
         spark_conf(catalog_properties),
         (*spark_packages(catalog_properties), *spark_packages(POSTGRES)),
         os.environ.get("JAVA_HOME"),

@@ -10,7 +10,7 @@ import io
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,7 +107,8 @@ class Cache:
     def _connect(self) -> sqlite3.Connection:
         self.folder.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(self._file, timeout=30, isolation_level="IMMEDIATE")
-        database.execute("pragma journal_mode = wal")
+        with suppress(sqlite3.OperationalError):  # another process changes it at this moment
+            database.execute("pragma journal_mode = wal")
         database.execute("pragma synchronous = off")  # losing rows in a power cut costs a read, no more
         database.executescript(_SCHEMA)
         return database

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from icewright.core.errors import ConfigError, StorageUnavailable
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def check_address(address: str) -> None:
@@ -75,7 +78,7 @@ def _sqlite(url: URL) -> sa.Engine:
 
 def _alembic(connection: sa.Connection) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
     return config
 
@@ -89,12 +92,17 @@ def upgrade(engine: sa.Engine) -> None:
         raise unavailable(engine, error) from error
 
 
+@cache
+def _newest() -> str | None:
+    """The newest revision that the code has."""
+    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+
+
 def is_current(engine: sa.Engine) -> bool:
     """Whether the database has the newest revision."""
     try:
         with engine.begin() as connection:
-            script = ScriptDirectory.from_config(_alembic(connection))
-            return MigrationContext.configure(connection).get_current_revision() == script.get_current_head()
+            return MigrationContext.configure(connection).get_current_revision() == _newest()
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
 
