@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -179,6 +179,11 @@ class TableMetadata:
         return found
 
 
+def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
+    """Where a table wants new metadata, without a slash at its end."""
+    return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")
+
+
 class ManifestContent(enum.IntEnum):
     """What a manifest lists."""
 
@@ -200,6 +205,12 @@ class ManifestFile:
     added_files: int
     existing_files: int
     deleted_files: int
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> ManifestFile:
+        """From plain values in the order of the fields."""
+        path, length, spec_id, content, *rest = row
+        return cls(path, length, spec_id, ManifestContent(content), *rest)
 
     @property
     def live_files(self) -> int:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icewright.adapters.engines.service.avro_bytes import container, read_varint, skipper, varint
+from icewright.adapters.engines.service.avro_bytes import container, skipper
+from icewright.core.varints import read_varint, varint
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {

@@ -18,16 +18,7 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli import main
 from icewright.app.demo.rot import Lake, Rot
-
-CONFIG = """\
-state: sqlite:///state.db
-catalogs:
-  lake:
-    type: sql
-    enabled: true
-    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
-cache: {{folder: "{home}/cache"}}
-"""
+from tests.configuration import CONFIG
 
 
 @dataclass(frozen=True)

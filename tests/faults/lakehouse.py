@@ -27,6 +27,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.adapters.writing import by_fastavro, path_bounds, record
+from tests.configuration import CONFIG
 
 NAME = "sales.orders"
 SIBLING = "sales.orders_archive"
@@ -41,16 +42,7 @@ KNOBS: dict[str, Any] = {
     "compact.enabled": False,
     "rewrite_deletes.enabled": False,
 }
-_CONFIG = """\
-state: sqlite:///state.db
-catalogs:
-  lake:
-    type: sql
-    enabled: true
-    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
-cache: {{folder: "{home}/cache"}}
-policy: [{{set: {knobs}}}]
-"""
+_CONFIG = CONFIG + "policy: [{{set: {knobs}}}]\n"
 _SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "region", StringType()))
 _SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p1"))
 

@@ -29,6 +29,7 @@ from icewright.core.table import (
     StatisticsFile,
     TableMetadata,
     TableRef,
+    metadata_folder,
 )
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots
 
@@ -53,12 +54,9 @@ _SUMMARY = (
     "removed-files-size", "total-files-size", "added-position-deletes", "removed-position-deletes",
     "total-position-deletes", "added-equality-deletes", "removed-equality-deletes", "total-equality-deletes",
 )  # fmt: skip
+_ATTRIBUTES = {name.replace("-", "_").replace(".", "_"): name for name in _SUMMARY}
 _Summary: Any = msgspec.defstruct(
-    "_Summary",
-    [(name.replace("-", "_").replace(".", "_"), Json, None) for name in _SUMMARY],
-    rename=dict(zip((name.replace("-", "_").replace(".", "_") for name in _SUMMARY), _SUMMARY, strict=True)),
-    frozen=True,
-    gc=False,
+    "_Summary", [(name, Json, None) for name in _ATTRIBUTES], rename=_ATTRIBUTES, frozen=True, gc=False
 )
 
 
@@ -386,11 +384,11 @@ def next_location(document: Document, current: str) -> str:
     """Where the next metadata file goes: the version counts up, a fresh uuid keeps writers apart."""
     new = _Editor(document)
     location = new.get("location", "").rstrip("/")
-    folder = new.get("properties", {}).get("write.metadata.path") or f"{location}/metadata"
+    folder = metadata_folder(location, new.get("properties", {}))
     version = current.rsplit("/", 1)[-1].partition("-")[0]
     number = int(version) + 1 if version.isdecimal() else 1
     ending = ".gz.metadata.json" if _gzipped(new) else ".metadata.json"
-    return f"{folder.rstrip('/')}/{number:05d}-{uuid4()}{ending}"
+    return f"{folder}/{number:05d}-{uuid4()}{ending}"
 
 
 def _gzipped(document: _Editor) -> bool:

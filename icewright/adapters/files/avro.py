@@ -21,6 +21,8 @@ import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 
+from icewright.core.varints import read_varint, varint
+
 # how the decompressors say that a block is broken, a length that makes no sense among it
 _BROKEN: tuple[type[Exception], ...] = (
     IndexError,
@@ -90,8 +92,8 @@ def _parse(content: bytes) -> Container:
     position += 16
     blocks: list[Block] = []
     while position < len(content):
-        count, position = _varint(content, position)
-        length, position = _varint(content, position)
+        count, position = read_varint(content, position)
+        length, position = read_varint(content, position)
         end = position + length
         if count < 0 or length < 0 or content[end : end + 16] != sync:
             raise ValueError("truncated or broken Avro file (a block does not end where it should)")
@@ -104,42 +106,21 @@ def _header(content: bytes) -> tuple[dict[str, bytes], int]:
     meta: dict[str, bytes] = {}
     position = 4
     while True:
-        count, position = _varint(content, position)
+        count, position = read_varint(content, position)
         if count == 0:
             return meta, position
         if count < 0:  # the block's length in bytes follows
-            count, (_, position) = -count, _varint(content, position)
+            count, (_, position) = -count, read_varint(content, position)
         for _ in range(count):
             name, position = _sized(content, position)
             meta[name.decode()], position = _sized(content, position)
 
 
 def _sized(content: bytes, position: int) -> tuple[bytes, int]:
-    length, position = _varint(content, position)
+    length, position = read_varint(content, position)
     if not 0 <= length <= len(content) - position:  # a negative one would lead back, and the loop round and round
         raise ValueError("truncated or broken Avro file (a length in its header makes no sense)")
     return content[position : position + length], position + length
-
-
-def _varint(content: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the last byte of a varint has its top bit clear
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-
-
-def _encode_varint(value: int) -> bytes:
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def inflated(codec: str, block: Block) -> bytes:
@@ -189,13 +170,13 @@ def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required:
     wanted = [str(i) for i in ids if i in flat.ids]
     header = _MAGIC + b"".join(
         (
-            _encode_varint(2),
-            *(_encode_varint(len(p)) + p for p in (b"avro.schema", flat.schema, b"avro.codec", b"null")),
+            varint(2),
+            *(varint(len(p)) + p for p in (b"avro.schema", flat.schema, b"avro.codec", b"null")),
             b"\x00",
             _SYNC,
         )
     )
-    block = b"".join((_encode_varint(records), _encode_varint(len(body)), body, _SYNC)) if records else b""
+    block = b"".join((varint(records), varint(len(body)), body, _SYNC)) if records else b""
     frame = pl.read_avro(io.BytesIO(header + block), columns=wanted)
     if empty := [i for i in required if frame[str(i)].null_count()]:
         raise ValueError(f"the fields {empty} are null in some record")

@@ -16,7 +16,7 @@ from icewright.adapters.files.manifest_lists import SCHEMA, read_lists
 from icewright.adapters.files.partitions import partition_texts
 from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.table import ManifestContent, ManifestFile, Snapshot
+from icewright.core.table import ManifestFile, Snapshot
 from icewright.ports import Storage
 
 Result = TypeVar("Result")
@@ -163,8 +163,7 @@ def _totals(snapshot: Snapshot) -> int | None:
 
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
     """The rows of a frame of manifests."""
-    rows = frame.select(SCHEMA.names()).iter_rows()
-    return tuple(ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in rows)
+    return tuple(ManifestFile.of(row) for row in frame.select(SCHEMA.names()).iter_rows())
 
 
 def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFile]]]:

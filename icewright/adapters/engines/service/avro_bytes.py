@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from secrets import token_bytes
 from typing import Any
 
+from icewright.core.varints import LAST_BYTE, read_varint, varint
+
 Schema = Any  # an Avro schema, or a part of one, as JSON
 Skip = Callable[[bytes, int], int]  # from where a value begins to where it ends
 Items = Callable[[bytes, int, int], int]  # the same for a number of items
@@ -20,30 +22,6 @@ _A_BLOCK = 64_000  # bytes of records in a block, as Java's writer has it
 _LEVEL = 6
 _WRITERS = 2
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_LAST_BYTE = 0x80  # the last byte of a varint is smaller
-
-
-def varint(number: int) -> bytes:
-    """An Avro int or long: zig-zag, seven bits a byte."""
-    value = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while value >= _LAST_BYTE:
-        out.append((value & 0x7F) | _LAST_BYTE)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < _LAST_BYTE:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
 
 
 def skipper(schema: Schema, named: dict[str, Schema]) -> Skip:
@@ -74,7 +52,7 @@ def skipper(schema: Schema, named: dict[str, Schema]) -> Skip:
 
 
 def _skip_varint(content: bytes, position: int) -> int:
-    while content[position] >= _LAST_BYTE:
+    while content[position] >= LAST_BYTE:
         position += 1
     return position + 1
 
@@ -132,7 +110,7 @@ def _skip_blocks(item: Sequence[Skip]) -> Skip:
 def _past_numbers(each: int) -> Items:
     def past(content: bytes, position: int, count: int) -> int:
         for _ in range(count * each):
-            while content[position] >= _LAST_BYTE:
+            while content[position] >= LAST_BYTE:
                 position += 1
             position += 1
         return position
@@ -142,10 +120,10 @@ def _past_numbers(each: int) -> Items:
 
 def _past_bounds(content: bytes, position: int, count: int) -> int:
     for _ in range(count):
-        while content[position] >= _LAST_BYTE:
+        while content[position] >= LAST_BYTE:
             position += 1
         length = content[position + 1]
-        if length < _LAST_BYTE:
+        if length < LAST_BYTE:
             position += 2 + (length >> 1)
         else:
             position = _skip_text(content, position + 1)

@@ -21,10 +21,6 @@ Record = dict[str, Any]
 VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
 
 
-def _field(name: str, field_id: int, kind: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"name": name, "type": kind, "field-id": field_id} | ({"default": None} if isinstance(kind, list) else {})
-
-
 def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:
     """A field of a record; one that may be null is null by default."""
     return {"name": name, "type": kind, "field-id": field_id} | ({"default": None} if isinstance(kind, list) else {})

@@ -64,7 +64,8 @@ class ExpireInService:
         notes = _notes(base, doomed.files.height - inside.height)
         if not assignment.dry_run:
             self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
-            self._commit(catalog, assignment, step, fates, self._unused(base, ids) if step.clean_metadata else _USED)
+            unused = self._unused(base, ids, doomed if step.delete_files else None) if step.clean_metadata else _USED
+            self._commit(catalog, assignment, step, fates, unused)
             deleted = self._deleted(catalog, assignment, step, fates, doomed.compared)
         else:
             deleted = Deleted(fates)
@@ -92,10 +93,11 @@ class ExpireInService:
         statistics = _statistics_of_gone(metadata, ids, files.canonical)
         return Doomed(pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests)
 
-    def _unused(self, metadata: TableMetadata, ids: set[int]) -> Unused:
+    def _unused(self, metadata: TableMetadata, ids: set[int], doomed: Doomed | None) -> Unused:
         """Specs and schemas that nothing kept uses; where a snapshot does not say its schema, all schemas are used."""
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        specs = set(sets.manifests_of(self.deletion.files, kept)["spec_id"]) | {metadata.default_spec_id}
+        manifests = sets.manifests_of(self.deletion.files, kept) if doomed is None else doomed.compared
+        specs = set(manifests["spec_id"]) | {metadata.default_spec_id}
         schemas = {s.schema_id for s in kept} | {metadata.schema.get("schema-id")}
         return Unused(
             frozenset(s.spec_id for s in metadata.specs) - specs,

@@ -11,7 +11,7 @@ import polars as pl
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound, UnsupportedTable
-from icewright.core.paths import directory_key, key
+from icewright.core.paths import directory_key
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Pointer
 
@@ -32,11 +32,10 @@ class Guard:
     evaluated: Callable[[], Mapping[Pointer, tuple[str, ...]]]  # places by table and metadata file, as last evaluated
     _places: dict[Pointer, frozenset[str]] = field(default_factory=dict, init=False)
 
-    def allows(self, metadata: TableMetadata, path: str) -> bool:
-        """Whether the catalog's `allowed_locations` hold the path."""
-        folder, _, name = path.rpartition("/")
-        real = key(self.canonical(f"{folder}/") + name)
-        return any(real.startswith(place) for place in self._allowed(metadata.ref))
+    def _allows(self, metadata: TableMetadata, place: str) -> bool:
+        """Whether the catalog's `allowed_locations` hold the place."""
+        here = self._key(place)
+        return any(here.startswith(allowed) for allowed in self._allowed(metadata.ref))
 
     def allowed(self, metadata: TableMetadata, files: pl.DataFrame) -> pl.DataFrame:
         """Those of the files that the catalog's `allowed_locations` hold."""
@@ -52,7 +51,7 @@ class Guard:
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when the table itself lies outside: its files could not be deleted, only forgotten."""
-        if not self.allows(metadata, f"{metadata.location}/x"):
+        if not self._allows(metadata, metadata.location):
             catalog = metadata.ref.catalog
             raise Refused(
                 f"{metadata.location} lies outside the allowed_locations of catalog {catalog}: add its place to "
@@ -85,7 +84,7 @@ class Guard:
 
     def doubt(self, metadata: TableMetadata, place: str) -> str | None:
         """Why a write path outside the table's location may not be the table's own; None when it is."""
-        if not self.allows(metadata, f"{place}/x"):
+        if not self._allows(metadata, place):
             return f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
         other = self._overlap(metadata, place)
         return f"it overlaps the place {other[1]} of {other[0].ref}" if other else None

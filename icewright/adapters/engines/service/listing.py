@@ -36,6 +36,39 @@ def hashed(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
 
 
 @dataclass
+class Named:
+    """Paths as hashes, each with the scheme and authority that it was named under, as a number into `prefixes`."""
+
+    prefixes: list[str] = field(default_factory=list)
+    _hashes: list[pl.Series] = field(default_factory=list)
+    _codes: list[pl.Series] = field(default_factory=list)
+
+    @staticmethod
+    def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> Named:
+        """All the chunks."""
+        named = Named()
+        for chunk in chunks:
+            named.add(hashed(chunk.select("path"), canonical))
+        return named
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Rows with `path` and `hash`."""
+        prefix = frame["path"].str.extract(_PREFIX)
+        for found in prefix.unique(maintain_order=True):
+            if found not in self.prefixes:
+                self.prefixes.append(found)
+        codes = {name: number for number, name in enumerate(self.prefixes)}
+        self._hashes.append(frame["hash"])
+        self._codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
+
+    def frame(self) -> pl.DataFrame:
+        """`hash` and `code`."""
+        if not self._hashes:
+            return pl.DataFrame(schema={"hash": pl.UInt64, "code": pl.UInt16})
+        return pl.DataFrame({"hash": pl.concat(self._hashes), "code": pl.concat(self._codes)})
+
+
+@dataclass
 class Listing:
     """Listed files: all are counted, old ones in no hidden place may be orphans."""
 
@@ -43,7 +76,7 @@ class Listing:
     older_than: datetime
     canonical: Canonical
     files: int = 0
-    _named: Named = field(default_factory=lambda: Named())  # noqa: PLW0108 - defined below
+    _named: Named = field(default_factory=Named)
     _old: list[pl.Series] = field(default_factory=list)
     _metadata_files: list[pl.DataFrame] = field(default_factory=list)
     _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
@@ -107,39 +140,6 @@ class Listing:
     def close(self) -> None:
         """Give the temporary file back."""
         self._spool.close()
-
-
-@dataclass
-class Named:
-    """Paths as hashes, each with the scheme and authority that it was named under, as a number into `prefixes`."""
-
-    prefixes: list[str] = field(default_factory=list)
-    _hashes: list[pl.Series] = field(default_factory=list)
-    _codes: list[pl.Series] = field(default_factory=list)
-
-    @staticmethod
-    def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> Named:
-        """All the chunks."""
-        named = Named()
-        for chunk in chunks:
-            named.add(hashed(chunk.select("path"), canonical))
-        return named
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Rows with `path` and `hash`."""
-        prefix = frame["path"].str.extract(_PREFIX)
-        for found in prefix.unique(maintain_order=True):
-            if found not in self.prefixes:
-                self.prefixes.append(found)
-        codes = {name: number for number, name in enumerate(self.prefixes)}
-        self._hashes.append(frame["hash"])
-        self._codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
-
-    def frame(self) -> pl.DataFrame:
-        """`hash` and `code`."""
-        if not self._hashes:
-            return pl.DataFrame(schema={"hash": pl.UInt64, "code": pl.UInt16})
-        return pl.DataFrame({"hash": pl.concat(self._hashes), "code": pl.concat(self._codes)})
 
 
 def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:

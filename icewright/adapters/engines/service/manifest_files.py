@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_bytes import Schema, container, read_varint, skipper, varint
+from icewright.adapters.engines.service.avro_bytes import Schema, container, skipper
 from icewright.adapters.engines.service.avro_records import (
     VERSION_SEQUENCES,
     decoded,
@@ -29,6 +29,7 @@ from icewright.adapters.engines.service.avro_records import (
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestFile, TableMetadata
+from icewright.core.varints import read_varint, varint
 from icewright.ports import Files
 
 EXISTING, DELETED = 0, 2
@@ -58,6 +59,11 @@ class EntryShape:
         self.bytes_alike = shape_of(self.data_file)  # equal for data files that may be copied as bytes
         self._top = [(f.get("field-id"), f["type"], skipper(f["type"], named)) for f in schema["fields"]]
         self._inner = [(f.get("field-id"), skipper(f["type"], named)) for f in self.data_file["fields"]]
+
+    @cached_property
+    def values(self) -> Schema:
+        """The schema of `data_file` by which fastavro reads and writes its values as they are stored."""
+        return fastavro.parse_schema(plain_schema(self.data_file))
 
     def walk(self, body: bytes, records: int) -> Iterator[tuple[dict[int, int | None], dict[int, tuple[int, int]]]]:
         """Each entry: its numbers by field id, and where in the body `data_file` and two of its fields lie, by id."""
@@ -144,8 +150,7 @@ class ManifestWriter:
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
             self._shape = EntryShape(_upgraded(model.shape.schema))
         self._names = names_by_id(self._shape.data_file)
-        self._plain = plain_schema(self._shape.data_file)
-        self._parsed = fastavro.parse_schema(self._plain)
+        self._partition_schema = fastavro.parse_schema(plain_schema(_of_partition(self._shape.data_file)))
         self._partition_fields = partition_fields(_of_partition(self._shape.data_file))
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
         self._stated: dict[tuple[int, int, int], tuple[bytes, bytes]] = {}
@@ -160,8 +165,13 @@ class ManifestWriter:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
             said = [self._translated(source, s[_DATA_FILE]) for _, s in walked]
             body = b"".join(said)
-            moved = [spans for _, spans in EntryShape(_alone(self._shape.data_file)).walk(body, len(said))]
+            moved = [spans for _, spans in self._translations.walk(body, len(said))]
             return [self._entry(manifest, n, s, body) for (n, _), s in zip(walked, moved, strict=True)]
+
+    @cached_property
+    def _translations(self) -> EntryShape:
+        """The shape of entries that say nothing but their data file."""
+        return EntryShape(_alone(self._shape.data_file))
 
     def _entry(
         self,
@@ -189,7 +199,7 @@ class ManifestWriter:
 
     def _translated(self, source: Manifest, span: tuple[int, int]) -> bytes:
         """A data file written in another shape, its fields mapped by id; the partition tuple by position."""
-        (data,) = decoded(plain_schema(source.shape.data_file), 1, source.body[slice(*span)])
+        (data,) = decoded(source.shape.values, 1, source.body[slice(*span)])
         names = names_by_id(source.shape.data_file)
         lacking = {i: n for i, n in names.items() if i not in self._names and i != _BLOCK_SIZE}
         unknown = [i for i, name in lacking.items() if data[name] is not None]
@@ -205,7 +215,7 @@ class ManifestWriter:
             new[self._names[_CONTENT]] = 0
         values = data[names[_PARTITION]].values()
         new[self._names[_PARTITION]] = dict(zip((f["name"] for f in self._partition_fields), values, strict=True))
-        return encoded(self._parsed, new)
+        return encoded(self._shape.values, new)
 
     def clustered(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries by partition, nulls first, then as they were written."""
@@ -219,7 +229,7 @@ class ManifestWriter:
 
     def _partition(self, partition: bytes) -> tuple[Any, ...]:
         if partition not in self._partitions:
-            (values,) = decoded(_of_partition(self._plain), 1, partition)
+            (values,) = decoded(self._partition_schema, 1, partition)
             self._partitions[partition] = tuple(values.values())
         return self._partitions[partition]
 

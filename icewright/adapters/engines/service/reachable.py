@@ -8,7 +8,7 @@ from dataclasses import fields
 import polars as pl
 
 from icewright.core.paths import key
-from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
+from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.ports import Files
 
 Canonical = Callable[[str], str]  # a folder without the links that lead to it
@@ -39,7 +39,7 @@ def as_files(manifests: pl.DataFrame) -> pl.DataFrame:
 def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
     """Manifests as values."""
     columns = [f.name for f in fields(ManifestFile)]
-    return [ManifestFile(p, n, s, ManifestContent(c), *rest) for p, n, s, c, *rest in manifests[columns].rows()]
+    return [ManifestFile.of(row) for row in manifests[columns].iter_rows()]
 
 
 def content_of(files: Files, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -19,7 +19,7 @@ from icewright.core.errors import CommitStateUnknown, InvariantViolated, Metadat
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileFate, Outcome, committed, skipped
 from icewright.core.steps import RewriteManifests
-from icewright.core.table import MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
+from icewright.core.table import MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata, metadata_folder
 from icewright.core.verify import identity_kept, refs_kept, totals_kept
 from icewright.ports import AddSnapshot, Assignment, Catalog, Clock, Files
 
@@ -86,8 +86,9 @@ class RewriteManifestsInService:
         per_file = max(1, int(target_bytes / max(1.0, size)))
         count = -(-len(entries) // per_file)
         per_file = max(1, -(-len(entries) // max(1, count)))  # files of equal length, no rest of a few entries
+        folder = metadata_folder(base.location, base.properties)
         return [
-            writer.write(self.files, f"{_folder(base)}/{uuid4()}-m{i}.avro", entries[start : start + per_file])
+            writer.write(self.files, f"{folder}/{uuid4()}-m{i}.avro", entries[start : start + per_file])
             for i, start in enumerate(range(0, len(entries), per_file))
         ]
 
@@ -105,7 +106,7 @@ class RewriteManifestsInService:
         snapshot_id = lists.new_snapshot_id(base)
         sequence = base.last_sequence_number + 1 if base.format_version > 1 else 0
         kept = [row for row in rows.records if rows.value(row, lists.PATH) not in replaced]
-        path = f"{_folder(base)}/snap-{snapshot_id}-1-{uuid4()}.avro"
+        path = f"{metadata_folder(base.location, base.properties)}/snap-{snapshot_id}-1-{uuid4()}.avro"
         content = lists.manifest_list(rows, kept, written, base, snapshot_id, current.snapshot_id, sequence)
         summary = _summary(current, assignment.job_id, len(kept), len(chosen), written)
         snapshot: dict[str, Any] = {
@@ -128,11 +129,6 @@ class RewriteManifestsInService:
         except Exception:
             self.files.delete([path], 1)
             raise
-
-
-def _folder(base: TableMetadata) -> str:
-    """Where the table wants new metadata."""
-    return (base.properties.get("write.metadata.path") or f"{base.location}/metadata").rstrip("/")
 
 
 def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
