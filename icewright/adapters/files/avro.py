@@ -21,7 +21,7 @@ import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-from icewright.core.varints import read_varint, varint
+from icewright.core.avro_values import read_varint, varint
 
 # how the decompressors say that a block is broken, a length that makes no sense among it
 _BROKEN: tuple[type[Exception], ...] = (

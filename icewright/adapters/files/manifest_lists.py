@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 import polars as pl
 
 from icewright.adapters.files import avro
 from icewright.adapters.files.reading import container, pinpointed, readable
+from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
 from icewright.ports import Storage
 
@@ -29,8 +32,9 @@ _FIELDS = {
 }
 _REQUIRED = (500, 501, 502)
 SCHEMA = pl.Schema({name: kind for name, (_, kind) in _FIELDS.items()})
-_A_TASK = 16  # lists read by one task: bounds the memory
-_TASKS = 4
+_A_TASK = 128  # lists read by one task, one after the other
+_BYTES_WAITING = 8_000_000  # of records, per task: bounds the memory
+_TASKS = 3
 _ROWS_KEPT = 200_000  # rows that may hold doubles before they are made one
 
 
@@ -60,24 +64,40 @@ def _distinct(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Reads lists for one call, each distinct block once.
+class _Records:
+    """Records of one list, inflated, and how many of them were read under which key."""
 
-    Long histories list the same manifests again and again; where the writer appends rows in blocks of their own, whole
-    blocks come again, byte for byte, and what they say is known.
+    content: bytes
+    parts: Mapping[bytes, int]
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+
+_NOTHING = _Records(b"", {})
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads lists for one call, and decodes what they say once.
+
+    Long histories list the same manifests again and again. Where the writer appends rows in blocks of their own, whole
+    blocks come again, byte for byte. Where it puts new rows in front, as Spark does, a list ends with the last one.
     """
 
     storage: Storage
-    blocks: dict[str, list[bytes]] = field(default_factory=dict)  # digests by list
-    files: dict[bytes, int | None] = field(default_factory=dict)  # live files by digest; None: the writer does not say
+    parts: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # keys of what a list consists of, by path
+    files: dict[bytes, int | None] = field(default_factory=dict)  # live files by key; None: the writer does not say
 
     def read(self, paths: Sequence[str]) -> pl.DataFrame:
-        """The rows of the blocks that are new."""
+        """The rows that are new."""
         return pinpointed(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
     def check(self, path: str, said: int | None) -> None:
         """Raise `MetadataUnreadable` when the list names fewer live files than were counted."""
-        counts = [self.files[digest] for digest in self.blocks[path]]
+        counts = [self.files[key] for key in self.parts[path]]
         named = sum(count for count in counts if count is not None)
         if said is not None and None not in counts and named < said:
             raise MetadataUnreadable(
@@ -86,30 +106,66 @@ class _Reader:
             )
 
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
-        new: dict[tuple[bytes, str], dict[bytes, avro.Block]] = {}
+        frames = [SCHEMA.to_frame()]
+        schema, before, waiting = b"", _NOTHING, list[_Records]()
         for path in paths:
             one = container(self.storage, path)
-            blocks = new.setdefault((one.schema, one.codec), {})
-            self.blocks[path] = []
-            for block in one.blocks:
-                count = block.records.to_bytes(8, "big")
-                digest = blake2b(block.content, digest_size=16, salt=count, key=one.codec.encode()).digest()
-                self.blocks[path].append(digest)
-                if digest not in self.files:
-                    self.files[digest] = 0  # until it is counted below, before anybody asks
-                    blocks[digest] = block
-        with readable(paths):
-            frames = [self._rows(schema, codec, blocks) for (schema, codec), blocks in new.items() if blocks]
-        return _distinct(frames) if frames else SCHEMA.to_frame()
+            if one.schema != schema or sum(len(new.content) for new in waiting) > _BYTES_WAITING:
+                frames.append(self._decoded(schema, waiting, paths))
+                schema, before, waiting = one.schema, _NOTHING, []
+            with readable([path]):
+                before = self._taken(path, one, before, waiting)
+        return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
-    def _rows(self, schema: bytes, codec: str, blocks: Mapping[bytes, avro.Block]) -> pl.DataFrame:
-        body = b"".join(avro.inflated(codec, b) for b in blocks.values())
+    def _taken(self, path: str, one: avro.Container, before: _Records, waiting: list[_Records]) -> _Records:
+        """The list's records that stand in no block known already; those among them that are new wait to be decoded."""
+        blocks = {_digest(one.codec, block): block for block in one.blocks}
+        fresh = {key: block for key, block in blocks.items() if key not in self.files}
+        content = b"".join(avro.inflated(one.codec, block) for block in fresh.values())
+        found = new = _Records(content, {key: block.records for key, block in fresh.items()})
+        if (ahead := _ahead(one.schema, found, before)) is not None:
+            new = _Records(content[:ahead], {path.encode(): found.count - before.count})
+            found = _Records(content, {**new.parts, **before.parts})
+        waiting.append(new)
+        self.files.update(dict.fromkeys(new.parts, 0))  # until they are counted, before anybody asks
+        self.parts[path] = (*(key for key in blocks if key not in fresh), *found.parts)
+        return found
+
+    def _decoded(self, schema: bytes, waiting: Sequence[_Records], paths: Sequence[str]) -> pl.DataFrame:
+        parts = {key: records for new in waiting for key, records in new.parts.items() if records}
+        if not parts:
+            return SCHEMA.to_frame()
         ids = [number for number, _ in _FIELDS.values()]
-        raw = avro.read(schema, sum(b.records for b in blocks.values()), body, ids, _REQUIRED)
+        with readable(paths):
+            raw = avro.read(schema, sum(parts.values()), b"".join(new.content for new in waiting), ids, _REQUIRED)
         rows = raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
         live, start = rows["added_files"] + rows["existing_files"], 0
-        for digest, block in blocks.items():
-            part = live.slice(start, block.records)
-            self.files[digest] = None if part.null_count() else int(part.sum())
-            start += block.records
-        return rows.fill_null(0)
+        for key, records in parts.items():
+            part = live.slice(start, records)
+            self.files[key] = None if part.null_count() else int(part.sum())
+            start += records
+        return rows.fill_null(0).unique("path", maintain_order=True)
+
+
+def _digest(codec: str, block: avro.Block) -> bytes:
+    count = block.records.to_bytes(8, "big")
+    return blake2b(block.content, digest_size=16, salt=count, key=codec.encode()).digest()
+
+
+def _ahead(schema: bytes, found: _Records, before: _Records) -> int | None:
+    """The bytes of the records that stand ahead of those `before`; None where the list does not end with these.
+
+    Equal bytes alone prove nothing; that the records ahead of them end where they begin does.
+    """
+    ahead, records = len(found.content) - len(before.content), found.count - before.count
+    if not 0 <= records <= before.count or not found.content.endswith(before.content):
+        return None
+    skip, position = _skipper(schema), 0
+    for _ in range(records):
+        position = skip(found.content, position)
+    return ahead if position == ahead else None
+
+
+@lru_cache(maxsize=64)
+def _skipper(schema: bytes) -> Skip:
+    return skipper(json.loads(schema), {})

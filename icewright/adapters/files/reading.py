@@ -35,7 +35,7 @@ def readable(paths: Iterable[str]) -> Iterator[None]:
     except (
         pl.exceptions.PolarsError,
         pl.exceptions.PanicException,  # how Polars meets a schema that makes no sense
-        KeyError,
+        LookupError,
         OSError,
         StopIteration,
         ValueError,

@@ -18,6 +18,7 @@ from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetada
 from icewright.ports import AvroFile, DeleteReport, Storage
 
 _FACTS_KEPT = 8
+_ENTRIES_KEPT = 64_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class TableFiles:
     storage: Storage
     reader: ManifestReader
     _facts: dict[tuple[str, str, Thresholds], TableFacts] = field(default_factory=dict, init=False)
+    _entries: dict[tuple[ManifestFile, ...], pa.Table] = field(default_factory=dict, init=False)
 
     def read(self, path: str) -> bytes:
         """The file's content."""
@@ -107,8 +109,18 @@ class TableFiles:
         return self.reader.manifest_lists(snapshots, totals=totals).to_arrow()
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
-        """The entries of the manifests."""
-        return self.reader.entries(manifests)
+        """The entries of the manifests; those asked for last are at hand, as long as they are not too many.
+
+        Expiring snapshots changes the metadata and no manifest of the current snapshot.
+        """
+        wanted = tuple(manifests)
+        found = self._entries.get(wanted)
+        if found is None:
+            found = self.reader.entries(manifests)
+            self._entries.clear()
+            if found.nbytes <= _ENTRIES_KEPT:
+                self._entries[wanted] = found
+        return found
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """The files that are live in the manifests, chunk by chunk."""

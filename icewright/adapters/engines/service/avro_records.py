@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_bytes import Schema
+from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
 
 Record = dict[str, Any]

@@ -15,7 +15,7 @@ from typing import Any
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_bytes import Schema, container, skipper
+from icewright.adapters.engines.service.avro_container import container
 from icewright.adapters.engines.service.avro_records import (
     VERSION_SEQUENCES,
     decoded,
@@ -27,9 +27,9 @@ from icewright.adapters.engines.service.avro_records import (
     shape_of,
 )
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
+from icewright.core.avro_values import Schema, read_varint, skipper, varint
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestFile, TableMetadata
-from icewright.core.varints import read_varint, varint
 from icewright.ports import Files
 
 EXISTING, DELETED = 0, 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_bytes import Schema, container
+from icewright.adapters.engines.service.avro_container import container
 from icewright.adapters.engines.service.avro_records import (
     VERSION_SEQUENCES,
     Record,
@@ -22,6 +22,7 @@ from icewright.adapters.engines.service.avro_records import (
     schema_field,
 )
 from icewright.adapters.engines.service.manifest_files import WrittenManifest
+from icewright.core.avro_values import Schema
 from icewright.core.table import TableMetadata
 from icewright.ports import Files
 

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from icewright.adapters.engines.service.avro_bytes import Schema
 from icewright.adapters.engines.service.avro_records import Record
+from icewright.core.avro_values import Schema
 
 
 def partition_fields(partition: Schema) -> list[dict[str, Any]]:

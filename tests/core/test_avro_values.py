@@ -1,4 +1,4 @@
-"""Records as bytes: the end of each value is found whatever its type, and what is written is read by others."""
+"""The end of each value is found, whatever its type."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icewright.adapters.engines.service.avro_bytes import container, skipper
-from icewright.core.varints import read_varint, varint
+from icewright.core.avro_values import read_varint, skipper, varint
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
@@ -82,20 +81,6 @@ def test_blocks_that_state_their_length() -> None:
 def test_numbers(number: int) -> None:
     """A number is read back as it was written."""
     assert read_varint(varint(number), 0) == (number, len(varint(number)))
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 20_000])
-def test_containers_are_read_by_others(count: int) -> None:
-    """Another reader finds every record in its order, over several blocks too, and the header's own properties."""
-    schema = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "long"}, {"name": "t", "type": "string"}]}
-    records = []
-    for number in range(count):
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"n": number, "t": "é" * (number % 9)})
-        records.append(out.getvalue())
-    found = fastavro.reader(io.BytesIO(container(schema, {"format-version": "2"}, records)))
-    assert found.metadata["format-version"] == "2"
-    assert [(r["n"], r["t"]) for r in found if isinstance(r, dict)] == [(n, "é" * (n % 9)) for n in range(count)]
 
 
 @pytest.mark.parametrize("schema", ["string", {"type": "array", "items": "string"}])

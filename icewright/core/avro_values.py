@@ -1,27 +1,39 @@
-"""Avro records as bytes: found by their ends, copied whole, written into containers.
-
-A manifest is rewritten by copying what it says of each data file byte for byte: nothing is decoded that stays as it is.
-"""
+"""Avro's binary encoding: numbers, and where values end."""
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from secrets import token_bytes
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from icewright.core.varints import LAST_BYTE, read_varint, varint
 
 Schema = Any  # an Avro schema, or a part of one, as JSON
 Skip = Callable[[bytes, int], int]  # from where a value begins to where it ends
 Items = Callable[[bytes, int, int], int]  # the same for a number of items
 
-_A_BLOCK = 64_000  # bytes of records in a block, as Java's writer has it
-_LEVEL = 6
-_WRITERS = 2
+_LAST_BYTE = 0x80  # the last byte of a number is smaller
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def varint(number: int) -> bytes:
+    """An Avro int or long: zig-zag, seven bits a byte."""
+    value = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while value >= _LAST_BYTE:
+        out.append((value & 0x7F) | _LAST_BYTE)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """The number at `position`, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < _LAST_BYTE:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
 
 
 def skipper(schema: Schema, named: dict[str, Schema]) -> Skip:
@@ -52,7 +64,7 @@ def skipper(schema: Schema, named: dict[str, Schema]) -> Skip:
 
 
 def _skip_varint(content: bytes, position: int) -> int:
-    while content[position] >= LAST_BYTE:
+    while content[position] >= _LAST_BYTE:
         position += 1
     return position + 1
 
@@ -110,7 +122,7 @@ def _skip_blocks(item: Sequence[Skip]) -> Skip:
 def _past_numbers(each: int) -> Items:
     def past(content: bytes, position: int, count: int) -> int:
         for _ in range(count * each):
-            while content[position] >= LAST_BYTE:
+            while content[position] >= _LAST_BYTE:
                 position += 1
             position += 1
         return position
@@ -120,10 +132,10 @@ def _past_numbers(each: int) -> Items:
 
 def _past_bounds(content: bytes, position: int, count: int) -> int:
     for _ in range(count):
-        while content[position] >= LAST_BYTE:
+        while content[position] >= _LAST_BYTE:
             position += 1
         length = content[position + 1]
-        if length < LAST_BYTE:
+        if length < _LAST_BYTE:
             position += 2 + (length >> 1)
         else:
             position = _skip_text(content, position + 1)
@@ -138,37 +150,3 @@ def _past_items(item: Sequence[Skip]) -> Items:
         return position
 
     return past
-
-
-def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
-    """An Avro file of these records, deflated."""
-    header = {**meta, "avro.schema": json.dumps(schema), "avro.codec": "deflate"}
-    sync = token_bytes(16)
-    fields = b"".join(_sized(part.encode()) for pair in header.items() for part in pair)
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        blocks = list(pool.map(_block, _parted(records)))
-    return b"".join(
-        (b"Obj\x01", varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))
-    )
-
-
-def _parted(records: Sequence[bytes]) -> list[list[bytes]]:
-    parts: list[list[bytes]] = []
-    size = _A_BLOCK
-    for record in records:
-        if size >= _A_BLOCK:
-            parts.append([])
-            size = 0
-        parts[-1].append(record)
-        size += len(record)
-    return parts
-
-
-def _block(records: Sequence[bytes]) -> bytes:
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
-    packed = packer.compress(b"".join(records)) + packer.flush()
-    return varint(len(records)) + varint(len(packed)) + packed
-
-
-def _sized(text: bytes) -> bytes:
-    return varint(len(text)) + text
