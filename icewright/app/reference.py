@@ -12,7 +12,8 @@ import typer.main
 
 from icewright.app.cli import app
 from icewright.core import errors
-from icewright.core.policy import KNOBS, PRESETS, Knob
+from icewright.core.knob import Knob
+from icewright.core.policy import KNOBS, PRESETS
 from icewright.core.runs import METRICS
 
 _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"

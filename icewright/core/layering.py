@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.policy import KNOBS, PRESET, PRESETS, Kind, Knobs, Origin
+from icewright.core.knob import Kind
+from icewright.core.policy import KNOBS, PRESET, PRESETS, Knobs, Origin
 from icewright.core.properties import from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
 

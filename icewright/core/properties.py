@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from icewright.core.knob import Knob
 from icewright.core.policy import (
     KNOBS,
     MAX_REF_AGE,
@@ -14,7 +15,6 @@ from icewright.core.policy import (
     RETENTION,
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
-    Knob,
 )
 from icewright.core.table import TableMetadata
 

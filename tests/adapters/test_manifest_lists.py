@@ -66,7 +66,7 @@ def test_random_histories(tmp_path: Path, block: int, in_front: bool) -> None:
     @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=12))
     def holds(commits: list[tuple[int, int, bool]]) -> None:
         rows: list[Row] = []
-        made, lists, every = 0, dict[str, int | None](), set[str]()
+        made, lists, every = 0, dict[str, int](), set[str]()
         for number, (added, dropped, again) in enumerate(commits):
             fresh = [row(made + n) for n in range(added)]
             made += added

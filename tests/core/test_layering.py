@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core import policy
+from icewright.core.knob import Knob
 from icewright.core.layering import Guardrail, Policy, Rule, matches, matches_any, parse_pattern
 from icewright.core.policy import Knobs
 from icewright.core.table import TableRef
@@ -193,7 +194,7 @@ GUARD = Guardrail(HOURS, at_least=True, bound=24)
     ],
 )
 def test_guardrails_hold(
-    guardrails: Sequence[Guardrail], settings: Mapping[str, Any], knob: policy.Knob[Any], expected: object
+    guardrails: Sequence[Guardrail], settings: Mapping[str, Any], knob: Knob[Any], expected: object
 ) -> None:
     """No level, and no default, passes a guardrail, however many there are; what is no number has none."""
     assert _found(Rule(("lake",), settings), guardrails=tuple(guardrails))[knob] == expected

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from icewright.core import policy
-from icewright.core.policy import ENABLED, KNOBS, ORDERS, PRESETS, Kind, Knob, Knobs, Operation, Origin
+from icewright.core.knob import Kind, Knob
+from icewright.core.policy import ENABLED, KNOBS, ORDERS, PRESETS, Knobs, Operation, Origin
 from icewright.testing import NOW
 
 LONG_MAX = 2**63 - 1

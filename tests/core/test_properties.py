@@ -8,6 +8,7 @@ import pytest
 
 from icewright.core import policy
 from icewright.core.errors import ConfigError
+from icewright.core.knob import Knob
 from icewright.core.layering import Policy
 from icewright.core.policy import Knobs
 from icewright.core.properties import from_properties
@@ -82,7 +83,7 @@ def test_all_faults_at_once_leave_the_table_alone() -> None:
     ],
 )
 @pytest.mark.cases(89)
-def test_huge_properties_saturate(name: str, knob: policy.Knob[float], most: float, digits: int) -> None:
+def test_huge_properties_saturate(name: str, knob: Knob[float], most: float, digits: int) -> None:
     """However many digits a property has, it means the most that the knob takes."""
     assert _knobs({name: "9" * digits})[knob] == most
 

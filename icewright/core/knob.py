@@ -1,0 +1,110 @@
+"""What a knob is: a name, a kind, a default, bounds, and how its value is read."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Kind(enum.StrEnum):
+    """What a knob's value is."""
+
+    INTEGER = "whole number"
+    NUMBER = "number"
+    FLAG = "true or false"
+    TEXT = "text"
+    CHOICE = "one of"
+    MAPPING = "mapping"
+
+
+@dataclass(frozen=True)
+class Knob(Generic[T]):
+    """One setting. `default` None means: not set; `also` names a word accepted in place of a number."""
+
+    name: str
+    kind: Kind
+    default: T
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    also: str | None = None
+    numbers: bool = False  # of a mapping: each value is a whole number
+
+    @property
+    def expects(self) -> str:
+        """What a right value looks like, in words."""
+        if self.numbers:
+            return f"a {self.kind} of names to whole numbers"
+        text = f"one of {', '.join(self.choices)}" if self.kind is Kind.CHOICE else f"a {self.kind}"
+        if self.kind is Kind.FLAG:
+            text = str(self.kind)
+        if self.minimum is not None and self.maximum is not None:
+            text += f" from {self.minimum:.15g} to {self.maximum:.15g}"
+        elif self.minimum is not None:
+            text += f" of at least {self.minimum:.15g}"
+        if self.also:
+            text += f", or {self.also}"
+        return f"{text} ({self.unit})" if self.unit else text
+
+    def parse(self, value: object) -> T:
+        """The value as the knob's type; text is read as YAML and table properties write it. Raises `ValueError`."""
+        if value is None and self.default is None:
+            return cast(T, None)
+        parsed: Any
+        if self.also is not None and value == self.also:
+            return cast(T, value)
+        match self.kind:
+            case Kind.FLAG:
+                parsed = {"true": True, "false": False}.get(str(value).strip().lower())
+            case Kind.INTEGER:
+                parsed = _number(value)
+                parsed = int(parsed) if parsed is not None and parsed == int(parsed) else None
+            case Kind.NUMBER:
+                parsed = _number(value)
+            case Kind.CHOICE:
+                parsed = value if value in self.choices else None
+            case Kind.TEXT:
+                parsed = value if isinstance(value, str) and value.strip() else None
+            case Kind.MAPPING:
+                parsed = _mapping(value)
+                if self.numbers and parsed is not None and not all(v.isdecimal() for v in parsed.values()):
+                    parsed = None
+        if parsed is None or not self._within(parsed):
+            raise ValueError(f"{value!r} is not {self.expects}")
+        return cast(T, parsed)
+
+    def saturate(self, number: float) -> T:
+        """The nearest value within the bounds: Iceberg writes its largest long for "never"."""
+        bounded = max(number, self.minimum if self.minimum is not None else number)
+        bounded = min(bounded, self.maximum if self.maximum is not None else bounded)
+        return cast(T, round(bounded) if self.kind is Kind.INTEGER else bounded)
+
+    def _within(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < 1e15 else None  # noqa: PLR2004 - beyond it arithmetic on times would overflow
+
+
+def _mapping(value: object) -> dict[str, str] | None:
+    if isinstance(value, Mapping):
+        return {str(k): str(v) for k, v in value.items()}
+    if isinstance(value, str):  # "s3a=s3,s3n=s3", as in a table property
+        pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+        return {k.strip(): v.strip() for k, _, v in pairs} if all(s and v for _, s, v in pairs) else None
+    return None
