@@ -21,7 +21,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import read_facts
+from icewright.flow.evaluate import evaluate_table, read_facts
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 
@@ -57,7 +57,7 @@ class Ours:
         listing: Mapping[str, int] | None = None,
         profile: bool = False,
     ) -> Answer:
-        """One operation by hand, as `icewright run` with --set; the manifest cache is empty."""
+        """One operation by hand, as `icewright run` with --set, on a table that was evaluated: else nobody ran it."""
         ref = TableRef("lake", ("bench",), table)
         with self._application(parse_settings("--set", knobs), fresh=True) as app:
             world = app.world
@@ -65,6 +65,7 @@ class Ours:
                 orphans = _listing_other_files(app, listing)
                 world = replace(world, engine=replace(app.engines, orphans=orphans))
             detect(world, ["lake"], world.clock.now())  # a table that the store does not know cannot be claimed
+            evaluate_table(world, ref, world.clock.now())
             request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
             with _profiled(profile), measured() as found:
                 result = execute(world, request)

@@ -110,7 +110,7 @@ def application(
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
-        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, clock),
+        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
         expire=ExpireInService(deletion, guard, held),
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
@@ -230,4 +230,5 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
         cache=config.cache_folder,
         log=config.cache_folder / "logs" / f"spark-{pool.name}.log",
         max_concurrent=pool.max_concurrent,
+        remote=pool.remote,
     )

@@ -55,6 +55,7 @@ class PoolConfig:
     master: str
     max_concurrent: int
     conf: Mapping[str, str] = field(repr=False)
+    remote: str | None = None
 
 
 @dataclass(frozen=True)
@@ -242,9 +243,10 @@ class _Reader:
         pools = {"default": PoolConfig("default", "local[*]", 2, {})}
         for name, section in self._named("pools", raw).items():
             if found := self._section(f"pools.{name}", PoolSection, section):
-                pools[name] = PoolConfig(
-                    name, found.master, found.max_concurrent, {k: _text(v) for k, v in found.conf.items()}
-                )
+                if found.remote is not None and "master" in found.model_fields_set:
+                    self.faults.append(f"pools.{name}: both master and remote given; a pool has one of them")
+                conf = {k: _text(v) for k, v in found.conf.items()}
+                pools[name] = PoolConfig(name, found.master, found.max_concurrent, conf, found.remote)
         return pools
 
     def _named(self, path: str, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - YAML

@@ -34,7 +34,7 @@ def _checks(app: Application) -> Iterator[Check]:
     for name, pool in app.pools.items():
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used:
-            yield _check(f"pool {name} ({pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
+            yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
 
 
 def _check(name: str, run: Callable[[], str]) -> Check:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -109,6 +110,8 @@ def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
     }
     if outcome.statements:
         document["statements"] = list(outcome.statements)
+    if outcome.partitions:
+        document["partitions"] = [asdict(change) for change in outcome.partitions]
     if outcome.kept:
         document["kept"] = [{"snapshot_id": pin.snapshot_id, "by": pin.by} for pin in outcome.kept]
     if files:

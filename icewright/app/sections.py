@@ -44,10 +44,11 @@ class CatalogSection(Section):
 
 
 class PoolSection(Section):
-    """A Spark application."""
+    """A Spark application: on a master, or behind a Connect server."""
 
     kind: Literal["spark"] = "spark"
     master: str = "local[*]"
+    remote: Annotated[str, Field(pattern="^sc://.+")] | None = None
     max_concurrent: int = Field(2, ge=1)
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 

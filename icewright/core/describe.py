@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping
 from typing import Any
 
-from icewright.core.operations.compact import partition_name
+from icewright.core.partitions import partition_name
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
 from icewright.core.table import FileHistogram, TableFacts
 from icewright.core.verdicts import Evaluation
@@ -46,7 +46,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
         "file_sizes": {name: count for name, count in zip(limits, histogram.counts, strict=True) if count},
         "worst_partitions": [
             {
-                "partition": partition_name(facts, p),
+                "partition": partition_name(facts.metadata, p.key),
                 "spec_id": p.spec_id,
                 "files": p.data_files,
                 "bytes": p.data_bytes,

@@ -60,6 +60,17 @@ class FileFate:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """The data files that a rewrite took out of a partition and put into it."""
+
+    partition: str  # as people know it: `day=2026-01-01/region=eu`
+    files_in: int
+    bytes_in: int
+    files_out: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What one operation came to. `metrics` has the keys that the reference lists for the operation."""
 
@@ -72,6 +83,7 @@ class Outcome:
     statements: tuple[str, ...] = ()  # SQL that was run, for the record
     notes: tuple[str, ...] = ()
     kept: tuple[Pin, ...] = ()  # old snapshots that stay, and who keeps them
+    partitions: tuple[PartitionChange, ...] = ()
 
 
 def committed(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
 from icewright.core.table import Pin
-
-PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,9 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
         state = job_state(tuple(outcomes))
     except Stop as stop:
         outcomes.append(stop.outcome)
-        state = job_state(tuple(outcomes))
-    except Cancelled as error:
-        state, reason = JobState.CANCELLED, f"cancelled: {error}"
-    except LeaseLost as error:
-        state, reason = JobState.INTERRUPTED, str(error)
+        state, reason = _stopped(stop.why) or (job_state(tuple(outcomes)), "")
+    except (Cancelled, LeaseLost) as error:
+        state, reason = _stopped(error) or (None, "")
     finally:
         ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
         result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
@@ -89,6 +87,15 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
     _after(world, request, result.state)
     world.tell("job_finished", {"job_id": job_id, "table": str(request.ref), "state": ended, "summary": result.summary})
     return result
+
+
+def _stopped(error: IcewrightError) -> tuple[JobState, str] | None:
+    match error:
+        case Cancelled():
+            return JobState.CANCELLED, f"cancelled: {error}"
+        case LeaseLost():
+            return JobState.INTERRUPTED, str(error)
+    return None
 
 
 def _recorded(world: World, request: Request, operation: Operation, job_id: str, lease: Lease, knobs: Knobs) -> Outcome:

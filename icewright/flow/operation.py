@@ -65,10 +65,10 @@ class Request:
 
 
 class Stop(Exception):
-    """An operation broke an invariant: the job ends with this outcome."""
+    """The job ends with this outcome: an invariant broke, or it was stopped when some work was committed."""
 
-    def __init__(self, outcome: Outcome) -> None:
-        self.outcome = outcome
+    def __init__(self, outcome: Outcome, why: IcewrightError) -> None:
+        self.outcome, self.why = outcome, why
         super().__init__(outcome.reason)
 
 
@@ -89,15 +89,16 @@ class Attempts:
     def run(self) -> Outcome:
         """The outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
 
-        Raises `Stop` when an invariant broke, and `Cancelled` or `LeaseLost` when the job must end.
+        Raises `Stop` when an invariant broke, or when the job must end and something was done; else `Cancelled` or
+        `LeaseLost`.
         """
         attempt = 0
         while True:
             attempt += 1
             try:
                 return self._merged(self._attempt())
-            except (Cancelled, LeaseLost):
-                raise
+            except (Cancelled, LeaseLost) as error:
+                raise self._stopped(error) from error
             except CommitConflict as error:
                 if attempt >= self._most_conflicts():
                     lost = deferred(self.operation, f"lost the commit {attempt} times to other writers: {error}")
@@ -111,13 +112,16 @@ class Attempts:
                 return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
                 self.world.store.pause(self.request.ref, f"verification failed: {error}")
-                raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused"))) from error
+                raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused")), error) from error
             except CommitStateUnknown as error:
                 return self._merged(self._settled(error))
             except IcewrightError as error:
                 return self._merged(failed(self.operation, str(error)))
             except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
                 return self._merged(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
+
+    def _stopped(self, error: Cancelled | LeaseLost) -> Exception:
+        return Stop(self._merged(failed(self.operation, f"stopped: {error}")), error) if self.done else error
 
     def _settled(self, error: CommitStateUnknown) -> Outcome:
         """After a lost reply: what the table itself says of the last step's commit."""
@@ -176,7 +180,7 @@ class Attempts:
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
         dry_run, self.tried = self.request.dry_run, step
-        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.check)
+        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append)
         with self._held(step, base):
             outcome = self.world.engine.run(assignment)
         if dry_run:

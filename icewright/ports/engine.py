@@ -24,6 +24,7 @@ class Assignment:
     check: Callable[[], None] = field(
         default=lambda: None
     )  # raises `LeaseLost` or `Cancelled`: asked before each commit
+    kept: Callable[[Outcome], None] = field(default=lambda _: None)  # told what a step that then raises had committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class Unfinished:
 
 
 class Engine(Protocol):
-    """Carries out steps. A step that could not be done raises; an `Outcome` is always the truth about the table.
+    """Carries out steps.
+
+    A step that could not be done raises, and tells `kept` what it had committed by then. An `Outcome` is always the
+    truth about the table.
 
     A dry run changes nothing and its `files` are exactly those that the real run would rewrite or delete.
     """

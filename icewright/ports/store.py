@@ -101,6 +101,7 @@ class LedgerState:
     DELETED = "deleted"
     FAILED = "failed"
     KEPT = "kept"  # the proof after the commit found it live
+    LEFT = "left"  # written by a rewrite that failed: removing orphans takes it once it is old enough
 
 
 class Ledger(Protocol):

@@ -18,7 +18,7 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import TableVersion
 
 from icewright.adapters.files.manifests import ManifestReader
-from icewright.adapters.files.partitions import partition_values
+from icewright.core.partitions import partition_values
 from icewright.core.table import Snapshot
 from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entry, ours, path_bounds, plain, record
 

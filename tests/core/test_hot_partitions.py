@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icewright.core.operations import compact
-from icewright.core.operations.compact import partition_name
+from icewright.core.partitions import partition_name
 from icewright.core.policy import Knobs
 from icewright.core.steps import Due, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts, PartitionSpec
@@ -100,4 +100,4 @@ def test_an_unpartitioned_table_is_never_hot(made: PartitionSpec, values: tuple[
 def test_names_of_partitions(made: PartitionSpec, values: tuple[object, ...], name: str) -> None:
     """Partitions are called as their folders are."""
     table = facts(of=metadata(specs=(made,)))
-    assert partition_name(table, partition(*values)) == name
+    assert partition_name(table.metadata, partition(*values).key) == name

@@ -48,7 +48,7 @@ class _Struct(msgspec.Struct, rename=lambda name: name.replace("_", "-"), frozen
 # the fields of a summary that are read; writers add others, long ones too
 _SUMMARY = (
     "operation", "changed-partition-count", "entries-processed", "manifests-created", "manifests-kept",
-    "manifests-replaced", "wap.id", "published-wap-id", "source-snapshot-id", "icewright.job-id",
+    "manifests-replaced", "app-id", "wap.id", "published-wap-id", "source-snapshot-id", "icewright.job-id",
     "added-data-files", "deleted-data-files", "total-data-files", "added-delete-files", "removed-delete-files",
     "total-delete-files", "added-records", "deleted-records", "total-records", "added-files-size",
     "removed-files-size", "total-files-size", "added-position-deletes", "removed-position-deletes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, timedelta
 from typing import Any
 
 import polars as pl
@@ -15,7 +14,7 @@ from icewright.adapters.files.manifests import (
     EQUALITY_DELETES,
     POSITION_DELETES,
 )
-from icewright.adapters.files.partitions import partition_text, partition_values
+from icewright.core.partitions import partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileFate
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
@@ -33,7 +32,6 @@ from icewright.core.table import (
 
 _KEY = ["spec_id", "partition"]
 _SMALL_MANIFEST = 0.75  # of the target, as for data files
-_EPOCH = date(1970, 1, 1)
 
 
 def table_facts(
@@ -63,7 +61,7 @@ def _live(entries: pa.Table, metadata: TableMetadata) -> pl.LazyFrame:
     if not specs:
         return live
     keys = live.select(_KEY).unique().filter(pl.col("spec_id").is_in(list(specs))).collect()
-    said = [partition_text(_values(text, specs[spec_id])) for spec_id, text in keys.rows()]
+    said = [partition_text(partition_key(specs[spec_id], text)[1]) for spec_id, text in keys.rows()]
     renamed = keys.with_columns(pl.Series("said", said, pl.String)).lazy()
     return live.join(renamed, on=_KEY, how="left").with_columns(partition=pl.coalesce("said", "partition")).drop("said")
 
@@ -178,7 +176,7 @@ def rewrite_candidates(
     specs = {s.spec_id: s for s in metadata.specs}
     live = _live(entries, metadata)
     keys = live.select(_KEY).unique().collect().rows()
-    chosen = [(s, t) for s, t in keys if (s, _values(t, specs[s])) in wanted]
+    chosen = [(s, t) for s, t in keys if partition_key(specs[s], t) in wanted]
     own = pl.LazyFrame(chosen, schema={"spec_id": pl.Int32, "partition": pl.String}, orient="row")
     match step:
         case RewritePositionDeletes():
@@ -240,21 +238,13 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     return data.join(named, on="path").select("path", ratio=pl.col("named") / pl.col("records"))
 
 
-def _values(text: str, spec: PartitionSpec) -> tuple[Any, ...]:
-    """A partition tuple; days are dates whichever way their writer stored them."""
-    return tuple(
-        _EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
-        for field, value in zip(spec.fields, partition_values(text), strict=True)
-    )
-
-
 def _partition(row: dict[str, Any], spec: PartitionSpec) -> PartitionFacts:
     counts = {
         name: row[name] or 0
         for name in PartitionFacts.__dataclass_fields__
         if name not in ("spec_id", "values", "histogram", "last_write")
     }
-    values = _values(row["partition"], spec)
+    values = partition_key(spec, row["partition"])[1]
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
     return PartitionFacts(
         spec_id=row["spec_id"], values=values, histogram=histogram, last_write=row["last_write"], **counts

@@ -122,6 +122,7 @@ RUNS = sa.Table(
     sa.Column("policy", sa.Text, nullable=False),
     sa.Column("before", sa.JSON, nullable=False),
     sa.Column("after", sa.JSON, nullable=False),
+    sa.Column("partitions", sa.JSON),
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
 )

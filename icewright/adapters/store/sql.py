@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -266,6 +267,7 @@ class SqlStore(SqlPins):
                     policy=run.policy,
                     before=dict(run.before),
                     after=dict(run.after),
+                    partitions=[asdict(change) for change in outcome.partitions],
                 )
             )
 

@@ -216,6 +216,10 @@ def show(
         for text in (*r["notes"], *r["statements"]):
             output.OUT.print(f"  {escape(text)}")
         output.rows("Metrics", ("metric", "value"), list(r["metrics"].items()))
+        if r["partitions"]:
+            columns = ("partition", "files_in", "bytes_in", "files_out", "bytes_out")
+            sized = [{**p, **{c: output.size(p[c]) for c in ("bytes_in", "bytes_out")}} for p in r["partitions"]]
+            output.rows("Partitions", columns, [[p[c] for c in columns] for p in sized])
         output.rows("Changes", ("fact", "before", "after"), changes)
     if deleted:
         output.rows(

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from icewright.core import policy
 from icewright.core.cost import compaction_benefit, spark_cost
 from icewright.core.health import files_to_save
+from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Knobs, Operation
 from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
@@ -189,19 +190,9 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
 
 
 def _hot_note(facts: TableFacts, hot: Sequence[PartitionFacts]) -> str:
-    shown = ", ".join(partition_name(facts, p) for p in hot[:3])
+    shown = ", ".join(partition_name(facts.metadata, p.key) for p in hot[:3])
     more = f" and {len(hot) - 3} more" if len(hot) > 3 else ""  # noqa: PLR2004 - as many as are shown
     return f"hot, left to the writer: {shown}{more}"
-
-
-def partition_name(facts: TableFacts, partition: PartitionFacts) -> str:
-    """The partition as people know it: `day=2026-01-01/region=eu`."""
-    spec = next((s for s in facts.metadata.specs if s.spec_id == partition.spec_id), None)
-    if spec is None:
-        return f"a partition of the unknown spec {partition.spec_id}"
-    fields = spec.fields
-    named = [f"{f.name}={'null' if v is None else v}" for f, v in zip(fields, partition.values, strict=True)]
-    return "/".join(named) or "the table"
 
 
 def _zorder(order: str | None) -> str | None:

@@ -99,13 +99,15 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
 
     `canonical` takes the links out of folders: a file is live under whatever link it is named.
     """
-    folders = frame["path"].str.extract(r"^(.*/)").fill_null("")
+    path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
+    folders = frame.select(path.str.strip_suffix(name)).to_series()
     real = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
-    path = pl.col("path")
-    if any(folder != name for folder, name in real.items()):
-        path = pl.concat_str(folders.replace_strict(real, return_dtype=pl.String), path.str.extract(r"([^/]*)$"))
-    plain = pl.concat_str(pl.lit("/"), path.str.replace(_PREFIX, "").str.replace_all(r"/{2,}", "/"))
-    odd = path.str.contains(r"[^\x00-\x7F]|%")
+    if any(folder != leads for folder, leads in real.items()):
+        path = pl.concat_str(folders.replace_strict(real, return_dtype=pl.String), name)
+    plain = path.str.replace(_PREFIX, "/")
+    if frame.select(plain.str.contains("//", literal=True).any()).item():
+        plain = plain.str.replace_all(r"/{2,}", "/")
+    odd = (path.str.len_bytes() != path.str.len_chars()) | path.str.contains("%", literal=True)
     return frame.with_columns(
         key=pl.when(odd)
         .then(pl.when(odd).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))

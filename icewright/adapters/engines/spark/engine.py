@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, assert_never
 
 from icewright.adapters.engines.spark import procedures
-from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
+from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, telling
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost
-from icewright.core.errors import CommitConflict, EngineUnavailable, TerminalError
+from icewright.core.errors import (
+    Cancelled,
+    CommitConflict,
+    EngineUnavailable,
+    IcewrightError,
+    LeaseLost,
+    TerminalError,
+)
 from icewright.core.operations import compact
+from icewright.core.partitions import partition_name
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
 from icewright.core.table import ManifestContent, TableMetadata
-from icewright.ports import Assignment, Catalog, Clock, Files
+from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState
 
 SparkStep = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
+_SHOWN = 3
 
 
 class ProcedureFailed(TerminalError):
@@ -32,6 +43,7 @@ class SparkEngine:
 
     pools: Mapping[str, SparkPool]  # by catalog
     files: Files
+    ledger: Ledger
     clock: Clock
 
     def run(self, catalog: Catalog, assignment: Assignment, step: SparkStep) -> Outcome:
@@ -40,27 +52,45 @@ class SparkEngine:
         if assignment.dry_run:
             return self._preview(assignment, step)
         statements = _statements(base, step)
-        self.pools[base.ref.catalog].session()  # its start is nobody's cost
+        pool = self.pools[base.ref.catalog]
+        app_id = pool.application().app_id  # its start is nobody's cost
         started = self.clock.now()
-        rows = [self._execute(base, statement) for statement in statements]
+        try:
+            answer = pool.run(statements, f"icewright-{assignment.job_id}", assignment.check)
+        except (StatementFailed, EngineUnavailable, Cancelled, LeaseLost) as error:
+            self._tell_what_stays(catalog, assignment, app_id, started)
+            raise _said(base, error) from error
         after = catalog.load(base.ref)
         seconds = (self.clock.now() - started).total_seconds()
-        return _outcome(step, rows, self._replaced(base, after), base, after, statements, seconds)
+        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if answer.gb_hours is None else answer.gb_hours
+        times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
+        done = _outcome(step, answer.rows, effect(self.files, base, after, app_id), base, after, times)
+        return replace(done, statements=statements)
 
-    def _execute(self, base: TableMetadata, statement: str) -> dict[str, Any]:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
-        from pyspark.errors import PySparkException
-
+    def _tell_what_stays(self, catalog: Catalog, assignment: Assignment, app_id: str, started: datetime) -> None:
+        """After a failure: what was committed, and in the ledger the files that nobody will ever commit."""
+        base, notes = assignment.base, []
         try:
-            with self.pools[base.ref.catalog].room() as session:
-                return session.sql(statement).collect()[0].asDict()
-        except PySparkException as error:
-            words = _telling(str(error))
-            if any(sign in str(error) for sign in _CONFLICTS):
-                raise CommitConflict(f"{base.ref}: a writer committed in between: {words}") from error
-            raise ProcedureFailed(f"{base.ref}: {words}") from error
-        except (Py4JError, ConnectionError) as error:
-            raise EngineUnavailable(f"{base.ref}: Spark died while it worked: {_telling(str(error))}") from error
+            now = catalog.load(base.ref)
+            if now.table_uuid != base.table_uuid:
+                return
+            done = effect(self.files, base, now, app_id)
+            left = left_behind(self.files, now, started)
+            self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
+        except IcewrightError as error:  # what went wrong first is what is told
+            assignment.kept(skipped(assignment.operation, f"what it left could not be read: {error}"))
+            return
+        if left:
+            notes = [f"{len(left)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
+        if not done.snapshots:
+            assignment.kept(skipped(assignment.operation, "nothing was committed", notes=tuple(notes)))
+            return
+        seconds = (self.clock.now() - started).total_seconds()
+        times = {
+            "duration_ms": round(seconds * 1000),
+            "gb_hours": round(cost.gb_hours(seconds, cost.SPARK_MEMORY_GB), 9),
+        }
+        assignment.kept(replace(_compacted(done, times, left=0), notes=tuple(notes)))
 
     def _preview(self, assignment: Assignment, step: SparkStep) -> Outcome:
         fates: tuple[FileFate, ...] = ()
@@ -84,20 +114,6 @@ class SparkEngine:
         statements = _statements(assignment.base, step)
         return committed(assignment.operation, summary, {}, fates, statements=statements, notes=notes)
 
-    def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[FileFate, ...]:
-        """The files that the new `replace` snapshots removed, read from their own manifests."""
-        new = [s for s in after.snapshots if s.snapshot_id not in base.by_id and s.operation == "replace"]
-        fates: dict[str, FileFate] = {}
-        for snapshot in new:
-            own = [m for m in self.files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
-            for row in self.files.entries([m for m in own if m.deleted_files]).to_pylist():
-                if row["status"] == 2 and row["snapshot_id"] == snapshot.snapshot_id:  # noqa: PLR2004 - DELETED
-                    kind = ("data", "position deletes", "equality deletes")[row["content"]]
-                    if row["format"] == "PUFFIN":
-                        kind = "deletion vectors"
-                    fates[row["path"]] = FileFate(row["path"], row["bytes"], kind)
-        return tuple(fates[path] for path in sorted(fates))
-
 
 def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
     match step:
@@ -114,73 +130,82 @@ def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
     assert_never(step)
 
 
+def _said(base: TableMetadata, error: Exception) -> Exception:
+    """The error in the words of the tree, naming the table."""
+    match error:
+        case StatementFailed() if any(sign in str(error) for sign in _CONFLICTS):
+            return CommitConflict(f"{base.ref}: a writer committed in between: {telling(str(error))}")
+        case StatementFailed():
+            return ProcedureFailed(f"{base.ref}: {telling(str(error))}")
+        case EngineUnavailable():
+            return EngineUnavailable(f"{base.ref}: {error}")
+    return error
+
+
 def _outcome(
     step: SparkStep,
-    rows: list[dict[str, Any]],
-    replaced: tuple[FileFate, ...],
+    rows: Sequence[Mapping[str, Any]],
+    done: Effect,
     base: TableMetadata,
     after: TableMetadata,
-    statements: tuple[str, ...],
-    seconds: float,
+    times: Mapping[str, float],
 ) -> Outcome:
     row = {name: sum(int(r[name] or 0) for r in rows) for name in rows[0]}
-    common = {"duration_ms": round(seconds * 1000), "gb_hours": round(cost.gb_hours(seconds, cost.SPARK_MEMORY_GB), 9)}
-    more: dict[str, Any] = {"statements": statements}
     match step:
         case RewriteDataFiles():
-            merged, written = row["rewritten_data_files_count"], row["added_data_files_count"]
-            if not merged and not replaced:
-                return skipped(Operation.COMPACT, compact.NOTHING, **more)
-            if row["failed_data_files_count"]:
-                more["notes"] = (f"{row['failed_data_files_count']} data files could not be rewritten",)
-            bins = _bins(base, after)
-            metrics = {
-                "files_merged": merged,
-                "files_written": written,
-                "bins": bins,
-                "files_left": max(0, step.files - merged),
-                "bytes_rewritten": row["rewritten_bytes_count"],
-                "delete_files_removed": sum(f.kind != "data" for f in replaced),
-            }
-            summary = f"compacted {merged} files into {written} (across {bins} bins)"
-            return committed(Operation.COMPACT, summary, metrics | common, replaced, **more)
+            if not row["rewritten_data_files_count"] and not done.removed:
+                return skipped(Operation.COMPACT, compact.NOTHING)
+            found = _compacted(done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
+            notes = _beyond(after, step, done)
+            if failed := row["failed_data_files_count"]:
+                notes.append(f"{failed} data files could not be rewritten")
+            return replace(found, notes=tuple(notes))
         case RewritePositionDeletes():
             merged, written = row["rewritten_delete_files_count"], row["added_delete_files_count"]
             if not merged:
-                return skipped(Operation.REWRITE_DELETES, "no delete files eligible for rewriting", **more)
+                return skipped(Operation.REWRITE_DELETES, "no delete files eligible for rewriting")
             summary = f"rewrote {merged} position delete files into {written}"
-            metrics = {"files_rewritten": merged, "files_written": written}
-            return committed(Operation.REWRITE_DELETES, summary, metrics | common, replaced, **more)
+            metrics = {"files_rewritten": merged, "files_written": written, **times}
+            return committed(Operation.REWRITE_DELETES, summary, metrics, done.removed)
         case RewriteManifests():
             merged, written = row["rewritten_manifests_count"], row["added_manifests_count"]
             if not merged:
-                return skipped(Operation.REWRITE_MANIFESTS, "no manifests to rewrite", **more)
+                return skipped(Operation.REWRITE_MANIFESTS, "no manifests to rewrite")
             entries = _entries(after)
             summary = f"rewrote {merged} manifests into {written} ({entries} entries)"
-            metrics = {"manifests_rewritten": merged, "manifests_written": written, "entries_total": entries}
-            return committed(Operation.REWRITE_MANIFESTS, summary, metrics | common, **more)
+            metrics = {"manifests_rewritten": merged, "manifests_written": written, "entries_total": entries, **times}
+            return committed(Operation.REWRITE_MANIFESTS, summary, metrics)
         case ExpireSnapshots():
             snapshots, files = len(set(base.by_id) - set(after.by_id)), sum(row.values())
             summary = f"expired {snapshots} snapshot(s), deleted {files} unreferenced file(s)"
-            metrics = {"snapshots_expired": snapshots, "files_deleted": files, "bytes_deleted": 0}
-            return committed(Operation.EXPIRE_SNAPSHOTS, summary, metrics | common, **more)
+            metrics = {"snapshots_expired": snapshots, "files_deleted": files, "bytes_deleted": 0, **times}
+            return committed(Operation.EXPIRE_SNAPSHOTS, summary, metrics)
     assert_never(step)
 
 
-def _bins(base: TableMetadata, after: TableMetadata) -> int:
-    """Partitions whose data files the new `replace` snapshots changed: Iceberg plans a file group for each."""
-    new = [s for s in after.snapshots if s.snapshot_id not in base.by_id and s.operation == "replace"]
-    rewrites = [s for s in new if "deleted-data-files" in s.summary]  # dropping dangling deletes is a commit of its own
-    return sum(int(s.summary.get("changed-partition-count", "0")) for s in rewrites)
+def _compacted(done: Effect, times: Mapping[str, float], *, left: int) -> Outcome:
+    metrics = {
+        "files_merged": done.data_files_in,
+        "files_written": done.data_files_out,
+        "bins": done.bins,
+        "files_left": left,
+        "bytes_rewritten": done.data_bytes_in,
+        "delete_files_removed": sum(f.kind != "data" for f in done.removed),
+        **times,
+    }
+    summary = f"compacted {done.data_files_in} files into {done.data_files_out} (across {done.bins} bins)"
+    return committed(Operation.COMPACT, summary, metrics, done.removed, partitions=done.changes)
+
+
+def _beyond(after: TableMetadata, step: RewriteDataFiles, done: Effect) -> list[str]:
+    """What was rewritten though nobody chose it, read back from the commits."""
+    beyond = sorted(partition_name(after, key) for key in done.touched - set(step.partitions))
+    if step.where is None or not beyond:
+        return []
+    more = f" and {len(beyond) - _SHOWN} more" if len(beyond) > _SHOWN else ""
+    return [f"rewrote files of partitions that were not chosen: {', '.join(beyond[:_SHOWN])}{more}"]
 
 
 def _entries(after: TableMetadata) -> int:
     snapshot = after.current_snapshot
     return int(snapshot.summary.get("entries-processed", "0")) if snapshot else 0
-
-
-def _telling(message: str) -> str:
-    """The first line of a JVM error that says something, without the stack."""
-    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "no message")[:500]

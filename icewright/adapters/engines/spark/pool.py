@@ -1,42 +1,40 @@
-"""A pool: one Spark application, started when the first job needs it."""
+"""A pool: one Spark application, started when the first job needs it, and started anew when it has died."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.spark.java import java_home
+from icewright.adapters.engines.spark.application import Application
+from icewright.adapters.engines.spark.classic import ClassicApplication
+from icewright.adapters.engines.spark.connect import ConnectApplication
+from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
 from icewright.core.errors import EngineUnavailable
 from icewright.core.predicates import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-_DEFAULTS = {
-    "spark.sql.extensions": _EXTENSIONS,
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "8",
-    "spark.driver.memory": "2g",
-    "spark.scheduler.mode": "FAIR",
-    "spark.sql.session.timeZone": "UTC",
-}
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of the statements of one step."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    gb_hours: float | None  # None: Spark does not tell
+
+
+class StatementFailed(Exception):
+    """Spark lives and refused, or gave up; the message is the JVM's."""
 
 
 @dataclass
 class SparkPool:
-    """One Spark application on `master`. Thread-safe: concurrent jobs share the session.
-
-    Everything that Spark says goes to the file `log`, never to the user's terminal.
-    """
+    """One Spark application on `master`, or behind the Connect server `remote`. Thread-safe: jobs share it."""
 
     name: str
     master: str
@@ -47,30 +45,54 @@ class SparkPool:
     cache: Path
     log: Path
     max_concurrent: int = 2
-    _session: SparkSession | None = field(default=None, init=False)
+    remote: str | None = None
+    look_seconds: float = LOOK_SECONDS
+    _application: Application | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         self._room = threading.BoundedSemaphore(self.max_concurrent)
 
-    @contextlib.contextmanager
-    def room(self) -> Iterator[SparkSession]:
-        """The session, once fewer than `max_concurrent` statements run on it."""
-        session = self.session()
-        with self._room:
-            yield session
-
     @property
     def started(self) -> bool:
         """Whether Spark runs already."""
-        return self._session is not None
+        return self._application is not None
+
+    def application(self) -> Application:
+        """The application, started when there is none that lives. Raises `EngineUnavailable`."""
+        with self._lock:
+            if self._application is not None and not self._application.alive():
+                self._application.stop()
+                self._application = None
+            if self._application is None:
+                self._application = self._start()
+            return self._application
 
     def session(self) -> SparkSession:
-        """The pool's session, started on the first call. Raises `EngineUnavailable`."""
-        with self._lock:
-            if self._session is None:
-                self._session = self._start()
-            return self._session
+        """A session for whatever is no job. Raises `EngineUnavailable`."""
+        return self.application().session
+
+    def run(self, statements: Sequence[str], tag: str, check: Callable[[], None]) -> Answer:
+        """The first row that each statement answers, one after the other, and what they cost together.
+
+        Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
+        `Cancelled` or `LeaseLost`, the statement is cancelled and the same is raised. Raises `StatementFailed` too, and
+        `EngineUnavailable` when Spark has died. What was committed before stays.
+        """
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+        from pyspark.errors import PySparkException
+
+        with self._place(check):
+            application = self.application()
+            with watched(check, lambda: application.cancel(tag), self.look_seconds):
+                try:
+                    with application.marked(tag) as session:
+                        rows = tuple(session.sql(text).collect()[0].asDict() for text in statements)
+                        return Answer(rows, application.gb_hours(tag))
+                except (PySparkException, Py4JError, OSError) as error:
+                    if not application.alive():
+                        raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
+                    raise StatementFailed(str(error)) from error
 
     def check(self, catalogs: Sequence[str]) -> str:
         """Ask Spark for each catalog. Raises `EngineUnavailable` with Spark's own words."""
@@ -87,76 +109,30 @@ class SparkPool:
     def stop(self) -> None:
         """End the application, if it runs."""
         with self._lock:
-            if self._session is not None:
-                gateway: Any = self._session.sparkContext._gateway  # noqa: SLF001 - PySpark leaves the JVM running
-                self._session.stop()
-                gateway.shutdown()
-                gateway.proc.stdin.close()
-                gateway.proc.wait(timeout=30)
-                _forget_gateway()
-                self._session = None
+            if self._application is not None:
+                self._application.stop()
+                self._application = None
 
-    def _start(self) -> SparkSession:
-        from pyspark import SparkConf, SparkContext
-        from pyspark.errors import PySparkRuntimeError
-        from pyspark.java_gateway import launch_gateway
-        from pyspark.sql import SparkSession
+    def _start(self) -> Application:
+        if self.remote is not None:
+            return ConnectApplication(self.name, self.remote, self.conf, self.catalog_conf)
+        return ClassicApplication(
+            self.name, self.master, self.conf, self.catalog_conf, self.packages, self.java, self.cache, self.log
+        )
 
-        settings = {
-            "spark.app.name": f"icewright {self.name}",
-            "spark.master": self.master,
-            "spark.jars.packages": ",".join(sorted(set(self.packages))),
-            **_DEFAULTS,
-            **(_LOCAL if self.master.startswith("local") else {}),
-            **self.conf,
-        }
-        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+    @contextmanager
+    def _place(self, check: Callable[[], None]) -> Iterator[None]:
+        """Room for one job; one that waits may be cancelled too."""
+        while not self._room.acquire(timeout=self.look_seconds):
+            check()
         try:
-            with self.log.open("ab") as log, _environment(JAVA_HOME=str(java_home(self.java, self.cache))):
-                gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
-            context = SparkContext(conf=conf, gateway=gateway)
-        except (PySparkRuntimeError, OSError) as error:
-            raise EngineUnavailable(
-                f"Spark could not be started for pool {self.name} (master {self.master}): {_last_words(self.log)}. "
-                f"The whole log is in {self.log}"
-            ) from error
-        context.setLogLevel("WARN")
-        session = SparkSession(context)
-        for key, value in self.catalog_conf.items():  # not on the command line, which other users of the host can read
-            session.conf.set(key, value)
-        return session
+            yield
+        finally:
+            self._room.release()
 
 
-@contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """PySpark takes the Java home and the Python of its workers from the environment alone."""
-    variables["PYSPARK_PYTHON"] = sys.executable
-    variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-    before = {name: os.environ.get(name) for name in variables}  # noqa: TID251
-    os.environ.update(variables)  # noqa: TID251
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)  # noqa: TID251
-            else:
-                os.environ[name] = value  # noqa: TID251
-
-
-def _forget_gateway() -> None:
-    from pyspark import SparkContext
-
-    SparkContext._gateway = None  # noqa: SLF001 - else the next start would talk to the ended JVM
-    SparkContext._jvm = None  # noqa: SLF001
-
-
-def _last_words(log: Path) -> str:
-    """The line of the log that most likely says why."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
-    except OSError:
-        return "it wrote no log"
-    telling = [line.strip() for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
-    return (telling or [line for line in lines if line.strip()] or ["it wrote nothing"])[-1][:300]
+def telling(message: str) -> str:
+    """The first line of a JVM error that says something, without the stack."""
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "no message")[:500]

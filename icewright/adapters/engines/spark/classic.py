@@ -1,0 +1,205 @@
+"""A Spark application with its driver in a JVM beside this process: `local[*]`, `spark://`, YARN or Kubernetes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icewright.adapters.engines.spark.java import java_home
+from icewright.core import cost
+from icewright.core.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DEFAULTS = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.memory": "2g",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
+_GIGABYTES = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10, "": 2.0**-30}
+_SECONDS_TO_END = 30
+
+
+class ClassicApplication:
+    """Started by the constructor, which raises `EngineUnavailable`. What Spark says goes to `log` alone."""
+
+    def __init__(
+        self,
+        name: str,
+        master: str,
+        conf: Mapping[str, str],
+        catalog_conf: Mapping[str, str],
+        packages: tuple[str, ...],
+        java: str | None,
+        cache: Path,
+        log: Path,
+    ) -> None:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        settings = {
+            "spark.app.name": f"icewright {name}",
+            "spark.master": master,
+            "spark.jars.packages": ",".join(sorted(set(packages))),
+            **_DEFAULTS,
+            **(_LOCAL if master.startswith("local") else {}),
+            **conf,
+        }
+        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with log.open("ab") as out, _environment(JAVA_HOME=str(java_home(java, cache))):
+                self._gateway: Any = launch_gateway(
+                    SparkConf(loadDefaults=False).setAll(list(settings.items())),
+                    popen_kwargs={"stdout": out, "stderr": out},
+                )
+            self._context = SparkContext(
+                conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=self._gateway
+            )
+        except (PySparkRuntimeError, OSError) as error:
+            raise EngineUnavailable(
+                f"Spark could not be started for pool {name} (master {master}): {_last_words(log)}. "
+                f"The whole log is in {log}"
+            ) from error
+        self._context.setLogLevel("WARN")
+        self._master = master
+        self._session = SparkSession(self._context)
+        for key, value in catalog_conf.items():  # not on the command line, which other users of the host can read
+            self._session.conf.set(key, value)
+
+    @property
+    def session(self) -> SparkSession:
+        """The one session."""
+        return self._session
+
+    @property
+    def app_id(self) -> str:
+        """Spark's name for the application."""
+        return self._context.applicationId
+
+    def alive(self) -> bool:
+        """Whether the JVM runs and its context was not stopped, as it is when a cluster drops the application."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+
+        if self._gateway.proc.poll() is not None:
+            return False
+        try:
+            return not self._scala.isStopped()
+        except (Py4JError, OSError):
+            return False
+
+    @contextlib.contextmanager
+    def marked(self, tag: str) -> Iterator[SparkSession]:
+        """The session; the jobs of this thread, and of the threads that a procedure starts, carry the tag."""
+        self._context.addJobTag(tag)
+        try:
+            yield self._session
+        finally:
+            if self.alive():
+                self._context.removeJobTag(tag)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs that carry the tag."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+
+        with contextlib.suppress(Py4JError, OSError):
+            self._context.cancelJobsWithTag(tag)
+
+    def gb_hours(self, tag: str) -> float:
+        """The time of the tasks, each holding its core's share of an executor's memory."""
+        task_seconds = sum(self._stage_seconds(job) for job in self._scala.statusTracker().getJobIdsForTag(tag))
+        return cost.gb_hours(task_seconds, self._memory_of_a_core())
+
+    def stop(self) -> None:
+        """End the JVM, if it has not ended by itself."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        if self.alive():
+            self._session.stop()
+            self._gateway.shutdown()
+        process = self._gateway.proc
+        process.stdin.close()
+        try:
+            process.wait(timeout=_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next start talks to the ended JVM
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkSession._instantiatedSession = None  # noqa: SLF001
+
+    @property
+    def _scala(self) -> Any:  # noqa: ANN401 - py4j
+        return self._context._jsc.sc()  # noqa: SLF001 - PySpark shows less than Spark knows
+
+    def _stage_seconds(self, job: int) -> float:
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+        store = self._scala.statusStore()
+        milliseconds = 0
+        with contextlib.suppress(Py4JJavaError):  # jobs of long ago are forgotten, skipped stages were never known
+            stages = store.job(job).stageIds()
+            for number in range(stages.size()):
+                milliseconds += store.lastStageAttempt(stages.apply(number)).executorRunTime()
+        return milliseconds / 1000
+
+    def _memory_of_a_core(self) -> float:
+        """In GB."""
+        conf = self._context.getConf()
+        if self._master.startswith("local"):
+            return _gigabytes(conf.get("spark.driver.memory", "1g") or "1g") / max(1, self._context.defaultParallelism)
+        cores: list[int] = [
+            e.totalCores() for e in _listed(self._scala.statusStore().executorList(True)) if e.totalCores()
+        ]
+        return _gigabytes(conf.get("spark.executor.memory", "1g") or "1g") / max([1, *cores])
+
+
+def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
+    return [found.apply(number) for number in range(found.size())]
+
+
+def _gigabytes(text: str) -> float:
+    found = _MEMORY.fullmatch(text.strip())
+    return int(found[1]) * _GIGABYTES[found[2].lower()] if found else 1.0
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """PySpark takes the Java home and the Python of its workers from the environment alone."""
+    variables["PYSPARK_PYTHON"] = sys.executable
+    variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = {name: os.environ.get(name) for name in variables}  # noqa: TID251
+    os.environ.update(variables)  # noqa: TID251
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)  # noqa: TID251
+            else:
+                os.environ[name] = value  # noqa: TID251
+
+
+def _last_words(log: Path) -> str:
+    """The line of the log that most likely says why."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
+    except OSError:
+        return "it wrote no log"
+    telling = [line.strip() for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
+    return (telling or [line for line in lines if line.strip()] or ["it wrote nothing"])[-1][:300]

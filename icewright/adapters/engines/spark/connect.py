@@ -1,0 +1,97 @@
+"""A Spark application behind a Connect server (`sc://host:port`), which others run and which outlives us."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from icewright.core.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DEFAULT_PORT = 15002
+_SECONDS_TO_ANSWER = 5.0
+
+
+class ConnectApplication:
+    """A session for each job, so that stopping one stops nothing else. The constructor raises `EngineUnavailable`."""
+
+    def __init__(self, name: str, remote: str, conf: Mapping[str, str], catalog_conf: Mapping[str, str]) -> None:
+        self._name, self._remote, self._conf = name, remote, {**conf, **catalog_conf}
+        self._of_jobs: dict[str, Any] = {}
+        if not self.alive():  # asked first: Spark's client would try for more than ten minutes
+            raise EngineUnavailable(f"pool {name}: nothing answers at {remote}; start the Spark Connect server")
+        self._session = self._opened()
+        self._app_id = str(self._session.conf.get("spark.app.id"))
+
+    @property
+    def session(self) -> SparkSession:
+        """A session of its own."""
+        session: SparkSession = self._session
+        return session
+
+    @property
+    def app_id(self) -> str:
+        """The server's application."""
+        return self._app_id
+
+    def alive(self) -> bool:
+        """Whether somebody listens at the address."""
+        address = urlsplit(self._remote)
+        try:
+            where = (address.hostname or "", address.port or _DEFAULT_PORT)
+            with socket.create_connection(where, timeout=_SECONDS_TO_ANSWER):
+                return True
+        except (OSError, ValueError):
+            return False
+
+    @contextlib.contextmanager
+    def marked(self, tag: str) -> Iterator[SparkSession]:
+        """A new session."""
+        session = self._of_jobs[tag] = self._opened()
+        try:
+            yield session
+        finally:
+            del self._of_jobs[tag]
+            if self.alive():
+                session.stop()
+
+    def cancel(self, tag: str) -> None:
+        """Interrupt everything in the job's session."""
+        from pyspark.errors import PySparkException
+
+        if (session := self._of_jobs.get(tag)) is not None and self.alive():
+            with contextlib.suppress(PySparkException):
+                session.interruptAll()
+
+    def gb_hours(self, tag: str) -> None:
+        """A Connect server does not tell the time of its tasks."""
+
+    def stop(self) -> None:
+        """Leave the server."""
+        if self.alive():
+            self._session.stop()
+
+    def _opened(self) -> Any:  # noqa: ANN401 - the remote twin of SparkSession
+        try:
+            from pyspark.sql.connect.client.retries import DefaultPolicy
+            from pyspark.sql.connect.session import SparkSession as RemoteSession
+        except ImportError as error:
+            raise EngineUnavailable(
+                f"pool {self._name}: Spark Connect needs more packages: install icewright[connect] ({error})"
+            ) from error
+        from pyspark.errors import PySparkException
+
+        try:
+            session = RemoteSession.builder.remote(self._remote).create()
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=2000)])
+            for key, value in self._conf.items():
+                session.conf.set(key, value)
+        except PySparkException as error:
+            said = str(error).splitlines()[0]
+            raise EngineUnavailable(f"pool {self._name}: {self._remote} did not answer: {said}") from error
+        return session

@@ -1,0 +1,45 @@
+"""Work that blocks, and somebody beside it who stops it when the job may not go on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+
+LOOK_SECONDS = 1.0
+
+
+@contextmanager
+def watched(check: Callable[[], None], cancel: Callable[[], None], every: float = LOOK_SECONDS) -> Iterator[None]:
+    """Ask `check` while the block works, and `cancel` the work once it says `Cancelled` or `LeaseLost`.
+
+    Cancelled again at every look: a procedure whose job was cancelled goes on with the next. Then what `check` raised is
+    raised, also when the block ends without an error: a procedure with partial progress answers that groups failed.
+    """
+    over, why = threading.Event(), list[IcewrightError]()
+
+    def look() -> None:
+        while not over.wait(every):
+            if not why:
+                try:
+                    check()
+                except (Cancelled, LeaseLost) as error:
+                    why.append(error)
+                except IcewrightError:  # the store is away for a moment: the lease outlives some looks
+                    continue
+            if why:
+                cancel()
+
+    thread = threading.Thread(target=look, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    except Exception as error:
+        raise (why[0] if why else error) from error
+    finally:
+        over.set()
+        thread.join()
+    if why:
+        raise why[0]

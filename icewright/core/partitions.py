@@ -1,0 +1,83 @@
+"""Partition tuples: as text, one canonical form for every writer, and as people know them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from icewright.core.table import PartitionSpec, TableMetadata
+
+PartitionKey = tuple[int, tuple[Any, ...]]  # spec id and partition tuple
+_EPOCH = date(1970, 1, 1)
+
+
+def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
+    """The partition of this text; days are dates whichever way their writer stored them."""
+    values = tuple(
+        _EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
+        for field, value in zip(spec.fields, partition_values(text), strict=True)
+    )
+    return spec.spec_id, values
+
+
+def partition_name(metadata: TableMetadata, key: PartitionKey) -> str:
+    """The partition as people know it: `day=2026-01-01/region=eu`."""
+    spec_id, values = key
+    spec = next((s for s in metadata.specs if s.spec_id == spec_id), None)
+    if spec is None:
+        return f"a partition of the unknown spec {spec_id}"
+    named = [f"{f.name}={'null' if v is None else v}" for f, v in zip(spec.fields, values, strict=True)]
+    return "/".join(named) or "the table"
+
+
+def partition_text(values: Iterable[Any]) -> str:
+    """A partition tuple as canonical JSON; types that JSON lacks are tagged."""
+    return json.dumps([_tagged(v) for v in values], ensure_ascii=False, separators=(",", ":"))
+
+
+def partition_values(text: str) -> tuple[Any, ...]:
+    """The tuple back from its text."""
+    return tuple(_untagged(v) for v in json.loads(text))
+
+
+def _tagged(value: Any) -> Any:  # noqa: ANN401 - any partition value
+    match value:
+        case datetime():
+            return {"timestamp": value.isoformat()}
+        case date():
+            return {"date": value.isoformat()}
+        case time():
+            return {"time": value.isoformat()}
+        case timedelta():
+            return {"duration": value // timedelta(microseconds=1)}
+        case Decimal():
+            return {"decimal": str(value)}
+        case bytes():
+            return {"binary": value.hex()}
+    return value
+
+
+def _untagged(value: Any) -> Any:  # noqa: ANN401 - any partition value
+    if not isinstance(value, dict):
+        return value
+    ((tag, said),) = value.items()
+    match tag:
+        case "timestamp":
+            return datetime.fromisoformat(said)
+        case "date":
+            return date.fromisoformat(said)
+        case "time":
+            return time.fromisoformat(said)
+        case "duration":
+            return timedelta(microseconds=said)
+        case "decimal":
+            return Decimal(said)
+        case "uuid":
+            return UUID(said)
+        case "binary":
+            return bytes.fromhex(said)
+    raise ValueError(f"unknown tag {tag} in a partition tuple")
