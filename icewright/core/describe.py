@@ -42,7 +42,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
     worst = heapq.nlargest(SHOWN_PARTITIONS, facts.partitions, key=lambda p: p.candidate_files + p.delete_files)
     return {
         **facts_summary(facts),
-        "target_file_size_bytes": facts.thresholds.target_bytes,
+        "target_file_size_bytes": None if facts.thresholds.steps else facts.thresholds.target_bytes,
         "file_sizes": {name: count for name, count in zip(limits, histogram.counts, strict=True) if count},
         "worst_partitions": [
             {
@@ -50,10 +50,12 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
                 "spec_id": p.spec_id,
                 "files": p.data_files,
                 "bytes": p.data_bytes,
+                "target_file_size_bytes": facts.thresholds.of(p.data_bytes).target_bytes,
                 "candidate_files": p.candidate_files,
                 "delete_files": p.delete_files,
                 "dangling_delete_files": p.dangling_delete_files,
                 "deleted_ratio": round(p.deleted_ratio, 4),
+                "overlap": None if p.overlap is None else round(p.overlap, 4),
                 "last_write": p.last_write.isoformat() if p.last_write else None,
             }
             for p in worst

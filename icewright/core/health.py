@@ -45,7 +45,7 @@ def overall(parts: Mapping[str, Part]) -> int | None:
 
 def files_to_save(partition: PartitionFacts, facts: TableFacts) -> int:
     """How many files fewer the partition would have after a rewrite of its candidates."""
-    t = facts.thresholds
+    t = facts.thresholds.of(partition.data_bytes)
     if partition.candidate_files < 2:  # noqa: PLR2004 - one file cannot be merged with itself
         return 0
     outputs = expected_files(partition.candidate_bytes, t.target_bytes, t.min_bytes, t.max_bytes)

@@ -100,13 +100,15 @@ COOLDOWN: Mapping[Operation, Knob[int]] = {
     for op, minutes in _COOLDOWNS.items()
 }
 
-TARGET_FILE_SIZE = _number_knob(
+TARGET_FILE_SIZE: Knob[float | str] = _knob(
     "compact.target_file_size_mb",
-    512,
-    "size that rewritten data files aim at",
+    Kind.NUMBER,
+    512.0,
+    "size that rewritten data files aim at; auto: 128 to 1024 by the size of the partition",
     unit="MB",
     minimum=0.001,
     maximum=1_000_000,
+    also="auto",
 )
 MIN_FILE_SIZE_RATIO = _number_knob(
     "compact.min_file_size_ratio", 0.75, "a file below this share of the target is a candidate", maximum=1
@@ -143,7 +145,26 @@ HOT_PARTITIONS = _choice(
     "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"
 )
 HOT_MINUTES = _integer(
-    "compact.hot_minutes", 60, "a partition written within this time is hot", unit="minutes", minimum=0
+    "compact.hot_minutes",
+    60,
+    "a partition written within this time, or within two beats of its own rhythm, is hot",
+    unit="minutes",
+    minimum=0,
+)
+HOT_MAX_HOURS = _integer(
+    "compact.hot_max_hours",
+    24,
+    "a partition that has been written for longer is not hot: it would never cool",
+    unit="hours",
+)
+MAX_OVERLAP = _number_knob(
+    "compact.max_overlap",
+    0.5,
+    "share of overlapping pairs of files that makes a partition worth sorting anew (strategies sort and zorder)",
+    maximum=1,
+)
+MAX_CALL_SIZE = _integer(
+    "compact.max_call_size_mb", 102_400, "bytes of the partitions of one call to Spark", unit="MB", maximum=10**9
 )
 
 MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")

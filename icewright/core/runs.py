@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Knobs, Operation
 from icewright.core.table import Pin, TableMetadata
 
@@ -64,6 +65,7 @@ class PartitionChange:
     """The data files that a rewrite took out of a partition and put into it."""
 
     partition: str  # as people know it: `day=2026-01-01/region=eu`
+    key: str  # spec id and canonical text of the tuple: `0 ["eu"]`
     files_in: int
     bytes_in: int
     files_out: int
@@ -140,6 +142,7 @@ class LastRun:
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     policy: str = ""  # fingerprint of the knobs that it ran by; blank: not known
+    rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when this and recent runs did so last
 
     def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
         """Whether the run ended well and whole, under the same policy, and the table is still as it left it.

@@ -243,6 +243,18 @@ class Thresholds:
     min_bytes: int
     max_bytes: int
     manifest_target_bytes: int
+    steps: tuple[tuple[int, int], ...] = ()  # bytes of a partition from which on it has this target, ascending
+    order: tuple[str, ...] = ()  # columns by which files are told apart when they are sorted
+
+    def of(self, partition_bytes: int) -> Thresholds:
+        """The sizes for a partition of so many bytes."""
+        fitting = [target for least, target in self.steps if partition_bytes >= least]
+        return self.scaled(fitting[-1]) if fitting else self
+
+    def scaled(self, target: int) -> Thresholds:
+        """The same shares of another target."""
+        low, high = self.min_bytes * target // self.target_bytes, self.max_bytes * target // self.target_bytes
+        return Thresholds(target, low, high, self.manifest_target_bytes, self.steps, self.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +279,9 @@ class PartitionFacts:
     max_deletes_of_a_file: int  # delete files that one data file's reader opens
     max_delete_ratio_of_a_file: float  # deleted rows by file-scoped deletes over its records
     last_write: datetime | None  # last commit that was not a rewrite; None when its snapshot is gone
+    first_write: datetime | None = None  # the first of them that is known of the files that are live
+    writes: int = 0  # how many of them are known
+    overlap: float | None = None  # share of pairs of files that overlap in the sort order; None: not sorted, not known
 
     @property
     def key(self) -> tuple[int, tuple[Any, ...]]:

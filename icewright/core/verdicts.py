@@ -15,16 +15,20 @@ from icewright.core.policy import (
     MAX_FILE_SIZE_RATIO,
     MEGABYTE,
     MIN_FILE_SIZE_RATIO,
+    SORT_ORDER,
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
     Knobs,
     Operation,
 )
 from icewright.core.runs import History, LastRun
+from icewright.core.sortedness import ordering_columns
 from icewright.core.steps import Blocked, Due, NotDue, Unsupported, Verdict
 from icewright.core.table import TableFacts, Thresholds
 
 LATEST_FORMAT = 3
+# `auto`: a partition's target fits its size, so that what nobody writes to never changes its target
+AUTO_TARGETS = tuple((gb * 1024 * MEGABYTE, mb * MEGABYTE) for gb, mb in ((0, 128), (1, 256), (4, 512), (16, 1024)))
 REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looked at again after this
 
 
@@ -56,14 +60,19 @@ class Evaluation:
     revisit: datetime
 
 
-def thresholds(knobs: Knobs) -> Thresholds:
-    """The sizes that facts count candidates by."""
-    target = int(knobs[TARGET_FILE_SIZE] * MEGABYTE)
+def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
+    """What facts are counted by. `table_order` is the table's own sort order, which holds where no knob says one."""
+    size = knobs[TARGET_FILE_SIZE]
+    auto = isinstance(size, str)
+    target = AUTO_TARGETS[0][1] if isinstance(size, str) else int(size * MEGABYTE)
+    order = compact.written_order(knobs, knobs[SORT_ORDER] or table_order)
     return Thresholds(
         target_bytes=target,
         min_bytes=int(target * knobs[MIN_FILE_SIZE_RATIO]),
         max_bytes=int(target * knobs[MAX_FILE_SIZE_RATIO]),
         manifest_target_bytes=int(knobs[TARGET_MANIFEST] * MEGABYTE),
+        steps=AUTO_TARGETS if auto else (),
+        order=ordering_columns(order) if order else (),
     )
 
 

@@ -15,7 +15,7 @@ from icewright.flow.world import World
 def read_facts(world: World, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
     """Facts and knobs of a table whose metadata is at hand."""
     knobs = world.policy().knobs_for(metadata.ref, metadata)
-    facts = world.files.facts(metadata, thresholds(knobs))
+    facts = world.files.facts(metadata, thresholds(knobs, metadata.sort_order))
     held = world.store.pins(metadata.ref, metadata.table_uuid)
     return replace(facts, holds=tuple(pin.hold() for pin in held)), knobs
 

@@ -59,7 +59,7 @@ class Bed:
         """What the manifests say together."""
         listed = [ours(row) for row in self.rows]
         base = metadata(self.specs, snapshots)
-        return table_facts(base, SIZES, listed, self.reader.entries(listed))
+        return table_facts(base, SIZES, listed, self.reader.entries(listed), {})
 
 
 def data(name: str, *partition: Any, **fields: Any) -> Row:

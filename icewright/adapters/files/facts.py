@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -35,15 +35,26 @@ _SMALL_MANIFEST = 0.75  # of the target, as for data files
 
 
 def table_facts(
-    metadata: TableMetadata, thresholds: Thresholds, manifests: Sequence[ManifestFile], entries: pa.Table
+    metadata: TableMetadata,
+    thresholds: Thresholds,
+    manifests: Sequence[ManifestFile],
+    entries: pa.Table,
+    overlaps: Mapping[tuple[int, str], float | None],
 ) -> TableFacts:
-    """Facts of the current snapshot from its manifests and their entries."""
+    """Facts of the current snapshot from its manifests and their entries.
+
+    `overlaps` says of partitions (spec id and text) how far their files overlap in the sort order.
+    """
     live = _live(entries, metadata)
     data = live.filter(pl.col("content") == DATA)
     applying = _applying(live, metadata).collect()
     counted = _data(data, metadata, thresholds).join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
     specs = {s.spec_id: s for s in metadata.specs}
-    partitions = tuple(_partition(r, specs[r["spec_id"]]) for r in counted.sort(_KEY).collect().iter_rows(named=True))
+    said = {(s, partition_text(partition_key(specs[s], text)[1])): share for (s, text), share in overlaps.items()}
+    partitions = tuple(
+        _partition(r, specs[r["spec_id"]], said.get((r["spec_id"], r["partition"])))
+        for r in counted.sort(_KEY).collect().iter_rows(named=True)
+    )
     return TableFacts(
         metadata=metadata,
         thresholds=thresholds,
@@ -68,7 +79,8 @@ def _live(entries: pa.Table, metadata: TableMetadata) -> pl.LazyFrame:
 
 def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -> pl.LazyFrame:
     size = pl.col("bytes")
-    candidate = (size < thresholds.min_bytes) | (size > thresholds.max_bytes)
+    low, high = _sizes(thresholds)
+    candidate = (size < low) | (size > high)
     limits = [0, *(limit * MEGABYTE for limit in FileHistogram.LIMITS_MB)]
     histogram = [
         (size >= low).sum() if high is None else ((size >= low) & (size < high)).sum()
@@ -87,9 +99,22 @@ def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -
             candidate_files=candidate.sum(),
             candidate_bytes=size.filter(candidate).sum(),
             last_write=pl.col("written").max(),
+            first_write=pl.col("written").min(),
+            writes=pl.col("written").drop_nulls().n_unique(),
             histogram=pl.concat_list(*(h.cast(pl.Int64) for h in histogram)).first(),
         )
     )
+
+
+def _sizes(thresholds: Thresholds) -> tuple[pl.Expr, pl.Expr]:
+    """The bytes below and above which a file is a candidate, by the size of its partition where that decides."""
+    held = pl.col("bytes").sum().over(_KEY)
+    low, high = pl.lit(thresholds.min_bytes), pl.lit(thresholds.max_bytes)
+    for least, target in thresholds.steps:
+        fitting = thresholds.scaled(target)
+        low = pl.when(held >= least).then(fitting.min_bytes).otherwise(low)
+        high = pl.when(held >= least).then(fitting.max_bytes).otherwise(high)
+    return low, high
 
 
 def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
@@ -207,6 +232,8 @@ def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, st
         by_deletes = _scoped_ratio(live, metadata).filter(pl.col("ratio") >= ratio).collect()["path"].to_list()
     current = pl.col("spec_id") == metadata.default_spec_id
     group = pl.when(current).then(pl.concat_str("spec_id", pl.lit(" "), "partition")).otherwise(pl.lit("older"))
+    if step.options.get("rewrite-all") == "true":
+        return data.select("path", "bytes", kind=pl.lit("data"))
     taken = data.with_columns(deletes=pl.col("path").is_in(by_deletes), group=group).filter(
         (size < low) | (size > high) | pl.col("deletes")
     )
@@ -238,16 +265,19 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     return data.join(named, on="path").select("path", ratio=pl.col("named") / pl.col("records"))
 
 
-def _partition(row: dict[str, Any], spec: PartitionSpec) -> PartitionFacts:
-    counts = {
-        name: row[name] or 0
-        for name in PartitionFacts.__dataclass_fields__
-        if name not in ("spec_id", "values", "histogram", "last_write")
-    }
+def _partition(row: dict[str, Any], spec: PartitionSpec, overlap: float | None) -> PartitionFacts:
+    others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap")
+    counts = {name: row[name] or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
     values = partition_key(spec, row["partition"])[1]
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
     return PartitionFacts(
-        spec_id=row["spec_id"], values=values, histogram=histogram, last_write=row["last_write"], **counts
+        spec_id=row["spec_id"],
+        values=values,
+        histogram=histogram,
+        last_write=row["last_write"],
+        first_write=row["first_write"],
+        overlap=overlap,
+        **counts,
     )
 
 

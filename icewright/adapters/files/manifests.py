@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +16,7 @@ from icewright.adapters.files.manifest_lists import SCHEMA, read_lists
 from icewright.adapters.files.partitions import partition_texts
 from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.table import ManifestFile, Snapshot
+from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import Storage
 
 Result = TypeVar("Result")
@@ -105,6 +105,36 @@ class ManifestReader:
         for tasks in _chunks(manifests):
             for frames in _side_by_side(self._live, tasks):
                 yield from frames
+
+    def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
+        """Of each live data file `spec_id`, `partition`, and the lower and upper bound of each field, null if unknown.
+
+        Read past the cache, which has no bounds.
+        """
+        data = [m for m in manifests if m.content is ManifestContent.DATA]
+        frames = [
+            pl.DataFrame(schema={"spec_id": pl.Int32, "partition": pl.String}).with_columns(_bounds_of(field_ids))
+        ]
+        for tasks in _chunks(data):
+            frames += [
+                f for part in _side_by_side(lambda some: self._read_bounds(some, field_ids), tasks) for f in part
+            ]
+        return pl.concat(frames)
+
+    def _read_bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> list[pl.DataFrame]:
+        frames: list[pl.DataFrame] = []
+        for schema, group in self._by_schema(manifests):
+            with readable(m.path for m, _ in group):
+                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                raw = avro.read(schema, records, body, (_STATUS, _PARTITION, _LOWER, _UPPER))
+            specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
+            texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
+            frames.append(
+                raw.with_columns(specs, texts)
+                .filter(pl.col(str(_STATUS)) != DELETED)
+                .select("spec_id", "partition", *_bounds_of(field_ids, raw.schema))
+            )
+        return frames
 
     def read(self, manifests: Sequence[ManifestFile]) -> None:
         """Read manifests past the cache and forget what they say: what planning a full scan costs."""
@@ -244,16 +274,29 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
     return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], ENTRY)
 
 
+def _bounds_of(field_ids: Sequence[int], schema: Mapping[str, pl.DataType] | None = None) -> list[pl.Expr]:
+    """Both bounds of each field out of the maps by field id; nulls where there are no maps."""
+    return [
+        _bound_of(number, which).alias(f"{number} {which}")
+        if schema is not None and isinstance(schema[str(which)], pl.List)
+        else pl.lit(None, pl.Binary).alias(f"{number} {which}")
+        for number in field_ids
+        for which in (_LOWER, _UPPER)
+    ]
+
+
+def _bound_of(field_id: int, which: int) -> pl.Expr:
+    own = pl.element().filter(pl.element().struct.field("key") == field_id)
+    return pl.col(str(which)).list.eval(own.struct.field("value")).list.first().cast(pl.Binary)
+
+
 def _single_file(bounds: pl.DataFrame) -> pl.Series:
     """The one data file whose path is both bounds of a position delete file's `file_path` column."""
     if not all(isinstance(kind, pl.List) for kind in bounds.dtypes):
         return pl.Series([None] * bounds.height, dtype=pl.String)
 
-    def bound(number: int) -> pl.Expr:
-        own = pl.element().filter(pl.element().struct.field("key") == _FILE_PATH_COLUMN)
-        return pl.col(str(number)).list.eval(own.struct.field("value")).list.first().cast(pl.Binary)
-
-    same = pl.when(bound(_LOWER) == bound(_UPPER)).then(bound(_LOWER).cast(pl.String))
+    lower, upper = _bound_of(_FILE_PATH_COLUMN, _LOWER), _bound_of(_FILE_PATH_COLUMN, _UPPER)
+    same = pl.when(lower == upper).then(lower.cast(pl.String))
     return bounds.select(same.alias("single")).to_series()
 
 

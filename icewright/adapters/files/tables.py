@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from icewright.adapters.files.manifests import ManifestReader
 from icewright.adapters.files.reading import container, readable
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
+from icewright.core.sortedness import bound, ordering_fields, overlap
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, Storage
@@ -83,7 +85,24 @@ class TableFiles:
                 raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
             return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
         manifests = self.manifests(snapshot)
-        return table_facts(metadata, thresholds, manifests, self.entries(manifests))
+        return table_facts(
+            metadata, thresholds, manifests, self.entries(manifests), self._overlaps(metadata, thresholds)
+        )
+
+    def _overlaps(self, metadata: TableMetadata, thresholds: Thresholds) -> dict[tuple[int, str], float | None]:
+        """How far the files of each partition overlap in the sort order; nothing of a table that is not sorted."""
+        fields = ordering_fields(metadata.schema, thresholds.order)
+        snapshot = metadata.current_snapshot
+        if not fields or snapshot is None:
+            return {}
+        bounds = self.reader.bounds(self.manifests(snapshot), [number for number, _ in fields])
+        found: dict[tuple[int, str], list[list[tuple[Any, Any]]]] = {}
+        for spec_id, partition, *ends in bounds.iter_rows():
+            if None not in ends:
+                pairs = zip(fields, ends[::2], ends[1::2], strict=True)
+                one = [(bound(kind, low), bound(kind, high)) for (_, kind), low, high in pairs]
+                found.setdefault((spec_id, partition), []).append(one)
+        return {key: overlap(files) for key, files in found.items()}
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
+from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.pins import SqlPins
 from icewright.adapters.store.schema import (
     DELETIONS,
@@ -25,7 +26,7 @@ from icewright.adapters.store.schema import (
 from icewright.core.describe import evaluation_document
 from icewright.core.layering import Rule
 from icewright.core.policy import Operation
-from icewright.core.runs import TRANSITIONS, History, JobState, LastRun, OperationState
+from icewright.core.runs import TRANSITIONS, History, JobState
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
@@ -279,26 +280,8 @@ class SqlStore(SqlPins):
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """The last run of each operation on the table of this name and uuid."""
-        newest = (
-            sa.select(sa.func.max(RUNS.c.id))
-            .select_from(RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id))
-            .where(*_is(ref), JOBS.c.table_uuid == table_uuid)
-            .group_by(RUNS.c.operation)
-        )
         with self._begin() as connection:
-            rows = connection.execute(sa.select(RUNS).where(RUNS.c.id.in_(newest))).all()
-        return {
-            Operation(r.operation): LastRun(
-                Operation(r.operation),
-                r.finished,
-                OperationState(r.state),
-                r.metadata_location,
-                r.reason,
-                r.metrics,
-                r.policy,
-            )
-            for r in rows
-        }
+            return last_runs(connection, (*_is(ref), JOBS.c.table_uuid == table_uuid))
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of a job."""

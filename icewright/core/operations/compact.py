@@ -1,14 +1,16 @@
-"""Compaction: partitions with many small files, or with many rows deleted, and that nobody is writing to."""
+"""Compaction: partitions with many small files, many rows deleted or the order lost, and that nobody is writing to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from icewright.core import policy
 from icewright.core.cost import compaction_benefit, spark_cost
 from icewright.core.health import files_to_save
+from icewright.core.hotness import hot_until
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Knobs, Operation
 from icewright.core.predicates import partitions_predicate
@@ -18,15 +20,28 @@ from icewright.core.table import PartitionFacts, TableFacts
 
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
+_SHOWN = 3
+
+
+class Cause(enum.StrEnum):
+    """Why a partition is rewritten, the strongest first: what is rewritten for one is mended for those below too."""
+
+    ORDER = "order"
+    DELETES = "deletes"
+    SIZE = "size"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which partitions are worth rewriting, for which cause, and which are left to their writers."""
+    """Which partitions are worth rewriting, for which cause, and which are left as they are."""
 
-    by_size: tuple[PartitionFacts, ...]
-    by_deletes: tuple[PartitionFacts, ...]
-    hot: tuple[PartitionFacts, ...]
+    due: tuple[tuple[Cause, PartitionFacts], ...]
+    hot: tuple[PartitionFacts, ...]  # left to their writers
+    stuck: tuple[PartitionFacts, ...]  # rewritten before, to no avail
+
+    def by(self, *causes: Cause) -> tuple[PartitionFacts, ...]:
+        """The partitions that are rewritten for one of these causes."""
+        return tuple(partition for cause, partition in self.due if cause in causes)
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
@@ -37,34 +52,42 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("compaction skipped: delete manifests present and apply_deletes is disabled")
     if last is not None and last.left(facts.metadata, knobs):
         return NotDue(f"{NOTHING}: the last run left the table as it is")
-    choice = choose(facts, knobs, now)
-    if not choice.by_size and not choice.by_deletes:
-        if not choice.hot:
-            return NotDue(NOTHING)
-        hot = timedelta(minutes=knobs[policy.HOT_MINUTES])
-        cooled = min(p.last_write + hot for p in choice.hot if p.last_write is not None)
-        return NotDue(f"{NOTHING}; {_hot_note(facts, choice.hot)}", cooled)
+    choice = choose(facts, knobs, last, now)
+    if not choice.due:
+        cooled = [moment for p in choice.hot if (moment := hot_until(p, facts.metadata, knobs)) is not None]
+        return NotDue("; ".join([NOTHING, *_left_out(facts, choice)]), min(cooled, default=None))
     strategy = knobs[policy.STRATEGY]
     order = knobs[policy.SORT_ORDER] or facts.metadata.sort_order
     if strategy != "binpack" and order is None:
         return Blocked(f"strategy {strategy} needs compact.sort_order, or a sort order on the table")
-    return _due(facts, knobs, choice, None if strategy == "binpack" else order)
+    return _due(facts, knobs, choice, written_order(knobs, order))
 
 
-def choose(facts: TableFacts, knobs: Knobs, now: datetime) -> Choice:
+def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Choice:
     """Sort the partitions by what should become of them."""
-    by_size: list[PartitionFacts] = []
-    by_deletes: list[PartitionFacts] = []
+    due: list[tuple[Cause, PartitionFacts]] = []
     hot: list[PartitionFacts] = []
+    stuck: list[PartitionFacts] = []
     for partition in facts.partitions:
-        deletes = _deletes_due(partition, knobs)
-        if not deletes and not _size_due(partition, facts, knobs):
+        cause = _cause(partition, facts, knobs)
+        if cause is None:
             continue
-        if _is_hot(partition, facts, knobs, now):
+        cools = hot_until(partition, facts.metadata, knobs)
+        if cools is not None and now < cools:
             hot.append(partition)
+        elif cause is not Cause.DELETES and _to_no_avail(partition, knobs, last):
+            stuck.append(partition)
         else:
-            (by_deletes if deletes else by_size).append(partition)
-    return Choice(tuple(by_size), tuple(by_deletes), tuple(hot))
+            due.append((cause, partition))
+    return Choice(tuple(due), tuple(hot), tuple(stuck))
+
+
+def _cause(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> Cause | None:
+    if _order_due(partition, facts, knobs):
+        return Cause.ORDER
+    if _deletes_due(partition, knobs):
+        return Cause.DELETES
+    return Cause.SIZE if _size_due(partition, facts, knobs) else None
 
 
 def _size_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
@@ -72,7 +95,7 @@ def _size_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> boo
 
     The gain keeps the choice a fixed point: files that would come out as they went in are not rewritten.
     """
-    target = facts.thresholds.target_bytes
+    target = facts.thresholds.of(partition.data_bytes).target_bytes
     count = partition.candidate_files
     enough = count >= knobs[policy.MIN_INPUT_FILES] or (count > 1 and partition.candidate_bytes > target)
     return enough and partition.candidate_bytes / count < target / 2 and files_to_save(partition, facts) > 0
@@ -88,41 +111,82 @@ def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
     )
 
 
-def _is_hot(partition: PartitionFacts, facts: TableFacts, knobs: Knobs, now: datetime) -> bool:
-    """An unpartitioned table is never hot: leaving it to its writer would leave it for ever."""
-    if knobs[policy.HOT_PARTITIONS] == "include" or partition.last_write is None:
+def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
+    """A partition of one target's worth becomes one file, which is sorted whenever it is written."""
+    if partition.overlap is None or partition.data_bytes <= facts.thresholds.of(partition.data_bytes).target_bytes:
         return False
-    partitioned = any(f.transform != "void" for f in facts.metadata.spec(partition.spec_id).fields)
-    return partitioned and now - partition.last_write < timedelta(minutes=knobs[policy.HOT_MINUTES])
+    return partition.overlap > knobs[policy.MAX_OVERLAP]
+
+
+def _to_no_avail(partition: PartitionFacts, knobs: Knobs, last: LastRun | None) -> bool:
+    """Whether it was rewritten by the same policy, and nobody has written to it since: it would come out the same."""
+    if last is None or last.policy not in ("", knobs.fingerprint):
+        return False
+    done = last.rewritten.get(partition.key)
+    return done is not None and (partition.last_write is None or partition.last_write <= done)
 
 
 def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
-    chosen = (*choice.by_size, *choice.by_deletes)
-    notes = [_hot_note(facts, choice.hot)] if choice.hot else []
-    said: list[tuple[Sequence[PartitionFacts], bool, str]] = []  # partitions, by deletes, the filter that says them
+    chosen = [partition for _, partition in choice.due]
+    notes = _left_out(facts, choice)
+    steps: list[RewriteDataFiles] = []
     unsaid = 0
-    for partitions, by_deletes in ((choice.by_size, False), (choice.by_deletes, True)):
-        for batch in _batches(partitions):
-            where = partitions_predicate(facts.metadata, batch)
-            if where is None:
-                unsaid += len(batch)
-            else:
-                said.append((batch, by_deletes, where))
-    whole = len(chosen) == len(facts.partitions) and not (choice.by_size and choice.by_deletes)
-    if choice.hot and unsaid:
-        notes.append(f"{unsaid} partition(s) wait: no filter tells them apart from the hot ones")
+    for cause, batch in _batches(facts, knobs, choice):
+        where = partitions_predicate(facts.metadata, batch)
+        if where is None:
+            unsaid += len(batch)
+        else:
+            steps.append(_step(facts, knobs, order, batch, cause, where))
+    causes = {cause for cause, _ in choice.due}
+    whole = len(chosen) == len(facts.partitions) and _fits_a_call(facts, knobs, choice)
+    if (choice.hot or choice.stuck) and unsaid:
+        notes.append(f"{unsaid} partition(s) wait: no filter tells them apart from those that are left out")
     elif whole or unsaid:  # one call for all: a second would only meet what the first has written
         if not whole:
             notes.append(f"no filter says {unsaid} partition(s): the whole table is rewritten as due")
-        by_deletes = bool(choice.by_deletes)
-        step = _step(facts, knobs, order, chosen, by_deletes=by_deletes, where=None)
+        strongest = next(cause for cause in Cause if cause in causes)
+        step = _step(facts, knobs, order, chosen, strongest, where=None)
         return _judged(facts, choice, (replace(step, partitions=tuple(p.key for p in facts.partitions)),), notes)
-    if not said:
+    if not steps:
         return Blocked("; ".join(notes))
-    if any(_older_specs(facts, batch) for batch, _, _ in said):
+    if any(_older_specs(facts, step) for step in steps):
         notes.append("files of older partition specs may be rewritten too: no filter tells them apart")
-    steps = [_step(facts, knobs, order, batch, by_deletes=d, where=where) for batch, d, where in said]
     return _judged(facts, choice, tuple(steps), notes)
+
+
+def _groups(facts: TableFacts, choice: Choice) -> dict[tuple[Cause, int], list[PartitionFacts]]:
+    """The partitions by cause and target, the weakest cause first."""
+    groups: dict[tuple[Cause, int], list[PartitionFacts]] = {}
+    for cause, partition in choice.due:
+        target = facts.thresholds.of(partition.data_bytes).target_bytes
+        groups.setdefault((cause, target), []).append(partition)
+    weakest_first = [*reversed(Cause)]
+    return dict(sorted(groups.items(), key=lambda one: (weakest_first.index(one[0][0]), one[0][1])))
+
+
+def _fits_a_call(facts: TableFacts, knobs: Knobs, choice: Choice) -> bool:
+    held = sum(_rewritten_bytes(partition, cause) for cause, partition in choice.due)
+    return len(_groups(facts, choice)) == 1 and held <= knobs[policy.MAX_CALL_SIZE] * MEGABYTE
+
+
+def _batches(facts: TableFacts, knobs: Knobs, choice: Choice) -> Iterable[tuple[Cause, list[PartitionFacts]]]:
+    """The partitions of one call each: one cause and one target, neither too many nor too many bytes."""
+    most = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
+    for (cause, _), group in _groups(facts, choice).items():
+        batch: list[PartitionFacts] = []
+        held = 0
+        for partition in group:
+            size = _rewritten_bytes(partition, cause)
+            if batch and (held + size > most or len(batch) == PARTITIONS_A_CALL):
+                yield cause, batch
+                batch, held = [], 0
+            batch.append(partition)
+            held += size
+        yield cause, batch
+
+
+def _rewritten_bytes(partition: PartitionFacts, cause: Cause) -> int:
+    return partition.candidate_bytes if cause is Cause.SIZE else partition.data_bytes
 
 
 def _step(
@@ -130,78 +194,84 @@ def _step(
     knobs: Knobs,
     order: str | None,
     batch: Sequence[PartitionFacts],
-    *,
-    by_deletes: bool,
+    cause: Cause,
     where: str | None,
 ) -> RewriteDataFiles:
     return RewriteDataFiles(
         where=where,
         user_where=knobs[policy.WHERE],
         strategy="binpack" if knobs[policy.STRATEGY] == "binpack" else "sort",
-        sort_order=_zorder(order) if knobs[policy.STRATEGY] == "zorder" else order,
-        options=_options(facts, knobs, by_deletes=by_deletes),
+        sort_order=order,
+        options=_options(facts, knobs, batch, cause),
         partitions=tuple(p.key for p in batch),
-        by_deletes=by_deletes,
-        files=sum(p.data_files if by_deletes else p.candidate_files for p in batch),
-        bytes=sum(p.data_bytes if by_deletes else p.candidate_bytes for p in batch),
+        by_deletes=cause is Cause.DELETES,
+        files=sum(p.candidate_files if cause is Cause.SIZE else p.data_files for p in batch),
+        bytes=sum(_rewritten_bytes(p, cause) for p in batch),
     )
 
 
 def _judged(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]) -> Due:
-    chosen = (*choice.by_size, *choice.by_deletes)
-    removed = sum(files_to_save(p, facts) for p in chosen)
-    deletes = sum(p.delete_files for p in choice.by_deletes)
-    deleted_bytes = sum(p.data_bytes * p.deleted_ratio for p in choice.by_deletes)
+    removed = sum(files_to_save(partition, facts) for _, partition in choice.due)
+    by_deletes = choice.by(Cause.DELETES)
+    deletes = sum(p.delete_files for p in by_deletes)
+    deleted_bytes = sum(p.data_bytes * p.deleted_ratio for p in by_deletes)
+    unsorted_bytes = sum(p.data_bytes * (p.overlap or 0) for p in choice.by(Cause.ORDER))
     return Due(
         Work(Operation.COMPACT, steps, tuple(notes)),
-        benefit=compaction_benefit(removed, deletes, deleted_bytes),
+        benefit=compaction_benefit(removed, deletes, deleted_bytes + unsorted_bytes),
         cost=spark_cost(sum(s.bytes for s in steps), len(steps)),
-        why="; ".join(_reasons(facts, choice)),
+        why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice)]),
     )
 
 
-def _older_specs(facts: TableFacts, batch: Sequence[PartitionFacts]) -> bool:
+def _older_specs(facts: TableFacts, step: RewriteDataFiles) -> bool:
     """Whether files of an older spec that nobody chose might match a filter on the chosen partitions."""
-    keys = {p.key for p in batch}
+    keys = set(step.partitions)
     current = facts.metadata.default_spec_id
     return any(p.spec_id != current and p.candidate_files and p.key not in keys for p in facts.partitions)
 
 
-def _batches(partitions: Sequence[PartitionFacts]) -> list[tuple[PartitionFacts, ...]]:
-    return [tuple(partitions[i : i + PARTITIONS_A_CALL]) for i in range(0, len(partitions), PARTITIONS_A_CALL)]
-
-
 def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
     reasons = []
-    if choice.by_size:
-        files = sum(p.candidate_files for p in choice.by_size)
-        size = sum(p.candidate_bytes for p in choice.by_size) / files / MEGABYTE
-        target = facts.thresholds.target_bytes / MEGABYTE
+    if by_size := choice.by(Cause.SIZE):
+        files = sum(p.candidate_files for p in by_size)
+        size = sum(p.candidate_bytes for p in by_size) / files / MEGABYTE
+        targets = sorted({facts.thresholds.of(p.data_bytes).target_bytes for p in by_size})
+        target = " to ".join(f"{t / MEGABYTE:g}" for t in dict.fromkeys((targets[0], targets[-1])))
+        reasons.append(f"{files} files of {size:.3g} MB on average in {len(by_size)} partition(s), target {target} MB")
+    if by_deletes := choice.by(Cause.DELETES):
+        files = sum(p.delete_files for p in by_deletes)
+        share = sum(p.deleted_rows for p in by_deletes) / max(1, sum(p.records for p in by_deletes))
+        reasons.append(f"{files} delete files for {share:.0%} of the rows in {len(by_deletes)} partition(s)")
+    if by_order := choice.by(Cause.ORDER):
+        worst = max(p.overlap or 0 for p in by_order)
         reasons.append(
-            f"{files} files of {size:.3g} MB on average in {len(choice.by_size)} partition(s), target {target:g} MB"
+            f"{len(by_order)} partition(s) lost their order: up to {worst:.0%} of the pairs of files overlap"
         )
-    if choice.by_deletes:
-        files = sum(p.delete_files for p in choice.by_deletes)
-        share = sum(p.deleted_rows for p in choice.by_deletes) / max(1, sum(p.records for p in choice.by_deletes))
-        reasons.append(f"{files} delete files for {share:.0%} of the rows in {len(choice.by_deletes)} partition(s)")
-    if choice.hot:
-        reasons.append(_hot_note(facts, choice.hot))
     return reasons
 
 
-def _hot_note(facts: TableFacts, hot: Sequence[PartitionFacts]) -> str:
-    shown = ", ".join(partition_name(facts.metadata, p.key) for p in hot[:3])
-    more = f" and {len(hot) - 3} more" if len(hot) > 3 else ""  # noqa: PLR2004 - as many as are shown
-    return f"hot, left to the writer: {shown}{more}"
+def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
+    said = (("hot, left to the writer", choice.hot), ("rewritten before to no avail", choice.stuck))
+    return [f"{why}: {_named(facts, partitions)}" for why, partitions in said if partitions]
 
 
-def _zorder(order: str | None) -> str | None:
-    return order if order is None or order.lower().startswith("zorder(") else f"zorder({order})"
+def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
+    shown = ", ".join(partition_name(facts.metadata, p.key) for p in partitions[:_SHOWN])
+    return f"{shown} and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else shown
 
 
-def _options(facts: TableFacts, knobs: Knobs, *, by_deletes: bool) -> dict[str, str]:
+def written_order(knobs: Knobs, order: str | None) -> str | None:
+    """The order as Spark's procedure takes it; none for binpack."""
+    if knobs[policy.STRATEGY] == "binpack" or order is None:
+        return None
+    zorder = knobs[policy.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")
+    return f"zorder({order})" if zorder else order
+
+
+def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionFacts], cause: Cause) -> dict[str, str]:
     """The procedure's options, named as Spark's documentation does."""
-    sizes = facts.thresholds
+    sizes = facts.thresholds.of(max(p.data_bytes for p in batch))
     partial = knobs[policy.PARTIAL_PROGRESS]
     equality = any(p.equality_delete_files for p in facts.partitions)
     options = {
@@ -220,7 +290,9 @@ def _options(facts: TableFacts, knobs: Knobs, *, by_deletes: bool) -> dict[str, 
     if partial:
         options["partial-progress.max-commits"] = knobs[policy.MAX_COMMITS]
         options["partial-progress.max-failed-commits"] = knobs[policy.MAX_FAILED_COMMITS]
-    if by_deletes:
+    if cause is Cause.ORDER:
+        options["rewrite-all"] = "true"
+    elif cause is Cause.DELETES:
         options["delete-file-threshold"] = 1
     elif knobs[policy.DELETE_RATIO_THRESHOLD] > 0:
         options["delete-ratio-threshold"] = knobs[policy.DELETE_RATIO_THRESHOLD]

@@ -10,7 +10,7 @@ from datetime import datetime
 import polars as pl
 
 from icewright.adapters.engines.service.reachable import reached, unreached
-from icewright.core.partitions import PartitionKey, partition_key, partition_name
+from icewright.core.partitions import PartitionKey, partition_key, partition_name, partition_text
 from icewright.core.runs import FileFate, PartitionChange
 from icewright.core.table import Snapshot, TableMetadata, metadata_folder
 from icewright.ports import Files
@@ -67,7 +67,12 @@ def effect(files: Files, base: TableMetadata, after: TableMetadata, app_id: str)
         snapshots=mine,
         removed=tuple(removed[path] for path in sorted(removed)),
         changes=tuple(
-            PartitionChange(partition_name(after, key), *(counts[name][key] for name in counts)) for key in keys
+            PartitionChange(
+                partition_name(after, key),
+                f"{key[0]} {partition_text(key[1])}",
+                *(counts[name][key] for name in ("files_in", "bytes_in", "files_out", "bytes_out")),
+            )
+            for key in keys
         ),
         touched=frozenset(counts["files_in"]),
         data_files_in=counts["files_in"].total(),

@@ -15,8 +15,8 @@ LOOK_SECONDS = 1.0
 def watched(check: Callable[[], None], cancel: Callable[[], None], every: float = LOOK_SECONDS) -> Iterator[None]:
     """Ask `check` while the block works, and `cancel` the work once it says `Cancelled` or `LeaseLost`.
 
-    Cancelled again at every look: a procedure whose job was cancelled goes on with the next. Then what `check` raised is
-    raised, also when the block ends without an error: a procedure with partial progress answers that groups failed.
+    Cancelled again at every look: a procedure whose job was cancelled goes on with the next. Then what `check` raised
+    is raised, also when the block ends without an error: with partial progress a procedure answers that groups failed.
     """
     over, why = threading.Event(), list[IcewrightError]()
 

@@ -1,0 +1,61 @@
+"""What the recorded runs say of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.schema import JOBS, RUNS, TABLES
+from icewright.core.partitions import PartitionKey, partition_values
+from icewright.core.policy import Operation
+from icewright.core.runs import History, LastRun, OperationState
+
+_RECENT = 20  # compactions whose partitions are remembered
+
+
+def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -> History:
+    """The last run of each operation on the table that the conditions on tables and jobs say."""
+    runs = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
+    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(runs).where(*of).group_by(RUNS.c.operation)
+    rows = connection.execute(sa.select(RUNS).where(RUNS.c.id.in_(newest))).all()
+    return {
+        Operation(r.operation): LastRun(
+            Operation(r.operation),
+            r.finished,
+            OperationState(r.state),
+            r.metadata_location,
+            r.reason,
+            r.metrics,
+            r.policy,
+            _rewritten(connection, r) if r.operation == Operation.COMPACT else {},
+        )
+        for r in rows
+    }
+
+
+def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, datetime]:  # noqa: ANN401 - a result row
+    """When recent compactions of the same policy rewrote partitions; one that had to leave files counts for none."""
+    recent = (
+        sa.select(RUNS.c.finished, RUNS.c.metrics, RUNS.c.partitions)
+        .where(
+            RUNS.c.table_id == last.table_id,
+            RUNS.c.operation == Operation.COMPACT,
+            RUNS.c.state == OperationState.COMMITTED,
+            RUNS.c.policy == last.policy,
+        )
+        .order_by(RUNS.c.id.desc())
+        .limit(_RECENT)
+    )
+    found: dict[PartitionKey, datetime] = {}
+    for finished, metrics, partitions in reversed(connection.execute(recent).all()):
+        if not metrics.get("files_left"):
+            found |= {_key(p["key"]): finished for p in partitions or () if p["files_in"] and p["files_out"]}
+    return found
+
+
+def _key(text: str) -> PartitionKey:
+    spec_id, _, values = text.partition(" ")
+    return int(spec_id), partition_values(values)

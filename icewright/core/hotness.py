@@ -1,0 +1,32 @@
+"""Partitions that somebody is writing to: rewriting them would fight the writer, and be for nothing soon."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from icewright.core.policy import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS, Knobs
+from icewright.core.table import PartitionFacts, TableMetadata
+
+_A_RHYTHM = 3  # commits that make one
+_BEATS = 2  # of silence, after which the writer is taken to have gone on
+
+
+def hot_until(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> datetime | None:
+    """When the partition will have cooled, if nobody writes to it any more; None when it is never hot.
+
+    It is hot for `hot_minutes` after a write, and for two beats of its own rhythm where that is slower. A partition
+    that has been written for longer than `hot_max_hours`, or that is the whole table, would never cool: it is not hot.
+    """
+    if knobs[HOT_PARTITIONS] == "include" or partition.last_write is None:
+        return None
+    if all(field.transform == "void" for field in metadata.spec(partition.spec_id).fields):
+        return None
+    first = partition.first_write or partition.last_write
+    written_for = partition.last_write - first
+    longest = timedelta(hours=knobs[HOT_MAX_HOURS])
+    if written_for > longest:
+        return None
+    quiet = timedelta(minutes=knobs[HOT_MINUTES])
+    if quiet and partition.writes >= _A_RHYTHM:
+        quiet = max(quiet, min(_BEATS * written_for / (partition.writes - 1), longest))
+    return partition.last_write + quiet

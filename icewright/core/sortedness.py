@@ -1,0 +1,96 @@
+"""How well a partition is sorted: whether the ranges of values that its files hold overlap."""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+Range = tuple[Any, Any]  # least and greatest value that a file holds of a column
+_ZORDER = re.compile(r"zorder\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
+_COLUMN = re.compile(r"\s*((?:`(?:[^`]|``)+`|[^\s,()`.]+)(?:\.(?:`(?:[^`]|``)+`|[^\s,()`.]+))*)([^,]*)(,|$)")
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+_MOST_FILES = 400  # of a partition whose boxes are compared pair by pair; of more, as many spread evenly
+
+
+def ordering_columns(order: str) -> tuple[str, ...]:
+    """The columns by which files are told apart: the first of a sort order, all of a z-order.
+
+    Empty when the order begins with something else than a column, such as `bucket(4, id)`: nobody knows then.
+    """
+    zorder = _ZORDER.fullmatch(order.strip())
+    names: list[str] = []
+    text = zorder[1] if zorder else order
+    position = 0
+    while position < len(text):
+        found = _COLUMN.match(text, position)
+        if found is None or "(" in found[2]:
+            return ()
+        names.append(".".join((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(found[1])))
+        if not zorder or not found[3]:
+            break
+        position = found.end()
+    return tuple(names)
+
+
+def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """Field id and type of each column; empty unless all of them are there, as primitive types."""
+    found: dict[str, tuple[int, str]] = {}
+
+    def walk(fields: Sequence[Mapping[str, Any]], above: str) -> None:
+        for field in fields:
+            name, kind = f"{above}{field['name']}", field["type"]
+            if isinstance(kind, str):
+                found[name.lower()] = (int(field["id"]), kind)
+            elif kind.get("type") == "struct":
+                walk(kind["fields"], f"{name}.")
+
+    walk(schema.get("fields", ()), "")
+    known = [found.get(name.lower()) for name in names]
+    return tuple(one for one in known if one is not None) if all(known) else ()
+
+
+def bound(kind: str, content: bytes) -> Any:  # noqa: ANN401 - a value that compares with others of the column
+    """A bound of a manifest entry (Iceberg spec, Binary single-value serialization); texts compare as their bytes do.
+
+    Numbers are read by their length, as a bound written before the column was promoted is shorter.
+    """
+    if kind in ("float", "double"):
+        return struct.unpack("<f" if len(content) == 4 else "<d", content)[0]  # noqa: PLR2004 - bytes of a float
+    if kind.startswith("decimal"):
+        return int.from_bytes(content, "big", signed=True)
+    if kind in ("string", "binary", "uuid") or kind.startswith("fixed"):
+        return content
+    return int.from_bytes(content, "little", signed=True)
+
+
+def overlap(files: Sequence[Sequence[Range]]) -> float | None:
+    """The share of pairs of files whose ranges overlap, in every column: 0 is sorted, 1 as bad as can be.
+
+    Ranges that only touch do not overlap. None for fewer than two files.
+    """
+    if len(files) < 2:  # noqa: PLR2004 - a pair
+        return None
+    if len(files[0]) == 1:
+        return _overlap_of_one([one for (one,) in files])
+    step = max(1, len(files) // _MOST_FILES)
+    pairs = list(combinations(files[::step], 2))
+    return sum(_meet(a, b) for a, b in pairs) / len(pairs)
+
+
+def _overlap_of_one(ranges: Sequence[Range]) -> float:
+    ends = sorted(high for _, high in ranges)
+    apart = sum(bisect_right(ends, low) for low, _ in ranges)
+    apart -= sum(low == high for low, high in ranges)  # a file of one value is not apart from itself
+    twins = Counter(low for low, high in ranges if low == high)
+    apart -= sum(count * (count - 1) // 2 for count in twins.values())  # counted from both sides
+    total = len(ranges) * (len(ranges) - 1) // 2
+    return float((total - apart) / total)
+
+
+def _meet(one: Sequence[Range], other: Sequence[Range]) -> bool:
+    return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, other, strict=True))
