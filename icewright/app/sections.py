@@ -53,12 +53,15 @@ class PoolSection(Section):
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
-_OperationName = Literal["compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"]
+_OperationName = Literal[
+    "expire_rows", "compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"
+]
 
 
 def default_limits_per_operation() -> dict[_OperationName, int]:
     """Jobs at the same time that have the operation, where the file does not say."""
     return {
+        "expire_rows": 2,
         "compact": 2,
         "rewrite_deletes": 2,
         "rewrite_manifests": 2,

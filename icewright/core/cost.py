@@ -6,6 +6,8 @@ Cost is in GB-hours: memory of the engine times the time it is busy (OpenHouse's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from icewright.core.policy import MEGABYTE
 
 OPEN_COST_MB = 4.0
@@ -15,6 +17,7 @@ SPARK_JOB_SECONDS = 3.0
 SERVICE_MEMORY_GB = 0.3
 SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
+_MOST_OFF = 100.0  # times that a prediction may be corrected
 
 
 def gb_hours(seconds: float, memory_gb: float) -> float:
@@ -26,6 +29,20 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
     """GB-hours of rewriting so many bytes on Spark."""
     seconds = SPARK_JOB_SECONDS * jobs + rewritten_bytes / MEGABYTE / SPARK_MB_PER_SECOND
     return gb_hours(seconds, SPARK_MEMORY_GB)
+
+
+def calibrated(predicted: float, metrics: Mapping[str, float]) -> tuple[float, float]:
+    """The prediction corrected by what the last run of the operation on the table really took, and by which factor.
+
+    `metrics` are that run's: `gb_hours`, `gb_hours_predicted` and the `cost_factor` that the prediction had. One run
+    moves the factor half of the way (in proportion), so that one slow night does not decide.
+    """
+    factor = metrics.get("cost_factor", 1.0)
+    real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
+    if real > 0 and said > 0:
+        factor *= (real / said) ** 0.5
+    factor = min(_MOST_OFF, max(1 / _MOST_OFF, factor))
+    return predicted * factor, factor
 
 
 def service_cost(files: int) -> float:

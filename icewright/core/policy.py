@@ -20,6 +20,7 @@ YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond 
 class Operation(enum.StrEnum):
     """What can be done to a table, in the canonical order."""
 
+    EXPIRE_ROWS = "expire_rows"
     COMPACT = "compact"
     REWRITE_DELETES = "rewrite_deletes"
     REWRITE_MANIFESTS = "rewrite_manifests"
@@ -30,6 +31,7 @@ class Operation(enum.StrEnum):
 ORDERS: Mapping[str, tuple[Operation, ...]] = {
     "canonical": tuple(Operation),
     "seaweedfs": (
+        Operation.EXPIRE_ROWS,
         Operation.COMPACT,
         Operation.REWRITE_DELETES,
         Operation.EXPIRE_SNAPSHOTS,
@@ -84,9 +86,15 @@ CHECK_TOTALS = _flag(
 BREAKER = _integer("execute.pause_after_failures", 3, "failed jobs in a row after which the table is paused")
 
 ENABLED: Mapping[Operation, Knob[bool]] = {
-    op: _flag(f"{op}.enabled", f"whether {op} runs by itself; a table may always be run by hand") for op in Operation
+    op: _flag(
+        f"{op}.enabled",
+        f"whether {op} runs by itself; a table may always be run by hand",
+        default=op is not Operation.EXPIRE_ROWS,
+    )
+    for op in Operation
 }
 _COOLDOWNS = {
+    Operation.EXPIRE_ROWS: 1440,
     Operation.COMPACT: 60,
     Operation.REWRITE_DELETES: 60,
     Operation.REWRITE_MANIFESTS: 360,
@@ -99,6 +107,19 @@ COOLDOWN: Mapping[Operation, Knob[int]] = {
     )
     for op, minutes in _COOLDOWNS.items()
 }
+
+ROWS_COLUMN: Knob[str | None] = _knob(
+    "expire_rows.column", Kind.TEXT, None, "column (a date or a timestamp) that says how old a row is"
+)
+ROWS_DAYS: Knob[int | None] = _knob(
+    "expire_rows.days",
+    Kind.INTEGER,
+    None,
+    "rows older than this by the column are deleted, counted in whole days (UTC)",
+    unit="days",
+    minimum=1,
+    maximum=YEARS_HOURS // 24,
+)
 
 TARGET_FILE_SIZE: Knob[float | str] = _knob(
     "compact.target_file_size_mb",

@@ -156,8 +156,19 @@ class LastRun:
 
 History = Mapping[Operation, LastRun]
 
-_TIME_AND_COST = {"duration_ms": "wall time", "gb_hours": "memory held over the time"}
+_TIME_AND_COST = {
+    "duration_ms": "wall time",
+    "gb_hours": "memory held over the time",
+    "gb_hours_predicted": "what the plan reckoned with",
+    "cost_factor": "by which earlier runs of the table had corrected the prediction",
+}
 METRICS: Mapping[Operation, Mapping[str, str]] = {
+    Operation.EXPIRE_ROWS: {
+        "rows_deleted": "rows deleted",
+        "files_deleted": "data files that went whole",
+        "files_rewritten": "data files that were rewritten without their old rows",
+        **_TIME_AND_COST,
+    },
     Operation.COMPACT: {
         "files_merged": "data files rewritten",
         "files_written": "data files written",

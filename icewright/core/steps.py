@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
 from icewright.core.table import Pin
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRows:
+    """Delete the rows of before a day: whole files from the metadata where that is enough, else by rewriting."""
+
+    where: str
+    column: str
+    before: date
+    field_id: int
+    ticks: int  # the day as bounds of the column say it
+    partitions: tuple[PartitionKey, ...]  # which hold such rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ class RemoveOrphans:
     check_totals: bool = True
 
 
-Step = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans
+Step = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,7 @@ class Due:
     benefit: float
     cost: float
     why: str
+    cost_factor: float = 1.0  # by which past runs of the table corrected the cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,7 @@ class Thresholds:
     manifest_target_bytes: int
     steps: tuple[tuple[int, int], ...] = ()  # bytes of a partition from which on it has this target, ascending
     order: tuple[str, ...] = ()  # columns by which files are told apart when they are sorted
+    age: str | None = None  # column that says how old rows are
 
     def of(self, partition_bytes: int) -> Thresholds:
         """The sizes for a partition of so many bytes."""
@@ -254,7 +255,7 @@ class Thresholds:
     def scaled(self, target: int) -> Thresholds:
         """The same shares of another target."""
         low, high = self.min_bytes * target // self.target_bytes, self.max_bytes * target // self.target_bytes
-        return Thresholds(target, low, high, self.manifest_target_bytes, self.steps, self.order)
+        return Thresholds(target, low, high, self.manifest_target_bytes, self.steps, self.order, self.age)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +282,7 @@ class PartitionFacts:
     last_write: datetime | None  # last commit that was not a rewrite; None when its snapshot is gone
     first_write: datetime | None = None  # the first of them that is known of the files that are live
     writes: int = 0  # how many of them are known
+    lowest: int | None = None  # least bound of the column that says how old rows are, where files have bounds
     overlap: float | None = None  # share of pairs of files that overlap in the sort order; None: not sorted, not known
 
     @property

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from icewright.core.cost import calibrated
 from icewright.core.errors import IcewrightError
 from icewright.core.health import Part, health_parts, overall
-from icewright.core.operations import compact, expire_snapshots, remove_orphans, rewrite_deletes, rewrite_manifests
+from icewright.core.operations import (
+    compact,
+    expire_rows,
+    expire_snapshots,
+    remove_orphans,
+    rewrite_deletes,
+    rewrite_manifests,
+)
 from icewright.core.policy import (
     ENABLED,
     MAX_FILE_SIZE_RATIO,
     MEGABYTE,
     MIN_FILE_SIZE_RATIO,
+    ROWS_COLUMN,
     SORT_ORDER,
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
@@ -41,6 +50,7 @@ class Evaluate(Protocol):
 
 
 EVALUATE: Mapping[Operation, Evaluate] = {
+    Operation.EXPIRE_ROWS: expire_rows.evaluate,
     Operation.COMPACT: compact.evaluate,
     Operation.REWRITE_DELETES: rewrite_deletes.evaluate,
     Operation.REWRITE_MANIFESTS: rewrite_manifests.evaluate,
@@ -73,6 +83,7 @@ def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
         manifest_target_bytes=int(knobs[TARGET_MANIFEST] * MEGABYTE),
         steps=AUTO_TARGETS if auto else (),
         order=ordering_columns(order) if order else (),
+        age=knobs[ROWS_COLUMN],
     )
 
 
@@ -93,17 +104,22 @@ def verdict(
     operation: Operation, facts: TableFacts, knobs: Knobs, history: History, now: datetime, *, by_hand: bool = False
 ) -> Verdict:
     """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
-    if not knobs[ENABLED[operation]] and not by_hand:
-        return Blocked(f"{operation}.enabled is false")
     metadata = facts.metadata
     if metadata.format_version > LATEST_FORMAT:
         return Unsupported(f"format version {metadata.format_version} is newer than {LATEST_FORMAT}")
     if "encryption.key-id" in metadata.properties:
         return Unsupported("the table is encrypted")
+    if not knobs[ENABLED[operation]] and not by_hand:
+        return Blocked(f"{operation}.enabled is false")
     try:
-        return EVALUATE[operation](facts, knobs, history.get(operation), now)
+        last = history.get(operation)
+        found = EVALUATE[operation](facts, knobs, last, now)
     except (IcewrightError, ArithmeticError, LookupError, ValueError) as error:
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
+    if not isinstance(found, Due) or last is None:
+        return found
+    cost, factor = calibrated(found.cost, last.metrics)
+    return replace(found, cost=cost, cost_factor=factor)
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -85,6 +85,7 @@ class Attempts:
     done: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     tried: Step | None = None
+    predicted: Mapping[str, float] = field(default_factory=dict)
 
     def run(self) -> Outcome:
         """The outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
@@ -170,6 +171,7 @@ class Attempts:
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
             return skipped(self.operation, why(found))
         self.notes = list(found.work.notes)
+        self.predicted = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.cost_factor, 6)}
         *first, last = found.work.steps
         base = metadata
         for step in first:
@@ -232,6 +234,8 @@ class Attempts:
         for outcome in real or [last]:
             for name, value in outcome.metrics.items():
                 metrics[name] = metrics.get(name, 0) + value
+        if real and "gb_hours" in metrics:
+            metrics |= self.predicted
         skipped_after_work = bool(real) and last.state is OperationState.SKIPPED
         kept = real[-1] if skipped_after_work else last
         return replace(

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from icewright.core.runs import FileFate
-from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
+from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
 
 if TYPE_CHECKING:
@@ -145,6 +145,10 @@ class Files(Storage, Protocol):
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
     ) -> tuple[FileFate, ...]:
         """The files of the step's partitions that Spark's planner takes by the step's options."""
+        ...
+
+    def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileFate, ...]:
+        """The data files that hold rows older than the step's day, as far as their bounds tell."""
         ...
 
     def avro(self, path: str) -> AvroFile:

@@ -22,7 +22,14 @@ def test_health(house: House) -> None:
     assert (found["table"], 0 <= found["health"] <= 100, found["facts"]["snapshots"]) == (NAME, True, 20)
     assert found["parts"]["orphans"]["score"] is None
     verdicts = {v["operation"]: v for v in found["verdicts"]}
-    assert list(verdicts) == ["compact", "rewrite_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphans"]
+    assert list(verdicts) == [
+        "expire_rows",
+        "compact",
+        "rewrite_deletes",
+        "rewrite_manifests",
+        "expire_snapshots",
+        "remove_orphans",
+    ]
     assert (verdicts["expire_snapshots"]["verdict"], verdicts["compact"]["verdict"]) == ("due", "not_due")
     assert all(v["reason"] for v in verdicts.values())
     text = house("health", NAME).out
@@ -118,7 +125,7 @@ WRONG = {
     "--catalog": (("cycle", "--catalog", "laek"), "there is no catalog laek; there is: lake"),
     "no such operation": (
         (*RUN, "--op", "compaction"),
-        "--op compaction: there is no such operation; there is: compact,",
+        "--op compaction: there is no such operation; there is: expire_rows, compact,",
     ),
     "one bad operation": ((*RUN, "--op", "compact,zap"), "--op zap: there is no such operation"),
     "--set without value": ((*RUN, "--set", "order"), "--set order: write knob=value, such as"),

@@ -23,7 +23,7 @@ from icewright.flow.world import Scope, World
 from icewright.ports import AddSnapshot, Assignment, Catalog, Change, DeleteReport, RemoveSnapshots, Trigger
 from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition
 
-COMPACT, DELETES, MANIFESTS, EXPIRE, ORPHANS = Operation
+_, COMPACT, DELETES, MANIFESTS, EXPIRE, ORPHANS = Operation
 OLD = tuple(1000 - hours for hours in range(10))  # ages of snapshots of which five may be expired
 YOUNG = (2.0, 1.0)
 

@@ -16,6 +16,7 @@ from icewright.core.errors import TableReplaced
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
+    ExpireRows,
     ExpireSnapshots,
     RemoveOrphans,
     RewriteDataFiles,
@@ -41,7 +42,7 @@ class Engines:
         """Do the step, or say what it would do."""
         catalog = self.catalogs[assignment.base.ref.catalog]
         match assignment.step:
-            case RewriteDataFiles() | RewritePositionDeletes() as step:
+            case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests(by_spark=True) as step:
                 return self.spark.run(catalog, assignment, step)

@@ -8,13 +8,14 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from icewright.adapters.files.bounds import Measured
 from icewright.adapters.files.manifests import (
     DATA,
     DELETED,
     EQUALITY_DELETES,
     POSITION_DELETES,
 )
-from icewright.core.partitions import partition_key, partition_text
+from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileFate
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
@@ -24,7 +25,6 @@ from icewright.core.table import (
     ManifestFacts,
     ManifestFile,
     PartitionFacts,
-    PartitionSpec,
     TableFacts,
     TableMetadata,
     Thresholds,
@@ -39,20 +39,20 @@ def table_facts(
     thresholds: Thresholds,
     manifests: Sequence[ManifestFile],
     entries: pa.Table,
-    overlaps: Mapping[tuple[int, str], float | None],
+    found: Mapping[tuple[int, str], Measured],
 ) -> TableFacts:
     """Facts of the current snapshot from its manifests and their entries.
 
-    `overlaps` says of partitions (spec id and text) how far their files overlap in the sort order.
+    `found` says of partitions (spec id and text) what the bounds of columns say.
     """
     live = _live(entries, metadata)
     data = live.filter(pl.col("content") == DATA)
     applying = _applying(live, metadata).collect()
     counted = _data(data, metadata, thresholds).join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
     specs = {s.spec_id: s for s in metadata.specs}
-    said = {(s, partition_text(partition_key(specs[s], text)[1])): share for (s, text), share in overlaps.items()}
+    said = {partition_key(specs[s], text): one for (s, text), one in found.items()}
     partitions = tuple(
-        _partition(r, specs[r["spec_id"]], said.get((r["spec_id"], r["partition"])))
+        _partition(r, partition_key(specs[r["spec_id"]], r["partition"]), said)
         for r in counted.sort(_KEY).collect().iter_rows(named=True)
     )
     return TableFacts(
@@ -265,18 +265,19 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     return data.join(named, on="path").select("path", ratio=pl.col("named") / pl.col("records"))
 
 
-def _partition(row: dict[str, Any], spec: PartitionSpec, overlap: float | None) -> PartitionFacts:
-    others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap")
+def _partition(row: dict[str, Any], key: PartitionKey, found: Mapping[PartitionKey, Measured]) -> PartitionFacts:
+    others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest")
     counts = {name: row[name] or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
-    values = partition_key(spec, row["partition"])[1]
+    one = found.get(key, Measured())
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
     return PartitionFacts(
-        spec_id=row["spec_id"],
-        values=values,
+        spec_id=key[0],
+        values=key[1],
         histogram=histogram,
         last_write=row["last_write"],
         first_write=row["first_write"],
-        overlap=overlap,
+        lowest=one.lowest,
+        overlap=one.overlap,
         **counts,
     )
 

@@ -107,14 +107,13 @@ class ManifestReader:
                 yield from frames
 
     def bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> pl.DataFrame:
-        """Of each live data file `spec_id`, `partition`, and the lower and upper bound of each field, null if unknown.
+        """Of each live data file `path`, `bytes`, `spec_id`, `partition`, and both bounds of each field.
 
-        Read past the cache, which has no bounds.
+        A bound that nobody knows is null. Read past the cache, which has no bounds.
         """
         data = [m for m in manifests if m.content is ManifestContent.DATA]
-        frames = [
-            pl.DataFrame(schema={"spec_id": pl.Int32, "partition": pl.String}).with_columns(_bounds_of(field_ids))
-        ]
+        schema = {"path": pl.String, "bytes": pl.Int64, "spec_id": pl.Int32, "partition": pl.String}
+        frames = [pl.DataFrame(schema=schema).with_columns(_bounds_of(field_ids))]
         for tasks in _chunks(data):
             frames += [
                 f for part in _side_by_side(lambda some: self._read_bounds(some, field_ids), tasks) for f in part
@@ -126,13 +125,13 @@ class ManifestReader:
         for schema, group in self._by_schema(manifests):
             with readable(m.path for m, _ in group):
                 body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
-                raw = avro.read(schema, records, body, (_STATUS, _PARTITION, _LOWER, _UPPER))
+                raw = avro.read(schema, records, body, (_STATUS, _PATH, _BYTES, _PARTITION, _LOWER, _UPPER))
             specs = pl.Series("spec_id", [m.spec_id for m, c in group for _ in range(c.records)], pl.Int32)
             texts = partition_texts(raw[str(_PARTITION)]).alias("partition")
             frames.append(
                 raw.with_columns(specs, texts)
                 .filter(pl.col(str(_STATUS)) != DELETED)
-                .select("spec_id", "partition", *_bounds_of(field_ids, raw.schema))
+                .select(_path(), _bytes(), "spec_id", "partition", *_bounds_of(field_ids, raw.schema))
             )
         return frames
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
+from icewright.adapters.files.bounds import aged, measured
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader
 from icewright.adapters.files.reading import container, readable
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
-from icewright.core.sortedness import bound, ordering_fields, overlap
-from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
+from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, Storage
 
@@ -85,24 +84,8 @@ class TableFiles:
                 raise MetadataUnreadable(f"{metadata.metadata_location}: the current snapshot is not in it")
             return TableFacts(metadata, thresholds, (), (), delete_files=0, deleted_rows=0)
         manifests = self.manifests(snapshot)
-        return table_facts(
-            metadata, thresholds, manifests, self.entries(manifests), self._overlaps(metadata, thresholds)
-        )
-
-    def _overlaps(self, metadata: TableMetadata, thresholds: Thresholds) -> dict[tuple[int, str], float | None]:
-        """How far the files of each partition overlap in the sort order; nothing of a table that is not sorted."""
-        fields = ordering_fields(metadata.schema, thresholds.order)
-        snapshot = metadata.current_snapshot
-        if not fields or snapshot is None:
-            return {}
-        bounds = self.reader.bounds(self.manifests(snapshot), [number for number, _ in fields])
-        found: dict[tuple[int, str], list[list[tuple[Any, Any]]]] = {}
-        for spec_id, partition, *ends in bounds.iter_rows():
-            if None not in ends:
-                pairs = zip(fields, ends[::2], ends[1::2], strict=True)
-                one = [(bound(kind, low), bound(kind, high)) for (_, kind), low, high in pairs]
-                found.setdefault((spec_id, partition), []).append(one)
-        return {key: overlap(files) for key, files in found.items()}
+        found = measured(self.reader, metadata, manifests, thresholds)
+        return table_facts(metadata, thresholds, manifests, self.entries(manifests), found)
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
@@ -112,6 +95,11 @@ class TableFiles:
         if snapshot is None:
             return ()
         return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
+
+    def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileFate, ...]:
+        """The data files that hold rows older than the step's day."""
+        snapshot = metadata.current_snapshot
+        return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
         """An Avro file taken apart."""

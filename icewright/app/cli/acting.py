@@ -57,7 +57,8 @@ def cycle(
 def run(
     table: Table,
     op: Annotated[
-        str | None, typer.Option("--op", metavar="OP[,OP]", help="Operations; default: all that are due.")
+        str | None,
+        typer.Option("--op", metavar="OP[,OP]", help="Operations; default: all that are due, but expire_rows."),
     ] = None,
     sets: Sets = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be done; change nothing.")] = False,
@@ -83,8 +84,9 @@ def run(
 
 
 def _operations(text: str | None) -> tuple[Operation, ...]:
-    """The named operations in the canonical order; all when none is named."""
-    names = [n.strip() for n in text.split(",")] if text else list(Operation)
+    """The named operations in the canonical order. When none is named, all but the one that deletes rows."""
+    harmless = [op for op in Operation if op is not Operation.EXPIRE_ROWS]
+    names = [n.strip() for n in text.split(",")] if text else harmless
     if bad := [n for n in names if n not in list(Operation)]:
         raise UsageError(f"--op {bad[0]}: there is no such operation; there is: {', '.join(Operation)}")
     return tuple(op for op in Operation if op in names)

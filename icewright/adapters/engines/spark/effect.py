@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,6 +33,10 @@ class Effect:
     data_files_out: int
     data_bytes_in: int
 
+    def count(self, name: str) -> int:
+        """The sum of what the summaries say under the name."""
+        return sum(int(s.summary.get(name, "0")) for s in self.snapshots)
+
     @property
     def bins(self) -> int:
         """Partitions that commits changed: Iceberg plans a file group for each."""
@@ -40,12 +44,14 @@ class Effect:
         return sum(int(s.summary.get("changed-partition-count", "0")) for s in rewrites)
 
 
-def effect(files: Files, base: TableMetadata, after: TableMetadata, app_id: str) -> Effect:
+def effect(
+    files: Files, base: TableMetadata, after: TableMetadata, app_id: str, operations: Collection[str] = ("replace",)
+) -> Effect:
     """Read from the manifests that the commits themselves wrote. Raises what reading raises."""
     mine = tuple(
         s
         for s in after.snapshots
-        if s.snapshot_id not in base.by_id and s.operation == "replace" and s.summary.get(_APPLICATION) == app_id
+        if s.snapshot_id not in base.by_id and s.operation in operations and s.summary.get(_APPLICATION) == app_id
     )
     removed: dict[str, FileFate] = {}
     counts = {name: Counter[PartitionKey]() for name in ("files_in", "bytes_in", "files_out", "bytes_out")}

@@ -24,11 +24,18 @@ from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed, skipped
-from icewright.core.steps import ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
+from icewright.core.steps import (
+    ExpireRows,
+    ExpireSnapshots,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeletes,
+    Step,
+)
 from icewright.core.table import ManifestContent, TableMetadata
 from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState
 
-SparkStep = RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
+SparkStep = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
 _SHOWN = 3
 
@@ -64,7 +71,9 @@ class SparkEngine:
         seconds = (self.clock.now() - started).total_seconds()
         hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if answer.gb_hours is None else answer.gb_hours
         times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
-        done = _outcome(step, answer.rows, effect(self.files, base, after, app_id), base, after, times)
+        done = _outcome(
+            step, answer.rows, effect(self.files, base, after, app_id, _operations(step)), base, after, times
+        )
         return replace(done, statements=statements)
 
     def _tell_what_stays(self, catalog: Catalog, assignment: Assignment, app_id: str, started: datetime) -> None:
@@ -74,7 +83,7 @@ class SparkEngine:
             now = catalog.load(base.ref)
             if now.table_uuid != base.table_uuid:
                 return
-            done = effect(self.files, base, now, app_id)
+            done = effect(self.files, base, now, app_id, _operations(assignment.step))
             left = left_behind(self.files, now, started)
             self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
@@ -96,6 +105,8 @@ class SparkEngine:
         fates: tuple[FileFate, ...] = ()
         notes: tuple[str, ...] = ()
         match step:
+            case ExpireRows():
+                fates = self.files.aged(assignment.base, step)
             case RewriteDataFiles() | RewritePositionDeletes():
                 fates = self.files.candidates(assignment.base, step)
                 if isinstance(step, RewriteDataFiles) and step.user_where is not None:
@@ -115,8 +126,15 @@ class SparkEngine:
         return committed(assignment.operation, summary, {}, fates, statements=statements, notes=notes)
 
 
+def _operations(step: Step) -> tuple[str, ...]:
+    """How the snapshots call themselves that the step makes."""
+    return ("delete", "overwrite") if isinstance(step, ExpireRows) else ("replace",)
+
+
 def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
     match step:
+        case ExpireRows():
+            return (procedures.delete_rows(base.ref, step),)
         case RewriteDataFiles():
             user = None if step.user_where is None else checked(base, step.user_where)
             both = [f"({text})" for text in (user, step.where) if text is not None]
@@ -152,6 +170,8 @@ def _outcome(
 ) -> Outcome:
     row = {name: sum(int(r[name] or 0) for r in rows) for name in rows[0]}
     match step:
+        case ExpireRows():
+            return _aged(step, done, times)
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
@@ -181,6 +201,18 @@ def _outcome(
             metrics = {"snapshots_expired": snapshots, "files_deleted": files, "bytes_deleted": 0, **times}
             return committed(Operation.EXPIRE_SNAPSHOTS, summary, metrics)
     assert_never(step)
+
+
+def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome:
+    if not done.snapshots:
+        return skipped(Operation.EXPIRE_ROWS, f"no rows with {step.column} before {step.before}")
+    deleted = done.count("deleted-records") - done.count("added-records") + done.count("added-position-deletes")
+    rewritten = done.data_files_in if done.data_files_out else 0
+    gone = done.data_files_in - rewritten
+    how = f"{gone} file(s) went whole" if not rewritten else f"{rewritten} file(s) rewritten"
+    metrics = {"rows_deleted": deleted, "files_deleted": gone, "files_rewritten": rewritten, **times}
+    summary = f"deleted {deleted} row(s) with {step.column} before {step.before} ({how})"
+    return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
 def _compacted(done: Effect, times: Mapping[str, float], *, left: int) -> Outcome:

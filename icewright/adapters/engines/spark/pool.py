@@ -17,7 +17,7 @@ from icewright.core.errors import EngineUnavailable
 from icewright.core.predicates import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class SparkPool:
         return self.application().session
 
     def run(self, statements: Sequence[str], tag: str, check: Callable[[], None]) -> Answer:
-        """The first row that each statement answers, one after the other, and what they cost together.
+        """The first row that each statement answers, if it does, one after the other, and what they cost together.
 
         Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
         `Cancelled` or `LeaseLost`, the statement is cancelled and the same is raised. Raises `StatementFailed` too, and
@@ -87,7 +87,7 @@ class SparkPool:
             with watched(check, lambda: application.cancel(tag), self.look_seconds):
                 try:
                     with application.marked(tag) as session:
-                        rows = tuple(session.sql(text).collect()[0].asDict() for text in statements)
+                        rows = tuple(_first(session.sql(text).collect()) for text in statements)
                         return Answer(rows, application.gb_hours(tag))
                 except (PySparkException, Py4JError, OSError) as error:
                     if not application.alive():
@@ -129,6 +129,10 @@ class SparkPool:
             yield
         finally:
             self._room.release()
+
+
+def _first(rows: Sequence[Row]) -> Mapping[str, Any]:
+    return rows[0].asDict() if rows else {}
 
 
 def telling(message: str) -> str:

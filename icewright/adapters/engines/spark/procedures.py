@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from icewright.core.predicates import quoted, text_literal
-from icewright.core.steps import ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
+from icewright.core.steps import ExpireRows, ExpireSnapshots, RewriteDataFiles, RewriteManifests, RewritePositionDeletes
 from icewright.core.table import TableRef
 
 
@@ -15,6 +15,12 @@ def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
     table = ".".join(quoted(part) for part in ref.parts)
     listed = ", ".join(f"{name} => {value}" for name, value in {"table": text_literal(table), **arguments}.items())
     return f"CALL {quoted(ref.catalog)}.system.{procedure}({listed})"
+
+
+def delete_rows(ref: TableRef, step: ExpireRows) -> str:
+    """The step's rows deleted: Iceberg drops whole files from the metadata where the filter covers them."""
+    table = ".".join(quoted(part) for part in (ref.catalog, *ref.parts))
+    return f"DELETE FROM {table} WHERE {step.where}"  # noqa: S608 - quoted names and a typed literal
 
 
 def rewrite_data_files(ref: TableRef, step: RewriteDataFiles, where: str | None) -> str:

@@ -1,0 +1,64 @@
+"""What the bounds of columns in manifest entries say: how well files are sorted, and how old their rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from icewright.adapters.files.manifests import ManifestReader
+from icewright.core.runs import FileFate
+from icewright.core.sortedness import Range, bound, ordering_fields, overlap
+from icewright.core.steps import ExpireRows
+from icewright.core.table import ManifestFile, TableMetadata, Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of one partition; None where nobody asked or bounds are missing."""
+
+    overlap: float | None = None
+    lowest: int | None = None
+
+
+def measured(
+    reader: ManifestReader, metadata: TableMetadata, manifests: Sequence[ManifestFile], thresholds: Thresholds
+) -> Mapping[tuple[int, str], Measured]:
+    """By spec id and partition text; nothing when the thresholds ask for no column, so that nothing is read."""
+    order = ordering_fields(metadata.schema, thresholds.order)
+    age = ordering_fields(metadata.schema, (thresholds.age,)) if thresholds.age else ()
+    if not order and not age:
+        return {}
+    fields = dict.fromkeys((*order, *age))
+    boxes: dict[tuple[int, str], list[list[Range]]] = {}
+    lowest: dict[tuple[int, str], int] = {}
+    for _, _, spec_id, partition, *ends in reader.bounds(manifests, [number for number, _ in fields]).iter_rows():
+        key = (spec_id, partition)
+        ranges = dict(zip(fields, zip(ends[::2], ends[1::2], strict=True), strict=True))
+        if order and all(None not in ranges[one] for one in order):
+            boxes.setdefault(key, []).append([_values(kind, *ranges[number, kind]) for number, kind in order])
+        for number, kind in age:
+            low = ranges[number, kind][0]
+            if low is not None:
+                value = bound(kind, low)
+                lowest[key] = min(value, lowest.get(key, value))
+    return {
+        key: Measured(overlap(boxes[key]) if key in boxes else None, lowest.get(key))
+        for key in boxes.keys() | lowest.keys()
+    }
+
+
+def aged(
+    reader: ManifestReader, metadata: TableMetadata, manifests: Sequence[ManifestFile], step: ExpireRows
+) -> tuple[FileFate, ...]:
+    """Data files with rows of before the step's day: those that go whole, and those that are rewritten."""
+    ((_, kind),) = ordering_fields(metadata.schema, (step.column,))
+    fates = []
+    for path, size, _, _, low, high in reader.bounds(manifests, [step.field_id]).iter_rows():
+        if low is not None and bound(kind, low) < step.ticks:
+            whole = high is not None and bound(kind, high) < step.ticks
+            fates.append(FileFate(path, size, "data" if whole else "data, in part"))
+    return tuple(sorted(fates, key=lambda fate: fate.path))
+
+
+def _values(kind: str, low: bytes, high: bytes) -> Range:
+    return bound(kind, low), bound(kind, high)

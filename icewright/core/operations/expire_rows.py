@@ -1,0 +1,72 @@
+"""Row expiry: rows older than so many days by a column of the table, deleted. Off unless a policy asks for it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+
+from icewright.core.cost import spark_cost, storage_benefit
+from icewright.core.policy import ROWS_COLUMN, ROWS_DAYS, Knobs, Operation
+from icewright.core.predicates import column_names, literal, quoted
+from icewright.core.runs import LastRun
+from icewright.core.sortedness import ordering_fields
+from icewright.core.steps import Blocked, Due, ExpireRows, NotDue, Verdict, Work
+from icewright.core.table import TableFacts, TableMetadata
+
+_DAY = timedelta(days=1)
+_TICKS_A_DAY = {  # of a value as the manifests have it, by its type
+    "date": 1,
+    "timestamp": 86_400_000_000,
+    "timestamptz": 86_400_000_000,
+    "timestamp_ns": 86_400_000_000_000,
+    "timestamptz_ns": 86_400_000_000_000,
+}
+
+
+def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
+    """Due when the bounds of some file say that it holds rows from before the cutoff."""
+    metadata, column, days = facts.metadata, knobs[ROWS_COLUMN], knobs[ROWS_DAYS]
+    if column is None or days is None:
+        return Blocked("expire_rows.column and expire_rows.days say which rows go: set both")
+    if metadata.current_snapshot is None:
+        return NotDue("no current snapshot")
+    found = ordering_fields(metadata.schema, (column,))
+    if not found:
+        return Blocked(f"expire_rows.column: {metadata.ref} has no column {column}")
+    ((field_id, kind),) = found
+    if kind not in _TICKS_A_DAY:
+        return Blocked(f"expire_rows.column: {column} is a {kind}, and only dates and timestamps grow old")
+    cutoff = now.astimezone(UTC).date() - timedelta(days=days)
+    tomorrow = datetime.combine(now.astimezone(UTC).date() + _DAY, time(), UTC)
+    if last is not None and last.left(metadata, knobs) and last.finished.astimezone(UTC).date() == now.date():
+        return NotDue("the last run left the table as it is", tomorrow)
+    ticks = (cutoff - date(1970, 1, 1)).days * _TICKS_A_DAY[kind]
+    aged = [p for p in facts.partitions if p.lowest is not None and p.lowest < ticks]
+    if not aged:
+        return NotDue(f"no file holds rows with {column} before {cutoff}", tomorrow)
+    step = ExpireRows(
+        where=f"{_quoted(metadata, field_id)} < {_literal(kind, cutoff)}",
+        column=column,
+        before=cutoff,
+        field_id=field_id,
+        ticks=ticks,
+        partitions=tuple(p.key for p in aged),
+    )
+    size = sum(p.data_bytes for p in aged)
+    return Due(
+        Work(Operation.EXPIRE_ROWS, (step,)),
+        benefit=storage_benefit(sum(p.data_files for p in aged), size),
+        cost=spark_cost(size),
+        why=f"{len(aged)} partition(s) hold rows with {column} before {cutoff}",
+    )
+
+
+def _quoted(metadata: TableMetadata, field_id: int) -> str:
+    return ".".join(quoted(part) for part in column_names(metadata.schema)[field_id])
+
+
+def _literal(kind: str, cutoff: date) -> str:
+    """Midnight of the day, as the column's type: then a day, or a month begun on it, goes as a whole."""
+    if kind == "date":
+        return str(literal(cutoff))
+    said = f"'{datetime.combine(cutoff, time()).isoformat(sep=' ')}"
+    return f"timestamp_ntz{said}'" if "tz" not in kind else f"timestamp{said}+00:00'"
