@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from icewright.core import cost, policy
-from icewright.core.cost import expected_files
+from icewright.core.cost import calibrated, expected_files
 from icewright.core.health import files_to_save
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Knobs
@@ -121,3 +121,20 @@ def test_a_rewritten_partition_is_not_due_again(data: st.DataObject, found: Knob
         candidate_bytes=sum(candidates),
     )
     assert isinstance(compact.evaluate(facts(after, by=found), found, None, NOW), NotDue)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "factor"),
+    [
+        ({}, 1.0),
+        ({"gb_hours": 4.0, "gb_hours_predicted": 1.0, "cost_factor": 1.0}, 2.0),
+        ({"gb_hours": 4.0, "gb_hours_predicted": 4.0, "cost_factor": 3.0}, 3.0),
+        ({"gb_hours": 0.25, "gb_hours_predicted": 1.0, "cost_factor": 4.0}, 2.0),
+        ({"gb_hours": 0.0, "gb_hours_predicted": 1.0, "cost_factor": 4.0}, 4.0),
+        ({"gb_hours": 1e9, "gb_hours_predicted": 1e-9, "cost_factor": 1.0}, 100.0),
+        ({"gb_hours": 1e-9, "gb_hours_predicted": 1e9, "cost_factor": 1.0}, 0.01),
+    ],
+)
+def test_predictions_learn(metrics: dict[str, float], factor: float) -> None:
+    """The factor moves half of the way to what the last run really took, within bounds; a right one stays."""
+    assert list(calibrated(3.0, metrics)) == pytest.approx([3.0 * factor, factor])

@@ -101,3 +101,38 @@ def test_names_of_partitions(made: PartitionSpec, values: tuple[object, ...], na
     """Partitions are called as their folders are."""
     table = facts(of=metadata(specs=(made,)))
     assert partition_name(table.metadata, partition(*values).key) == name
+
+
+def _written(minutes: float, *, hours: float, writes: int) -> PartitionFacts:
+    """Written `minutes` ago for the last time, `writes` times over the `hours` before."""
+    last = NOW - minutes * MINUTE
+    return partition("eu", last_write=last, first_write=last - timedelta(hours=hours), writes=writes)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "hours", "writes", "due"),
+    [
+        (61, 2, 2, True),  # two writes are no rhythm
+        (61, 2, 3, False),  # one an hour: hot for two
+        (121, 2, 3, True),
+        (61, 2, 13, True),  # one in ten minutes: `hot_minutes` are longer
+        (59, 2, 13, False),
+        (5, 24, 99, False),
+        (5, 24.1, 99, True),  # written for longer than a day: it would never cool
+    ],
+)
+def test_the_rhythm_of_a_partition(minutes: float, hours: float, writes: int, due: bool) -> None:
+    """A partition is hot for two beats of its own rhythm; one that is written all the time is not left for ever."""
+    assert isinstance(_verdict(_written(minutes, hours=hours, writes=writes)), Due) is due
+
+
+def test_a_slow_rhythm_says_when_it_is_looked_at_again() -> None:
+    """The verdict's next look is when the silence will have been long enough."""
+    verdict = _verdict(_written(61, hours=2, writes=3))
+    assert isinstance(verdict, NotDue)
+    assert verdict.revisit == NOW + 59 * MINUTE
+
+
+def test_no_hot_minutes_means_no_hot_partition() -> None:
+    """With `hot_minutes` 0 the rhythm does not count either."""
+    assert isinstance(_verdict(_written(61, hours=2, writes=3), settings={"compact.hot_minutes": 0}), Due)
