@@ -19,7 +19,7 @@ def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
 
 def delete_rows(ref: TableRef, step: ExpireRows) -> str:
     """The step's rows deleted: Iceberg drops whole files from the metadata where the filter covers them."""
-    table = ".".join(quoted(part) for part in (ref.catalog, *ref.parts))
+    table = ".".join(quoted(part) for part in ref.parts)
     return f"DELETE FROM {table} WHERE {step.where}"  # noqa: S608 - quoted names and a typed literal
 
 

@@ -1,0 +1,110 @@
+"""Rows that are too old go: whole files from the metadata alone, else by rewriting; nothing younger goes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from icewright.core.steps import Due, NotDue
+from tests.integration.bench import Bench
+from tests.integration.tables import create
+
+pytestmark = pytest.mark.spark
+
+DAYS = 30
+COPY = {f"write.{verb}.mode": "copy-on-write" for verb in ("delete", "update", "merge")}
+MERGE = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+
+
+def policy(column: str) -> Mapping[str, object]:
+    """Rows of thirty days ago go."""
+    return {"expire_rows.column": column, "expire_rows.days": DAYS, "expire_rows.enabled": True}
+
+
+def fill(bench: Bench, quoted: str, *ages: int, nulls: int = 0) -> None:
+    """A row for each age in days, at midnight and at noon, in one commit."""
+    value = "date_trunc('DAY', current_timestamp()) - make_dt_interval(age) + make_dt_interval(0, hours)"
+    listed = ", ".join(map(str, ages))
+    bench.sql(
+        f"INSERT INTO {quoted} SELECT age * 100 + hours, {value} FROM "  # noqa: S608 - quoted
+        f"(SELECT explode(array({listed})) AS age) CROSS JOIN (SELECT explode(array(0, 12)) AS hours)"
+    )
+    for number in range(nulls):
+        bench.sql(f"INSERT INTO {quoted} VALUES ({9000 + number}, NULL)")  # noqa: S608 - quoted
+
+
+def ids(bench: Bench, quoted: str) -> list[int]:
+    """The rows that are there."""
+    return sorted(row["id"] for row in bench.sql(f"SELECT id FROM {quoted}"))  # noqa: S608 - quoted
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_whole_days_go_from_the_metadata_alone(kind: str, bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Where files hold whole days, no file is written and no younger row is touched; the dry run names the files."""
+    name = new_name("aged")
+    partition = "seen" if kind == "date" else "days(seen)"
+    quoted = create(bench, name, f"id int, seen {kind}", partition, MERGE)
+    fill(bench, quoted, 0, 1, 29, 30, 31, 45, nulls=1)
+    before = bench.live(name)
+    dry = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"), dry_run=True)
+    assert bench.live(name) == before
+    done = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert done.state is OperationState.COMMITTED, done
+    assert ids(bench, quoted) == [0, 12, 100, 112, 2900, 2912, 3000, 3012, 9000]
+    after = bench.live(name)
+    assert not after - before
+    assert {f.path.rpartition("/")[2] for f in dry.files} == {p.rpartition("/")[2] for _, p in before - after}
+    assert {f.kind for f in dry.files} == {"data"}
+    assert (done.metrics["rows_deleted"], done.metrics["files_rewritten"]) == (4, 0)
+    assert done.metrics["files_deleted"] == len(before - after)
+    assert done.summary.startswith(f"deleted 4 row(s) with seen before {_cutoff()} (")
+    found = bench.evaluate(name, policy("seen")).verdicts[Operation.EXPIRE_ROWS]
+    assert isinstance(found, NotDue)
+
+
+@pytest.mark.parametrize("mode", [COPY, MERGE], ids=["copy", "merge"])
+def test_files_of_many_days_are_rewritten(
+    mode: Mapping[str, str], bench: Bench, new_name: Callable[[str], str]
+) -> None:
+    """Where a file holds young rows too, the old ones are deleted row by row, once a day."""
+    name = new_name("mixed")
+    quoted = create(bench, name, "id int, seen timestamp", "", mode)
+    fill(bench, quoted, 0, 29, 31)
+    fill(bench, quoted, 45, 60)
+    dry = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"), dry_run=True)
+    assert sorted({f.kind for f in dry.files}) == ["data", "data, in part"]
+    done = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert done.state is OperationState.COMMITTED, done
+    assert ids(bench, quoted) == [0, 12, 2900, 2912]
+    assert done.metrics["rows_deleted"] == 6
+    assert isinstance(bench.evaluate(name, policy("seen")).verdicts[Operation.EXPIRE_ROWS], NotDue)
+
+
+def test_a_tag_keeps_old_rows(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """What a tag holds is read by it as before; only main forgets."""
+    name = new_name("tagged")
+    quoted = create(bench, name, "id int, seen timestamp", "days(seen)")
+    fill(bench, quoted, 1, 45)
+    bench.sql(f"ALTER TABLE {quoted} CREATE TAG kept")
+    bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert ids(bench, quoted) == [100, 112]
+    assert len(bench.sql(f"SELECT id FROM {quoted} VERSION AS OF 'kept'")) == 4  # noqa: S608 - quoted
+
+
+def test_off_unless_a_policy_asks(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Without `expire_rows.enabled` nothing is due, whatever column and days say."""
+    name = new_name("off")
+    quoted = create(bench, name, "id int, seen timestamp", "days(seen)")
+    fill(bench, quoted, 45)
+    by = policy("seen")
+    assert isinstance(bench.evaluate(name, by).verdicts[Operation.EXPIRE_ROWS], Due)
+    off = {**by, "expire_rows.enabled": False}
+    assert not isinstance(bench.evaluate(name, off).verdicts[Operation.EXPIRE_ROWS], Due)
+
+
+def _cutoff() -> str:
+    return str(datetime.now(UTC).date().fromordinal(datetime.now(UTC).date().toordinal() - DAYS))

@@ -1,0 +1,128 @@
+"""Order: sorted and z-ordered tables come to rest sorted, lose their order by appends, and are not sorted in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from icewright.core.steps import Due, NotDue
+from tests.integration.bench import Bench
+from tests.integration.compacting import at_rest, compacted
+from tests.integration.tables import backdate_all, create, insert
+
+pytestmark = pytest.mark.spark
+
+SMALL: Mapping[str, object] = {
+    "compact.min_input_files": 2,
+    "compact.hot_partitions": "include",
+    "compact.target_file_size_mb": 0.05,
+    "compact.max_commits": 1,
+}
+BY_ID = {**SMALL, "compact.strategy": "sort", "compact.sort_order": "id"}
+
+
+def fill(bench: Bench, quoted: str, rows: int, *, files: int, part: str = "'a'") -> None:
+    """Rows in no order, spread over so many files, each of which holds about all there is."""
+    bench.sql(
+        f"INSERT INTO {quoted} SELECT /*+ REPARTITION({files}) */ id, cast(id * 7919 % 1000 AS INT), "  # noqa: S608 - quoted
+        f"concat('common-', sha2(cast(id AS STRING), 256)), {part} FROM range({rows})"
+    )
+
+
+def made(bench: Bench, name: str, properties: Mapping[str, str] | None = None) -> str:
+    """A table with a column to sort by, one to z-order by, and texts that fill files."""
+    spread = {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true", **(properties or {})}
+    return create(bench, name, "id bigint, x int, said string, part string", "part", spread)
+
+
+def overlap(bench: Bench, name: str, knobs: Mapping[str, object]) -> float | None:
+    """Of the only partition."""
+    (one,) = bench.evaluate(name, knobs).facts.partitions
+    return one.overlap
+
+
+@pytest.mark.parametrize(
+    ("strategy", "order", "sorted_overlap"),
+    [("sort", "id", 0.1), ("sort", "x DESC, id", 0.1), ("zorder", "id, x", 0.5)],
+)
+def test_order_is_made_and_kept(
+    strategy: str, order: str, sorted_overlap: float, bench: Bench, new_name: Callable[[str], str]
+) -> None:
+    """Files of the right size that overlap are sorted; then nothing is due, until appends have undone the order."""
+    name = new_name("order")
+    quoted = made(bench, name)
+    fill(bench, quoted, 6000, files=8)
+    backdate_all(bench, name, 50, 40)
+    knobs = {**SMALL, "compact.strategy": strategy, "compact.sort_order": order}
+    assert (overlap(bench, name, knobs) or 0) > 0.9
+    verdict = bench.evaluate(name, knobs).verdicts[Operation.COMPACT]
+    assert isinstance(verdict, Due)
+    assert "lost their order" in verdict.why
+    compacted(bench, name, knobs)
+    assert (overlap(bench, name, knobs) or 0) <= sorted_overlap
+    at_rest(bench, name, knobs)
+    fill(bench, quoted, 6000, files=8)
+    assert isinstance(bench.evaluate(name, knobs).verdicts[Operation.COMPACT], Due)
+
+
+def test_the_table_s_own_order(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Without `compact.sort_order` a table is sorted by its own order."""
+    name = new_name("own")
+    quoted = made(bench, name)
+    fill(bench, quoted, 6000, files=8)
+    bench.sql(f"ALTER TABLE {quoted} WRITE LOCALLY ORDERED BY x, id")
+    backdate_all(bench, name, 50, 40)
+    knobs = {**SMALL, "compact.strategy": "sort"}
+    compacted(bench, name, knobs)
+    assert (overlap(bench, name, knobs) or 0) <= 0.1
+    at_rest(bench, name, knobs)
+
+
+def test_sorting_in_vain_is_done_once(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """A partition whose bounds never tell its files apart is sorted once, then named and left until it is written."""
+    name = new_name("vain")
+    quoted = made(bench, name, {"write.metadata.metrics.column.said": "truncate(3)"})
+    fill(bench, quoted, 6000, files=8)
+    backdate_all(bench, name, 50, 40)
+    knobs = {**SMALL, "compact.strategy": "sort", "compact.sort_order": "said"}
+    compacted(bench, name, knobs)
+    assert overlap(bench, name, knobs) == 1.0
+    insert(bench, quoted, "(1, 1, 'other', 'b')")
+    found = bench.evaluate(name, knobs).verdicts[Operation.COMPACT]
+    assert isinstance(found, NotDue)
+    assert found.reason == "no files eligible for compaction; rewritten before to no avail: part=a"
+    fill(bench, quoted, 100, files=3)
+    assert isinstance(bench.evaluate(name, knobs).verdicts[Operation.COMPACT], Due)
+
+
+def test_targets_fit_partitions(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """With `auto` small partitions become one file each, and the table comes to rest."""
+    name = new_name("auto")
+    quoted = made(bench, name)
+    fill(bench, quoted, 2000, files=4, part="array('a', 'b')[id % 2]")
+    backdate_all(bench, name, 50, 40)
+    knobs = {**SMALL, "compact.target_file_size_mb": "auto"}
+    done = compacted(bench, name, knobs)
+    assert done.outcome.metrics["files_written"] == 2
+    assert sorted(change.partition for change in done.outcome.partitions) == ["part=a", "part=b"]
+    assert all(change.files_in == 4 and change.files_out == 1 for change in done.outcome.partitions)
+    at_rest(bench, name, knobs)
+
+
+@pytest.mark.cases(93)
+def test_sorted_small_files_are_merged_in_order(bench: Bench, new_name: Callable[[str], str]) -> None:
+    """Small files of a sorted table are merged as always, and the job tells what it cost and what was predicted."""
+    name = new_name("merged")
+    quoted = made(bench, name)
+    for _ in range(3):
+        fill(bench, quoted, 50, files=1)
+    backdate_all(bench, name, 50, 40)
+    done = compacted(bench, name, BY_ID).outcome
+    assert done.state is OperationState.COMMITTED
+    assert done.metrics["gb_hours"] > 0
+    assert done.metrics["gb_hours_predicted"] > 0
+    again = bench.evaluate(name, BY_ID).verdicts[Operation.COMPACT]
+    assert isinstance(again, NotDue)
