@@ -115,11 +115,11 @@ def deferred(operation: Operation, reason: str) -> Outcome:
 
 
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
-    """What a job came to as a whole: partial when some operations, or deletions, failed."""
+    """What a job came to as a whole: partial when some operations, some of their work, or deletions failed."""
     states = {o.state for o in outcomes}
     bad = OperationState.FAILED in states
     incomplete = any(o.metrics.get("files_failed") for o in outcomes)
-    if bad and states == {OperationState.FAILED}:
+    if states == {OperationState.FAILED} and not any(o.metrics for o in outcomes):
         return JobState.FAILED
     if bad or incomplete or (OperationState.DEFERRED in states and OperationState.COMMITTED in states):
         return JobState.PARTIAL

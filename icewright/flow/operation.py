@@ -183,17 +183,23 @@ class Attempts:
         self.lease.check()
         dry_run, self.tried = self.request.dry_run, step
         assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append)
-        with self._held(step, base):
-            outcome = self.world.engine.run(assignment)
-        if dry_run:
-            return outcome
+        done = len(self.done)
         try:
-            notes = self._verify(facts, step)
+            with self._held(step, base):
+                outcome = self.world.engine.run(assignment)
+        except IcewrightError:
+            if any(o.state is OperationState.COMMITTED for o in self.done[done:]):
+                self._verified(facts, step)
+            raise
+        return outcome if dry_run else replace(outcome, notes=(*outcome.notes, *self._verified(facts, step)))
+
+    def _verified(self, facts: TableFacts, step: Step) -> list[str]:
+        try:
+            return self._verify(facts, step)
         except (InvariantViolated, TableReplaced):
             raise
         except IcewrightError as error:  # what was committed stays what was done
-            notes = [f"could not be verified: {error}"]
-        return replace(outcome, notes=(*outcome.notes, *notes))
+            return [f"could not be verified: {error}"]
 
     @contextmanager
     def _held(self, step: Step, base: TableMetadata) -> Iterator[None]:
@@ -243,6 +249,7 @@ class Attempts:
             summary=_summary(self.operation, real, metrics, kept),
             metrics=metrics,
             files=tuple(f for o in outcomes for f in o.files),
+            partitions=tuple(p for o in outcomes for p in o.partitions),
             statements=tuple(s for o in outcomes for s in o.statements),
             notes=(*self.notes, *(n for o in outcomes for n in o.notes)),
         )

@@ -99,7 +99,12 @@ class SparkEngine:
             "duration_ms": round(seconds * 1000),
             "gb_hours": round(cost.gb_hours(seconds, cost.SPARK_MEMORY_GB), 9),
         }
-        assignment.kept(replace(_compacted(done, times, left=0), notes=tuple(notes)))
+        if isinstance(assignment.step, RewriteDataFiles):
+            kept = _compacted(done, times, left=0)
+        else:
+            said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
+            kept = committed(assignment.operation, said, times, done.removed)
+        assignment.kept(replace(kept, notes=tuple(notes)))
 
     def _preview(self, assignment: Assignment, step: SparkStep) -> Outcome:
         fates: tuple[FileFate, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ class SparkPool:
     _application: Application | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
+    _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
+
     def __post_init__(self) -> None:
         self._room = threading.BoundedSemaphore(self.max_concurrent)
 
@@ -79,6 +82,7 @@ class SparkPool:
         `Cancelled` or `LeaseLost`, the statement is cancelled and the same is raised. Raises `StatementFailed` too, and
         `EngineUnavailable` when Spark has died. What was committed before stays.
         """
+        tag = f"{tag}-{next(self._calls)}"  # what a job's earlier calls cost is told already
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark.errors import PySparkException
 

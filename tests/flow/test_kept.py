@@ -1,0 +1,102 @@
+"""What a step had committed before it failed is kept, told, verified and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from icewright.core.errors import Cancelled, CommitConflict, EngineUnavailable, IcewrightError, LeaseLost
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState, committed, skipped
+from icewright.ports import Assignment
+from tests.flow.bench import COMPACT, EXPIRE, Bench
+
+METRICS = {"files_merged": 4, "files_written": 1, "bins": 1, "gb_hours": 0.5}
+SOME = committed(Operation.COMPACT, "compacted 4 files into 1 (across 1 bins)", METRICS)
+
+
+def failing(bench: Bench, *errors: IcewrightError) -> Callable[[Assignment], None]:
+    """An engine that commits something, tells it, and raises; after the last error it works."""
+    waiting = list(errors)
+
+    def before(assignment: Assignment) -> None:
+        if assignment.operation is COMPACT and waiting:
+            assignment.kept(SOME)
+            raise waiting.pop(0)
+
+    return before
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (Cancelled("somebody asked it to stop"), JobState.CANCELLED),
+        (LeaseLost("another process owns the table"), JobState.INTERRUPTED),
+    ],
+)
+@pytest.mark.cases(79)
+def test_a_stopped_job_tells_what_it_did(error: IcewrightError, state: JobState, bench: Bench) -> None:
+    """The job ends at once; its run is recorded with what was committed and why it ended."""
+    bench.rot(bench.table())
+    bench.before = failing(bench, error)
+    result = bench.run(COMPACT, EXPIRE)
+    assert (result.state, bench.asked) == (state, [("orders", COMPACT)])
+    (outcome,) = result.outcomes
+    assert outcome.state is OperationState.FAILED
+    assert outcome.metrics["files_merged"] == 4
+    assert outcome.summary == f"compacted 4 files into 1 (across 1 bins); failed: stopped: {error}"
+    (run,) = bench.store.runs(str(result.job_id))
+    assert run["metrics"]["files_merged"] == 4
+
+
+def test_a_stopped_job_that_did_nothing_says_so(bench: Bench) -> None:
+    """Files that were left uncommitted are in the run's notes."""
+    bench.rot(bench.table())
+
+    def before(assignment: Assignment) -> None:
+        assignment.kept(skipped(COMPACT, "nothing was committed", notes=("2 uncommitted file(s) are in the ledger",)))
+        raise Cancelled("somebody asked it to stop")
+
+    bench.before = before
+    (outcome,) = bench.run(COMPACT).outcomes
+    assert "2 uncommitted file(s) are in the ledger" in outcome.notes
+    assert outcome.metrics == {}
+
+
+@pytest.mark.cases(75, 79)
+def test_a_retry_adds_to_what_was_kept(bench: Bench) -> None:
+    """After a conflict, or when Spark died, the rest is planned anew and the numbers are summed."""
+    bench.rot(bench.table())
+    bench.before = failing(bench, EngineUnavailable("Spark died"), CommitConflict("a writer"))
+    result = bench.run(COMPACT)
+    assert result.state is JobState.SUCCEEDED
+    assert result.outcomes[0].metrics["files_merged"] == 8
+
+
+def test_failing_for_good_is_partial_when_something_was_done(bench: Bench) -> None:
+    """A job that committed some of its work and failed then did not fail as a whole."""
+    bench.rot(bench.table())
+    bench.before = failing(bench, *(EngineUnavailable("Spark died") for _ in range(9)))
+    assert bench.run(COMPACT).state is JobState.PARTIAL
+
+
+@pytest.mark.cases(79)
+def test_what_was_kept_is_verified(bench: Bench) -> None:
+    """A commit that lost rows pauses the table also when the step failed afterwards."""
+    bench.rot(ref := bench.table())
+
+    def before(assignment: Assignment) -> None:
+        now = bench.catalog.load(ref)
+        head = now.snapshots[-1]
+        summary = {"operation": "replace", "added-records": "1", "deleted-records": "9"}
+        lost = replace(head, snapshot_id=999, operation="replace", summary=summary)
+        bench.catalog.concurrently(ref, snapshots=(*now.snapshots, lost))
+        assignment.kept(SOME)
+        raise EngineUnavailable("Spark died")
+
+    bench.before = before
+    result = bench.run(COMPACT)
+    assert "lost 8 of 9 records" in result.summary
+    assert "verification failed" in str(bench.store.tables()[0].paused)
