@@ -117,11 +117,11 @@ def deferred(operation: Operation, reason: str) -> Outcome:
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
     """What a job came to as a whole: partial when some operations, some of their work, or deletions failed."""
     states = {o.state for o in outcomes}
-    bad = OperationState.FAILED in states
-    incomplete = any(o.metrics.get("files_failed") for o in outcomes)
-    if states == {OperationState.FAILED} and not any(o.metrics for o in outcomes):
+    worked = OperationState.COMMITTED in states or any(o.metrics for o in outcomes)
+    if states == {OperationState.FAILED} and not worked:
         return JobState.FAILED
-    if bad or incomplete or (OperationState.DEFERRED in states and OperationState.COMMITTED in states):
+    incomplete = any(o.metrics.get("files_failed") for o in outcomes)
+    if OperationState.FAILED in states or incomplete or (OperationState.DEFERRED in states and worked):
         return JobState.PARTIAL
     return JobState.SUCCEEDED if OperationState.COMMITTED in states else JobState.SKIPPED
 

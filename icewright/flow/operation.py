@@ -93,22 +93,23 @@ class Attempts:
         Raises `Stop` when an invariant broke, or when the job must end and something was done; else `Cancelled` or
         `LeaseLost`.
         """
-        attempt = 0
+        conflicts = retries = 0
         while True:
-            attempt += 1
             try:
                 return self._merged(self._attempt())
             except (Cancelled, LeaseLost) as error:
                 raise self._stopped(error) from error
             except CommitConflict as error:
-                if attempt >= self._most_conflicts():
-                    lost = deferred(self.operation, f"lost the commit {attempt} times to other writers: {error}")
+                conflicts += 1
+                if conflicts >= self._most_conflicts():
+                    lost = deferred(self.operation, f"lost the commit {conflicts} times to other writers: {error}")
                     return self._merged(lost)
-                self.world.clock.sleep(backoff(attempt).total_seconds())
+                self.world.clock.sleep(backoff(conflicts).total_seconds())
             except RetryableError as error:
-                if attempt > self.knobs[RETRIES]:
+                retries += 1
+                if retries > self.knobs[RETRIES]:
                     return self._merged(failed(self.operation, str(error)))
-                self.world.clock.sleep(backoff(attempt).total_seconds())
+                self.world.clock.sleep(backoff(retries).total_seconds())
             except Refused as error:
                 return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
