@@ -9,12 +9,13 @@ from icewright.core.table import PartitionFacts, TableMetadata
 
 _A_RHYTHM = 3  # commits that make one
 _BEATS = 2  # of silence, after which the writer is taken to have gone on
+_SLOWEST = 4  # times `hot_minutes`: a silence that is longer is no writing, however regular
 
 
 def hot_until(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> datetime | None:
     """When the partition will have cooled, if nobody writes to it any more; None when it is never hot.
 
-    It is hot for `hot_minutes` after a write, and for two beats of its own rhythm where that is slower. A partition
+    It is hot for `hot_minutes` after a write, or for two beats of its own rhythm, up to four times as long. A partition
     that has been written for longer than `hot_max_hours`, or that is the whole table, would never cool: it is not hot.
     """
     if knobs[HOT_PARTITIONS] == "include" or partition.last_write is None:
@@ -23,10 +24,9 @@ def hot_until(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) 
         return None
     first = partition.first_write or partition.last_write
     written_for = partition.last_write - first
-    longest = timedelta(hours=knobs[HOT_MAX_HOURS])
-    if written_for > longest:
+    if written_for > timedelta(hours=knobs[HOT_MAX_HOURS]):
         return None
     quiet = timedelta(minutes=knobs[HOT_MINUTES])
-    if quiet and partition.writes >= _A_RHYTHM:
-        quiet = max(quiet, min(_BEATS * written_for / (partition.writes - 1), longest))
+    if partition.writes >= _A_RHYTHM:
+        quiet = max(quiet, min(_BEATS * written_for / (partition.writes - 1), _SLOWEST * quiet))
     return partition.last_write + quiet

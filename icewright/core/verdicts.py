@@ -110,6 +110,8 @@ def verdict(
     if "encryption.key-id" in metadata.properties:
         return Unsupported("the table is encrypted")
     if not knobs[ENABLED[operation]] and not by_hand:
+        if not knobs.is_set(ENABLED[operation]):
+            return NotDue(f"{operation} is off unless a policy asks for it")
         return Blocked(f"{operation}.enabled is false")
     try:
         last = history.get(operation)

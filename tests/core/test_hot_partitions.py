@@ -115,6 +115,8 @@ def _written(minutes: float, *, hours: float, writes: int) -> PartitionFacts:
         (61, 2, 2, True),  # two writes are no rhythm
         (61, 2, 3, False),  # one an hour: hot for two
         (121, 2, 3, True),
+        (239, 22, 3, False),
+        (241, 22, 3, True),  # one in eleven hours: nobody waits that long
         (61, 2, 13, True),  # one in ten minutes: `hot_minutes` are longer
         (59, 2, 13, False),
         (5, 24, 99, False),

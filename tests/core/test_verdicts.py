@@ -44,7 +44,7 @@ def test_a_healthy_table_is_due_for_nothing() -> None:
     found = evaluate(HEALTHY, Knobs(), {Operation.REMOVE_ORPHANS: SCANNED}, NOW)
     assert due(found) == {}
     assert all(isinstance(found.verdicts[op], NotDue) for op in ASKED_OF_ALL)
-    assert found.verdicts[Operation.EXPIRE_ROWS] == Blocked("expire_rows.enabled is false")
+    assert found.verdicts[Operation.EXPIRE_ROWS] == NotDue("expire_rows is off unless a policy asks for it")
     assert found.parts["orphans"].score == 80
     assert found.health == 98
 
