@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +16,19 @@ from icewright.ports import Files
 
 _APPLICATION = "app-id"  # in the summary of every snapshot that Spark makes
 _ADDED, _DELETED = 1, 2
-_KINDS = ("data", "position deletes", "equality deletes")
+_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
+_COUNTS = ("files_in", "bytes_in", "files_out", "bytes_out")
+_ENTRIES = pl.Schema(
+    {
+        "status": pl.Int8,
+        "content": pl.Int8,
+        "path": pl.String,
+        "format": pl.String,
+        "bytes": pl.Int64,
+        "spec_id": pl.Int32,
+        "partition": pl.String,
+    }
+)
 LEFT_BEHIND = "output of a failed rewrite"
 
 
@@ -29,9 +40,21 @@ class Effect:
     removed: tuple[FileFate, ...]
     changes: tuple[PartitionChange, ...]
     touched: frozenset[PartitionKey]  # whose data files were rewritten
-    data_files_in: int
-    data_files_out: int
-    data_bytes_in: int
+
+    @property
+    def data_files_in(self) -> int:
+        """Data files that are gone."""
+        return sum(change.files_in for change in self.changes)
+
+    @property
+    def data_files_out(self) -> int:
+        """Data files that are new."""
+        return sum(change.files_out for change in self.changes)
+
+    @property
+    def data_bytes_in(self) -> int:
+        """Bytes of the data files that are gone."""
+        return sum(change.bytes_in for change in self.changes)
 
     def count(self, name: str) -> int:
         """The sum of what the summaries say under the name."""
@@ -53,38 +76,39 @@ def effect(
         for s in after.snapshots
         if s.snapshot_id not in base.by_id and s.operation in operations and s.summary.get(_APPLICATION) == app_id
     )
-    removed: dict[str, FileFate] = {}
-    counts = {name: Counter[PartitionKey]() for name in ("files_in", "bytes_in", "files_out", "bytes_out")}
-    for snapshot in mine:
-        own = [m for m in files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
-        for row in files.entries([m for m in own if m.deleted_files or m.added_files]).to_pylist():
-            if row["snapshot_id"] != snapshot.snapshot_id or row["status"] not in (_ADDED, _DELETED):
-                continue
-            way = "in" if row["status"] == _DELETED else "out"
-            if way == "in":
-                kind = "deletion vectors" if row["format"] == "PUFFIN" else _KINDS[row["content"]]
-                removed[row["path"]] = FileFate(row["path"], row["bytes"], kind)
-            if row["content"] == 0:
-                key = partition_key(after.spec(row["spec_id"]), row["partition"])
-                counts[f"files_{way}"][key] += 1
-                counts[f"bytes_{way}"][key] += row["bytes"]
-    keys = sorted(counts["files_in"].keys() | counts["files_out"].keys(), key=repr)
+    entries = pl.concat([_ENTRIES.to_frame(), *(_own_entries(files, snapshot) for snapshot in mine)])
+    way = pl.when(pl.col("status") == _DELETED).then(pl.lit("in")).otherwise(pl.lit("out"))
+    counted = (
+        entries.filter(pl.col("content") == 0)
+        .group_by("spec_id", "partition", way=way)
+        .agg(files=pl.len(), bytes=pl.col("bytes").sum())
+    )
+    removed = entries.filter(pl.col("status") == _DELETED).unique("path").sort("path")
+    vector = pl.col("format") == "PUFFIN"
+    kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(_KINDS))
+    counts: dict[PartitionKey, dict[str, int]] = {}
+    for spec_id, text, which, number, size in counted.rows():
+        one = counts.setdefault(partition_key(after.spec(spec_id), text), dict.fromkeys(_COUNTS, 0))
+        one[f"files_{which}"] += number
+        one[f"bytes_{which}"] += size
+    changes = [
+        PartitionChange(partition_name(after, key), f"{key[0]} {partition_text(key[1])}", **counts[key])
+        for key in sorted(counts, key=repr)
+    ]
     return Effect(
         snapshots=mine,
-        removed=tuple(removed[path] for path in sorted(removed)),
-        changes=tuple(
-            PartitionChange(
-                partition_name(after, key),
-                f"{key[0]} {partition_text(key[1])}",
-                *(counts[name][key] for name in ("files_in", "bytes_in", "files_out", "bytes_out")),
-            )
-            for key in keys
-        ),
-        touched=frozenset(counts["files_in"]),
-        data_files_in=counts["files_in"].total(),
-        data_files_out=counts["files_out"].total(),
-        data_bytes_in=counts["bytes_in"].total(),
+        removed=tuple(FileFate(*row) for row in removed.select("path", "bytes", kind.alias("kind")).rows()),
+        changes=tuple(changes),
+        touched=frozenset(key for key, one in counts.items() if one["files_in"]),
     )
+
+
+def _own_entries(files: Files, snapshot: Snapshot) -> pl.DataFrame:
+    """What the snapshot itself added and removed."""
+    own = [m for m in files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
+    table = files.entries([m for m in own if m.deleted_files or m.added_files])
+    frame = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("snapshot_id") == snapshot.snapshot_id)
+    return frame.filter(pl.col("status").is_in([_ADDED, _DELETED])).select(_ENTRIES.names())
 
 
 def left_behind(files: Files, now: TableMetadata, since: datetime) -> Sequence[FileFate]:
