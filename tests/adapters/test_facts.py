@@ -271,6 +271,33 @@ def test_a_rewrite_is_no_write(tmp_path: Path) -> None:
     assert found == {"a": 12, "b": 11, "c": None, "d": None, "e": 11}
 
 
+def test_rhythm_of_writing(tmp_path: Path) -> None:
+    """The first write and their number are told from the live files; rewrites and lost snapshots do not count."""
+    bed = Bed(tmp_path)
+    for number, snapshot_id in enumerate((11, 12, 12, 13, 14, 99)):
+        bed.add(data(f"f{number}", "a"), sequence=1, snapshot_id=snapshot_id)
+    operations = {11: "append", 12: "overwrite", 13: "replace", 14: "append"}
+    snapshots = [Snapshot(i, None, 1, AT + timedelta(hours=i), "l", operation=o) for i, o in operations.items()]
+    found = only(bed.facts(snapshots))
+    assert (found.first_write, found.last_write, found.writes) == (
+        AT + timedelta(hours=11),
+        AT + timedelta(hours=14),
+        3,
+    )
+
+
+def test_candidates_by_the_size_of_their_partition(tmp_path: Path) -> None:
+    """With targets in steps a file is too small for a large partition and right for a small one."""
+    bed = Bed(tmp_path)
+    for number in range(4):
+        bed.add(data(f"large{number}", "large", file_size_in_bytes=60), sequence=1)
+    bed.add(data("small", "small", file_size_in_bytes=60), sequence=1)
+    stepped = Thresholds(64, 48, 115, 8 * MEGABYTE, steps=((0, 64), (200, 128)))
+    listed = [ours(row) for row in bed.rows]
+    made = table_facts(metadata(bed.specs, ()), stepped, listed, bed.reader.entries(listed), {})
+    assert {p.values: p.candidate_files for p in made.partitions} == {("large",): 4, ("small",): 0}
+
+
 def test_days_are_one_partition_whoever_wrote_them(tmp_path: Path) -> None:
     """Some writers store a day as a date, some as a number: both are the same partition, its deletes included."""
     spec = PartitionSpec(1, (PartitionField(1, 1000, "p1", "day"),))

@@ -1,0 +1,80 @@
+"""Work that blocks is stopped by whoever watches it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from icewright.adapters.engines.spark.watch import watched
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable
+
+SOON = 0.001
+LONG = 30.0  # seconds after which a test gives up
+
+
+@dataclass
+class Work:
+    """A procedure in steps: a cancelled step ends, and the next begins."""
+
+    steps: int = 1
+    says: list[IcewrightError | None] = field(default_factory=list)  # what `check` raises at each look, then nothing
+    fails: Exception | None = None  # what it raises when its last step was cancelled
+    looks: int = 0
+    cancelled: int = 0
+    step_over: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Look, and raise what is next."""
+        self.looks += 1
+        error = self.says.pop(0) if self.says else None
+        if error is not None:
+            raise error
+
+    def cancel(self) -> None:
+        """End the step that runs."""
+        self.cancelled += 1
+        self.step_over.set()
+
+    def run(self) -> None:
+        """All steps, each until it is cancelled."""
+        for _ in range(self.steps):
+            assert self.step_over.wait(LONG)
+            self.step_over.clear()
+        if self.fails is not None:
+            raise self.fails
+
+
+@pytest.mark.parametrize("error", [Cancelled("asked to"), LeaseLost("another has it")])
+def test_work_is_cancelled_until_it_ends(error: IcewrightError) -> None:
+    """Each step is cancelled as it comes, and what `check` raised is raised though the work ended without an error."""
+    work = Work(steps=3, says=[None, None, error])
+    with pytest.raises(type(error), match=str(error)), watched(work.check, work.cancel, SOON):
+        work.run()
+    assert (work.looks, work.cancelled >= 3) == (3, True)
+
+
+def test_an_error_of_cancelled_work_is_its_cause() -> None:
+    """What the cancelled work raises stands behind what `check` raised."""
+    work = Work(says=[Cancelled("asked to")], fails=ValueError("job 4 was cancelled"))
+    with pytest.raises(Cancelled) as caught, watched(work.check, work.cancel, SOON):
+        work.run()
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_store_that_is_away_cancels_nothing() -> None:
+    """Errors other than cancelling and a lost lease are looked past: the next look may be answered."""
+    work = Work(says=[StorageUnavailable("away")] * 3)
+    with watched(work.check, work.cancel, SOON):
+        while work.looks < 5:
+            threading.Event().wait(SOON)
+    assert work.cancelled == 0
+
+
+def test_undisturbed_work_is_what_it_is() -> None:
+    """Its own error comes out as it is, and nobody looks any more when it is over."""
+    work = Work()
+    with pytest.raises(ValueError, match="of its own"), watched(work.check, work.cancel, SOON):
+        raise ValueError("of its own")
+    assert "watch" not in {thread.name for thread in threading.enumerate()}
