@@ -159,6 +159,14 @@ REMOVE_DANGLING = _flag("compact.remove_dangling_deletes", "drop delete files th
 PARTIAL_PROGRESS = _flag(
     "compact.partial_progress", "commit file groups as they finish, so that a failure keeps the rest"
 )
+PARTIAL_FROM = _integer(
+    "compact.partial_progress_from_mb",
+    1024,
+    "calls that rewrite less commit once: they are done sooner than Iceberg's commits between groups",
+    unit="MB",
+    minimum=0,
+    maximum=10**9,
+)
 MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
 MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
 WHERE: Knob[str | None] = _knob("compact.where", Kind.TEXT, None, "predicate that the rewritten rows must match (SQL)")

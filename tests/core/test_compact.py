@@ -221,6 +221,9 @@ def test_sorting_by_nothing_is_blocked(strategy: str) -> None:
     assert verdict == Blocked(f"strategy {strategy} needs compact.sort_order, or a sort order on the table")
 
 
+ALWAYS: Mapping[str, Any] = {"compact.partial_progress_from_mb": 0}
+
+
 @pytest.mark.parametrize(
     ("named", "option", "value"),
     [
@@ -231,10 +234,12 @@ def test_sorting_by_nothing_is_blocked(strategy: str) -> None:
         ({"compact.max_file_group_size_mb": 100}, "max-file-group-size-bytes", str(100 * MEGABYTE)),
         ({"compact.max_concurrent_file_group_rewrites": 2}, "max-concurrent-file-group-rewrites", "2"),
         ({"compact.remove_dangling_deletes": False}, "remove-dangling-deletes", "false"),
-        ({}, "partial-progress.enabled", "true"),
-        ({"compact.max_commits": 4}, "partial-progress.max-commits", "4"),
-        ({"compact.max_failed_commits": 0}, "partial-progress.max-failed-commits", "0"),
-        ({"compact.partial_progress": False}, "partial-progress.max-commits", None),
+        ({**ALWAYS}, "partial-progress.enabled", "true"),
+        ({}, "partial-progress.enabled", "false"),  # ten megabytes
+        ({"compact.partial_progress_from_mb": 10}, "partial-progress.enabled", "true"),
+        ({**ALWAYS, "compact.max_commits": 4}, "partial-progress.max-commits", "4"),
+        ({**ALWAYS, "compact.max_failed_commits": 0}, "partial-progress.max-failed-commits", "0"),
+        ({**ALWAYS, "compact.partial_progress": False}, "partial-progress.max-commits", None),
         ({"compact.delete_ratio_threshold": 0.1}, "delete-ratio-threshold", "0.1"),
         ({"compact.delete_ratio_threshold": 0}, "delete-ratio-threshold", None),
         ({}, "use-starting-sequence-number", "true"),

@@ -15,7 +15,6 @@ KNOBS: Mapping[str, object] = {
     "compact.delete_file_threshold": 1,
     "rewrite_deletes.min_delete_files": 2,
     "compact.hot_minutes": 10,
-    "compact.max_commits": 1,  # the groups' own commits collide on a busy machine, and partial progress hides it
 }
 
 

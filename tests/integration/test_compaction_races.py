@@ -32,7 +32,7 @@ KINDS: tuple[tuple[Operation, Mapping[str, object]], ...] = (
     (Operation.COMPACT, BASE),
     (Operation.COMPACT, {**BASE, "compact.strategy": "sort", "compact.sort_order": "id"}),
     (Operation.COMPACT, {**BASE, "compact.strategy": "zorder", "compact.sort_order": "id, v"}),
-    (Operation.COMPACT, {**BASE, "compact.partial_progress": False}),
+    (Operation.COMPACT, {**BASE, "compact.partial_progress_from_mb": 0}),
     (Operation.REWRITE_DELETES, BASE),
 )
 

@@ -19,7 +19,6 @@ SMALL: Mapping[str, object] = {
     "compact.min_input_files": 2,
     "compact.hot_partitions": "include",
     "compact.target_file_size_mb": 0.05,
-    "compact.max_commits": 1,
 }
 BY_ID = {**SMALL, "compact.strategy": "sort", "compact.sort_order": "id"}
 

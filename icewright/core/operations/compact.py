@@ -272,7 +272,8 @@ def written_order(knobs: Knobs, order: str | None) -> str | None:
 def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionFacts], cause: Cause) -> dict[str, str]:
     """The procedure's options, named as Spark's documentation does."""
     sizes = facts.thresholds.of(max(p.data_bytes for p in batch))
-    partial = knobs[policy.PARTIAL_PROGRESS]
+    held = sum(_rewritten_bytes(p, cause) for p in batch)
+    partial = knobs[policy.PARTIAL_PROGRESS] and held >= knobs[policy.PARTIAL_FROM] * MEGABYTE
     equality = any(p.equality_delete_files for p in facts.partitions)
     options = {
         "target-file-size-bytes": sizes.target_bytes,
@@ -281,7 +282,7 @@ def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionFacts], c
         "min-input-files": knobs[policy.MIN_INPUT_FILES],
         "max-file-group-size-bytes": knobs[policy.MAX_GROUP_SIZE] * MEGABYTE,
         "max-concurrent-file-group-rewrites": knobs[policy.MAX_CONCURRENT_GROUPS],
-        "remove-dangling-deletes": str(knobs[policy.REMOVE_DANGLING]).lower(),
+        "remove-dangling-deletes": str(knobs[policy.REMOVE_DANGLING] and facts.delete_files > 0).lower(),
         "partial-progress.enabled": str(partial).lower(),
         # An equality delete committed meanwhile would lose its effect on outputs of the starting sequence number
         # (iceberg issue 10312); without it such a commit conflicts and is planned again.
