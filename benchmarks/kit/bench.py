@@ -45,6 +45,11 @@ class Bench:
         """How many first runs do not count: after the first comparison of a quick run, both sides are warm."""
         return 0 if self.quick and self.found else 1
 
+    def warm(self) -> None:
+        """Start ours a Spark too, and wait for the peer's: nothing else runs while a side is measured."""
+        self.ours.ask("spark")
+        self.spark.ask("sql", statement="SELECT 1")
+
     def add(self, compare: Callable[[], Comparison]) -> None:
         """Measure one more shape or peer, if there is time: a quick run ends within a minute."""
         if not self.found or not self.quick or time.perf_counter() - self.started < QUICK_SECONDS:

@@ -7,19 +7,22 @@ import pstats
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kit.child import Answer, measured, serve
+from benchmarks.kit.child import Answer, Measured, measured, serve
+from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.listing import Listing
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
+from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
-from icewright.core.runs import OperationState
+from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
+from icewright.flow.cycle import run_cycle
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_table, read_facts
 from icewright.flow.execute import execute
@@ -33,8 +36,14 @@ catalogs:
     enabled: true
     properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
 cache: {{folder: "{home}/ours/cache"}}
+pools:
+  default:
+    max_concurrent: {at_a_time}
+    conf: {{spark.driver.memory: 6g, spark.sql.warehouse.dir: "{home}/ours/spark-warehouse"}}
+limits: {{global: 1000, per_worker: {at_a_time}, max_jobs_per_detection: 1000, per_operation: {{compact: 1000}}}}
 """
 _PROFILE_LINES = 25
+_AT_A_TIME = 3  # jobs on Spark: on two cores neither two nor six get as much done
 
 
 class Ours:
@@ -44,8 +53,18 @@ class Ours:
         self.home = home / "ours"
         self.home.mkdir(exist_ok=True)
         file = self.home / "icewright.yaml"
-        file.write_text(_CONFIG.format(home=home), encoding="utf-8")
+        file.write_text(_CONFIG.format(home=home, at_a_time=_AT_A_TIME), encoding="utf-8")
         self.config = read_config(file)
+        self.jvm: Jvm | None = None
+        self.pools: Mapping[str, SparkPool] = {}
+
+    def spark(self) -> Answer:
+        """Start Spark, which then stays: what is asked later finds it warm."""
+        lasting = replace(self.config, cache_folder=self.home / "spark")
+        with application(lasting, kind="manual") as app:
+            self.pools = {name: app.pools[entry.pool] for name, entry in self.config.catalogs.items()}
+        self.jvm = Jvm(self.pools["lake"].session())
+        return {}
 
     def run(
         self,
@@ -67,11 +86,22 @@ class Ours:
             detect(world, ["lake"], world.clock.now())  # a table that the store does not know cannot be claimed
             evaluate_table(world, ref, world.clock.now())
             request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
-            with _profiled(profile), measured() as found:
+            with _profiled(profile), self._measured() as found:
                 result = execute(world, request)
         if [outcome.state for outcome in result.outcomes] != [OperationState.COMMITTED]:
             raise RuntimeError(f"{result.state}: {result.summary}")
         return found.answer(summary=result.summary, rows=[[f.path] for f in result.outcomes[0].files])
+
+    def cycle(self, knobs: Mapping[str, str], *, fresh: bool) -> Answer:
+        """One pass over all tables, either as they are known or, `fresh`, by an Icewright that has seen none yet."""
+        with self._application(parse_settings("--set", knobs), fresh=fresh) as app, self._measured() as found:
+            result = run_cycle(app.world, ["lake"])
+        faults = [
+            f"{job.ref}: {job.state}: {job.summary}" for job in result.jobs if job.state is not JobState.SUCCEEDED
+        ]
+        if faults or result.errors:
+            raise RuntimeError(f"{faults} {result.errors}")
+        return found.answer(rows=[[str(job.ref), job.summary] for job in result.jobs])
 
     def facts(self, table: str, *, fresh: bool, profile: bool = False) -> Answer:
         """Load the metadata and read the facts, with an empty manifest cache or as the last question left it."""
@@ -82,11 +112,20 @@ class Ours:
 
     @contextmanager
     def _application(self, command: Mapping[str, Any], *, fresh: bool) -> Iterator[Application]:
-        """Icewright as it starts; the process is warm, its connections and caches are new."""
+        """Icewright as it starts; the process is warm, and Spark if it was started; connections and caches are new."""
         if fresh:
             shutil.rmtree(self.config.cache_folder, ignore_errors=True)
+            for file in self.home.glob("state.db*"):
+                file.unlink()
         with application(self.config, kind="manual", command=command) as app:
-            yield app
+            if not self.pools:
+                yield app
+                return
+            engines = replace(app.engines, spark=replace(app.engines.spark, pools=self.pools))
+            yield replace(app, engines=engines, world=replace(app.world, engine=engines))
+
+    def _measured(self) -> AbstractContextManager[Measured]:
+        return self.jvm.measured() if self.jvm else measured()
 
 
 def _listing_other_files(app: Application, listing: Mapping[str, int]) -> RemoveOrphansInService:
@@ -106,4 +145,8 @@ def _profiled(wanted: bool) -> Iterator[None]:
 
 if __name__ == "__main__":
     ours = Ours(Path(sys.argv[1]))
-    serve({"run": ours.run, "facts": ours.facts})
+    try:
+        serve({"spark": ours.spark, "run": ours.run, "cycle": ours.cycle, "facts": ours.facts})
+    finally:
+        for pool in ours.pools.values():
+            pool.stop()

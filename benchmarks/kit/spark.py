@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.kit.child import Answer, measured, serve
+from benchmarks.kit.child import Answer, serve
+from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.lake import Lake
 from icewright.adapters.catalogs.translate import spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
@@ -29,22 +30,22 @@ class Spark:
             log=home / "spark" / "spark.log",
         )
         self.session = self.pool.session()
-        self.session.sql("SELECT 1").collect()
-        jvm: Any = self.session._jvm  # noqa: SLF001 - PySpark has no other way to it
-        self.java = jvm.java.lang
-        self.pid = int(self.java.ProcessHandle.current().pid())
+        self.jvm = Jvm(self.session)
 
     def sql(self, statement: str) -> Answer:
         """Run a statement; its rows as lists."""
-        self.java.System.gc()  # what earlier statements left is not this one's memory
-        with measured([self.pid]) as found:
-            rows = self.session.sql(statement).collect()
+        return self.each([statement])
+
+    def each(self, statements: Sequence[str]) -> Answer:
+        """Run statements one after another; the rows of the last."""
+        with self.jvm.measured() as found:
+            rows = [self.session.sql(statement).collect() for statement in statements][-1]
         return found.answer(rows=[list(row) for row in rows])
 
 
 if __name__ == "__main__":
     spark = Spark(Path(sys.argv[1]))
     try:
-        serve({"sql": spark.sql})
+        serve({"sql": spark.sql, "each": spark.each})
     finally:
         spark.pool.stop()

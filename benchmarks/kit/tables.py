@@ -7,48 +7,33 @@ import os
 import random
 import struct
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from benchmarks.kit.lake import Lake
 from benchmarks.kit.layouts import layout
 from benchmarks.kit.listing import file_name
+from benchmarks.kit.rows import COLUMNS, IDS, ROWS, write_rows, write_template
 
-ROWS = 100  # of each data file
-_COLUMNS = (
-    ("id", "long"),
-    ("ts", "timestamptz"),
-    ("part", "int"),
-    ("user", "string"),
-    ("event", "string"),
-    ("url", "string"),
-    ("a", "double"),
-    ("b", "double"),
-    ("n", "long"),
-    ("m", "long"),
-)
-_IDS = range(1, len(_COLUMNS) + 1)
 _SCHEMA: Mapping[str, Any] = {
     "type": "struct",
     "schema-id": 0,
     "fields": [
-        {"id": i, "name": name, "required": False, "type": kind} for i, (name, kind) in zip(_IDS, _COLUMNS, strict=True)
+        {"id": i, "name": name, "required": False, "type": kind} for i, (name, kind) in zip(IDS, COLUMNS, strict=True)
     ],
 }
 _SPEC = [{"name": "part", "transform": "identity", "source-id": 3, "field-id": 1000}]
-_COUNTS = [{"key": i, "value": ROWS} for i in _IDS]
-_NO_NULLS = [{"key": i, "value": 0} for i in _IDS]
+_NO_NULLS = [{"key": i, "value": 0} for i in IDS]
 _NO_NANS = [{"key": i, "value": 0} for i in (7, 8)]
 _DAY = 86_400
-_AGE = 20 * _DAY  # of the first commit; one follows each minute
+_AGE = 20 * _DAY  # of the first commit
+_BETWEEN_MS = 60_000  # commits
 _LINKS = 5_000  # that one inode gets here; copies of the table add as many again, and ext4 allows 65,000
 _ADDED, _DELETED = 1, 2
 
@@ -61,6 +46,7 @@ class DataFile:
     uri: str
     part: int | None
     size: int
+    rows: int = ROWS
 
     def record(self) -> dict[str, Any]:
         """The file in the words of a manifest."""
@@ -95,14 +81,14 @@ class DataFile:
             "file_path": self.uri,
             "file_format": "PARQUET",
             "partition": {} if self.part is None else {"part": self.part},
-            "record_count": ROWS,
+            "record_count": self.rows,
             "file_size_in_bytes": self.size,
-            "column_sizes": [{"key": i, "value": 300 + (n * i) % 97} for i in _IDS],
-            "value_counts": _COUNTS,
+            "column_sizes": [{"key": i, "value": 300 + (n * i) % 97} for i in IDS],
+            "value_counts": _counts(self.rows),
             "null_value_counts": _NO_NULLS,
             "nan_value_counts": _NO_NANS,
-            "lower_bounds": [{"key": i, "value": value} for i, value in zip(_IDS, lower, strict=True)],
-            "upper_bounds": [{"key": i, "value": value} for i, value in zip(_IDS, upper, strict=True)],
+            "lower_bounds": [{"key": i, "value": value} for i, value in zip(IDS, lower, strict=True)],
+            "upper_bounds": [{"key": i, "value": value} for i, value in zip(IDS, upper, strict=True)],
             "key_metadata": None,
             "split_offsets": [4],
             "equality_ids": None,
@@ -131,8 +117,10 @@ class Seed:
         (self.folder / "metadata").mkdir()
         self.live: deque[bytes] = deque()  # rows of the current manifest list, the newest first
         self._random = random.Random(table)
-        self._links = self._count = self._sequence = self._live_files = 0
-        self._template, self._size = _template(lake.home / f"{table}-{self._links}.parquet")
+        self._links = self._count = self._sequence = 0
+        self._totals = Counter[str]()
+        self._template = lake.home / f"{table}-{self._links}.parquet"
+        self._size = write_template(self._template, _AGE)
         self._folders: set[str] = set()
         self._snapshots: list[dict[str, Any]] = []
         self._started = int((time.time() - _AGE) * 1000)
@@ -143,7 +131,7 @@ class Seed:
             "format-version": 2,
             "table-uuid": self._uuid(),
             "location": f"file://{self.folder}",
-            "last-column-id": len(_COLUMNS),
+            "last-column-id": len(COLUMNS),
             "current-schema-id": 0,
             "schemas": [_SCHEMA],
             "default-spec-id": 0,
@@ -161,11 +149,18 @@ class Seed:
         """A data file on disk, in no snapshot yet: one more link to a template."""
         if self._links == _LINKS:
             self._links = 0
-            self._template, _ = _template(self.lake.home / f"{self.table}-{self._count}.parquet")
+            self._template = self.lake.home / f"{self.table}-{self._count}.parquet"
+            write_template(self._template, _AGE)
         file = self.unlinked(part)
         os.link(self._template, self.local(file))
         self._links += 1
         return file
+
+    def written(self, rows: int, part: int | None = None) -> DataFile:
+        """A data file of rows of its own, in no snapshot yet: what rewrites can read."""
+        file = self.unlinked(part)
+        size = write_rows(Path(self.local(file)), rows, part, file.number)
+        return replace(file, rows=rows, size=size)
 
     def unlinked(self, part: int | None = None) -> DataFile:
         """A data file that manifests may name, but which is not there."""
@@ -180,6 +175,10 @@ class Seed:
         """Where a data file lies."""
         return file.uri.removeprefix(self.layout.scheme)
 
+    def until_now(self, commits: int) -> None:
+        """Let as many commits more be those of the last minutes."""
+        self._started = int(time.time() * 1000) - (self._sequence + commits) * _BETWEEN_MS
+
     def commit(self, added: Sequence[DataFile], replaced: Commit | None = None, *, listed: bool = True) -> Commit:
         """Add files in one manifest; take out those of an earlier commit. Not `listed`: expired since."""
         entries, fields = self.layout.manifests, {"snapshot_id": self._begin(), "sequence_number": None}
@@ -187,16 +186,17 @@ class Seed:
             entries.record({"status": _ADDED, "file_sequence_number": None, "data_file": file.record(), **fields})
             for file in added
         ]
-        made = self._manifest(encoded, [f.part for f in added])
+        made = self._manifest(encoded, added)
         commit = Commit(self._sequence, made, added)
         self.live.appendleft(commit.row)
-        rows, summary = list(self.live), {"operation": "append", **_totals("added", len(added), self._size)}
+        rows, summary = list(self.live), {"operation": "append", **_said("added", _sums(added))}
         if replaced is not None:
             rows.remove(replaced.row)
             self.live.remove(replaced.row)
             rows.insert(*self._removed(replaced, len(rows)))
-            summary |= {"operation": "overwrite", **_totals("deleted", len(replaced.files), self._size)}
-        self._live_files += len(added) - (len(replaced.files) if replaced else 0)
+            summary |= {"operation": "overwrite", **_said("deleted", _sums(replaced.files))}
+            self._totals.subtract(_sums(replaced.files))
+        self._totals.update(_sums(added))
         if listed:
             self.snapshot(rows, summary)
         return commit
@@ -221,15 +221,16 @@ class Seed:
             )
             for file in replaced.files
         ]
-        row = self._manifest(entries, [f.part for f in replaced.files], deleted=True)
+        row = self._manifest(entries, replaced.files, deleted=True)
         return (end if self.layout.name == "spark" else 1), row
 
-    def _manifest(self, entries: Sequence[bytes], parts: Sequence[int | None], *, deleted: bool = False) -> bytes:
+    def _manifest(self, entries: Sequence[bytes], files: Sequence[DataFile], *, deleted: bool = False) -> bytes:
         """Write a manifest; its row in manifest lists."""
         path = f"{self.folder}/metadata/{self._uuid()}-m{int(deleted)}.avro"
         content = self.layout.manifests.file(entries, self._random.randbytes(16), {})
         Path(path).write_bytes(content)
-        bounds = [p for p in parts if p is not None]
+        bounds = [f.part for f in files if f.part is not None]
+        rows = sum(f.rows for f in files)
         counts = (0, len(entries)) if deleted else (len(entries), 0)
         return self.layout.lists.record(
             {
@@ -243,9 +244,9 @@ class Seed:
                 "added_files_count": counts[0],
                 "existing_files_count": 0,
                 "deleted_files_count": counts[1],
-                "added_rows_count": counts[0] * ROWS,
+                "added_rows_count": 0 if deleted else rows,
                 "existing_rows_count": 0,
-                "deleted_rows_count": counts[1] * ROWS,
+                "deleted_rows_count": rows if deleted else 0,
                 "partitions": [
                     {
                         "contains_null": False,
@@ -268,9 +269,9 @@ class Seed:
         data = {"content": 0, "file_path": hole, "file_format": "PARQUET", "partition": {}, "record_count": ROWS}
         entry["data_file"] = data | {"file_size_in_bytes": self._size}
         before, after = self.layout.manifests.record(entry).split(hole.encode())
-        made = self._manifest([before + f.uri.encode() + after for f in files], [f.part for f in files])
+        made = self._manifest([before + f.uri.encode() + after for f in files], files)
         self.live.appendleft(made)
-        self._live_files += len(files)
+        self._totals.update(_sums(files))
 
     def snapshot(self, rows: Sequence[bytes] = (), summary: Mapping[str, str] | None = None) -> None:
         """A snapshot of these manifests, else of all that are live."""
@@ -288,11 +289,11 @@ class Seed:
                 "sequence-number": self._sequence,
                 "snapshot-id": self._snapshot,
                 **parent,
-                "timestamp-ms": self._started + self._sequence * 60_000,
+                "timestamp-ms": self._started + self._sequence * _BETWEEN_MS,
                 "summary": {
                     "operation": "append",
                     **(summary or {}),
-                    **_totals("total", self._live_files, self._size),
+                    **_said("total", self._totals),
                     "total-delete-files": "0",
                     "total-position-deletes": "0",
                     "total-equality-deletes": "0",
@@ -333,34 +334,26 @@ class Seed:
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
 
-def _totals(what: str, count: int, size: int) -> dict[str, str]:
-    """How snapshot summaries say numbers of files, rows and bytes."""
-    names = (
-        f"{what}-data-files",
-        f"{what}-records",
-        "removed-files-size" if what == "deleted" else f"{what}-files-size",
+@cache
+def _counts(rows: int) -> list[dict[str, int]]:
+    return [{"key": i, "value": rows} for i in IDS]
+
+
+def _sums(files: Sequence[DataFile]) -> Counter[str]:
+    return Counter(
+        {"data-files": len(files), "records": sum(f.rows for f in files), "files-size": sum(f.size for f in files)}
     )
-    return dict(zip(names, map(str, (count, count * ROWS, count * size)), strict=True))
+
+
+def _said(what: str, sums: Mapping[str, int]) -> dict[str, str]:
+    """How snapshot summaries say numbers of files, rows and bytes."""
+    sizes = "removed-files-size" if what == "deleted" else f"{what}-files-size"
+    return {
+        f"{what}-data-files": str(sums["data-files"]),
+        f"{what}-records": str(sums["records"]),
+        sizes: str(sums["files-size"]),
+    }
 
 
 def _long(value: int) -> bytes:
     return struct.pack("<q", value)
-
-
-def _template(path: Path) -> tuple[Path, int]:
-    """A small Parquet file that looks old; its length."""
-    kinds = {
-        "long": pa.int64(),
-        "int": pa.int32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "timestamptz": pa.timestamp("us", "UTC"),
-    }
-    fields = [
-        pa.field(name, kinds[kind], metadata={"PARQUET:field_id": str(i)})
-        for i, (name, kind) in zip(_IDS, _COLUMNS, strict=True)
-    ]
-    table = pa.Table.from_arrays([pa.nulls(ROWS, f.type) for f in fields], schema=pa.schema(fields))
-    pq.write_table(table, path, compression="zstd")
-    os.utime(path, (time.time() - _AGE, time.time() - _AGE))
-    return path, path.stat().st_size
