@@ -1,0 +1,170 @@
+"""One Spark application and many jobs: stopped, killed, without room, and side by side."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState
+from icewright.testing import FixedClock
+from tests.integration.bench import Bench, Reading, paths
+from tests.integration.clusters import until
+from tests.integration.disks import full_disk
+from tests.integration.working import KNOBS, ROWS, Running, make, make_fast, make_slow, running, settled
+
+pytestmark = pytest.mark.spark
+
+SECONDS_TO_STOP = 10  # far less than the slow partition takes
+
+
+@pytest.fixture(scope="module")
+def made(bench: Bench) -> str:
+    """A table whose last partition takes long to compact."""
+    make_slow(bench, "test.slow", *ROWS)
+    return "test.slow"
+
+
+@pytest.fixture
+def slow(bench: Bench, made: str) -> Iterator[str]:
+    """The same as it was made, for each test."""
+    with bench.aside(made):
+        yield made
+
+
+def jvm(pool: SparkPool) -> int:
+    """The process of the pool's application."""
+    gateway = pool.application()._gateway  # type: ignore[attr-defined]
+    pid: int = gateway.proc.pid
+    return pid
+
+
+def kept_what_it_had_done(job: Running, before: Reading) -> None:
+    """Rows are as before, the two small partitions are compacted and told, and what was written in vain is listed."""
+    bench, name = job.bench, job.name
+    result = job.result.result(SECONDS_TO_STOP)
+    assert bench.read(name) == before
+    (outcome,) = result.outcomes
+    assert (outcome.metrics["files_merged"], outcome.metrics["files_written"]) == (4, 2)
+    assert outcome.metrics["bins"] == 2
+    assert "compacted 4 files into 2" in result.summary
+    live = paths(path for content, path in bench.live(name) if content == 0)
+    assert all(Path(path).is_file() for path in live)
+    left = bench.world.store.deleted_files(job.job_id)
+    assert {row["state"] for row in left} <= {"left"}
+    assert live.isdisjoint(paths(row["path"] for row in left))
+    ours = live | paths(f.path for f in outcome.files) | paths(row["path"] for row in left)
+    until(lambda: not data_files(bench, name) - ours, "the end of the tasks, which remove what they were writing")
+
+
+def data_files(bench: Bench, name: str) -> frozenset[str]:
+    """The data files on the disk, live or not."""
+    return paths(path for path in bench.files(name) if path.endswith(".parquet"))
+
+
+def test_a_cancelled_compaction_stops_alone(
+    bench: Bench, slow: str, new_name: Callable[[str], str], spark_pool: SparkPool
+) -> None:
+    """Its statement ends at once, the commits that it had made stay, and another job of the pool ends in peace."""
+    other = new_name("other")
+    make_slow(bench, other, 6_000)
+    before, of_other = bench.read(slow), bench.read(other)
+    with running(bench, slow) as job:
+        job.wait_for_commits(2)
+        with running(bench, other) as untouched:
+            job.cancel()
+            kept_what_it_had_done(job, before)
+            assert untouched.result.result(60).state is JobState.SUCCEEDED
+    assert settled(bench, job.job_id) is job.result.result().state is JobState.CANCELLED
+    assert "asked it to stop" in job.result.result().summary
+    assert bench.read(other) == of_other
+    assert len(bench.live(other)) == 1
+
+
+def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str) -> None:
+    """After execute.timeout_seconds it ends as if cancelled, and says why."""
+    before, clock = bench.read(slow), FixedClock(datetime.now(UTC))
+    with running(bench, slow, world=replace(bench.world, clock=clock)) as job:
+        job.wait_for_commits(2)
+        clock.advance(seconds=3601)
+        kept_what_it_had_done(job, before)
+    assert settled(bench, job.job_id) is JobState.CANCELLED
+    assert "execute.timeout_seconds (3600)" in job.result.result().summary
+
+
+def test_spark_is_killed_in_the_middle_of_a_rewrite(bench: Bench, slow: str, spark_pool: SparkPool) -> None:
+    """What was committed stays and is told, what was not is in the ledger, and the next job starts Spark anew."""
+    before, first = bench.read(slow), jvm(spark_pool)
+    with running(bench, slow, {**KNOBS, "execute.retry_limit": 0}) as job:
+        job.wait_for_commits(2)
+        until(lambda: len(data_files(bench, slow)) == 9, "the first bytes of the last partition")
+        os.kill(first, signal.SIGKILL)
+        result = job.result.result(SECONDS_TO_STOP)
+    assert result.state is settled(bench, job.job_id) is JobState.FAILED
+    assert f"{bench.ref(slow)}: Spark died" in result.summary
+    make_fast(bench, slow)
+    assert bench.run(slow, Operation.COMPACT, KNOBS).metrics["files_merged"] == 2
+    assert jvm(spark_pool) != first
+    assert len(bench.live(slow)) == 3
+    kept_what_it_had_done(job, before)
+    left = {row["path"] for row in bench.world.store.deleted_files(job.job_id) if row["path"].endswith(".parquet")}
+    assert len(left) == 1
+
+
+def test_spark_is_killed_and_the_job_tries_again(bench: Bench, slow: str, spark_pool: SparkPool) -> None:
+    """The second attempt runs in a new JVM and rewrites what the first had not; the job tells of both."""
+    before, first = bench.read(slow), jvm(spark_pool)
+    with running(bench, slow) as job:
+        job.wait_for_commits(2)
+        make_fast(bench, slow)
+        os.kill(first, signal.SIGKILL)
+        result = job.result.result(60)
+    (outcome,) = result.outcomes
+    assert result.state is JobState.SUCCEEDED, result
+    assert (outcome.state, outcome.metrics["files_merged"]) == (OperationState.COMMITTED, 6)
+    assert {change.partition for change in outcome.partitions} == {"part=0", "part=1", "part=2"}
+    assert jvm(spark_pool) != first
+    assert bench.read(slow) == before
+    assert len(bench.live(slow)) == 3
+
+
+def test_spark_is_killed_between_two_jobs(bench: Bench, new_name: Callable[[str], str], spark_pool: SparkPool) -> None:
+    """The next job starts it anew and does not notice."""
+    name = new_name("between")
+    make(bench, name, 10)
+    before, first = bench.read(name), jvm(spark_pool)
+    os.kill(first, signal.SIGKILL)
+    assert bench.run(name, Operation.COMPACT, KNOBS).state is OperationState.COMMITTED
+    assert jvm(spark_pool) != first
+    assert bench.read(name) == before
+
+
+@pytest.mark.parametrize("partial", [True, False], ids=["by groups", "at once"])
+def test_the_disk_is_full(partial: bool, bench: Bench, new_name: Callable[[str], str], spark_pool: SparkPool) -> None:
+    """The compaction fails and names its table, nothing live is gone, and with more room the same one succeeds."""
+    name = new_name("full")
+    folder = bench.lake.folder(name)
+    knobs = {**KNOBS, "compact.partial_progress": partial}
+    with full_disk(folder, jvm(spark_pool)) as disk:
+        make(bench, name, 20_000)
+        before, live = bench.read(name), bench.live(name)
+        disk.fill()
+        outcome = bench.run(name, Operation.COMPACT, knobs)
+        assert outcome.state is OperationState.FAILED, outcome
+        assert str(bench.ref(name)) in outcome.reason
+        assert disk.message in outcome.reason
+        assert bench.live(name) == live
+        assert bench.read(name) == before
+        disk.free()
+        done = bench.run(name, Operation.COMPACT, knobs)
+        assert done.state is OperationState.COMMITTED, done
+        assert len(bench.live(name)) == 1
+        assert bench.read(name) == before
+        bench.lake.catalog.drop_table(name)

@@ -1,0 +1,198 @@
+"""Pools whose Spark others run: a standalone cluster, and a Connect server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icewright.adapters.catalogs.translate import SqlCatalogProperties, spark_conf, spark_packages
+from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.core.errors import EngineUnavailable
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState
+from icewright.core.table import TableRef
+from tests.integration.bench import Bench
+from tests.integration.clusters import connect_server, standalone
+from tests.integration.working import KNOBS, ROWS, make, make_slow, on_pool, running, settled
+from tests.postgres import free_port
+
+pytestmark = [pytest.mark.spark, pytest.mark.external]
+
+SECONDS_TO_REFUSE = 10.0
+_CONFIG = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{catalog}", warehouse: "{warehouse}"}}
+pools:
+  default:
+    {pool}
+cache: {{folder: "{home}/cache"}}
+"""
+_MAIN = "from icewright.app.cli import main; main()"
+_KNOBS = ("--set", "compact.min_input_files=2", "--set", "compact.hot_partitions=include")
+_CLUSTER = """\
+master: "{master}"
+    conf:
+      spark.driver.host: 127.0.0.1
+      spark.driver.bindAddress: 127.0.0.1
+      spark.driver.memory: 512m
+      spark.executor.memory: 512m
+      spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1
+      spark.executor.extraJavaOptions: -XX:TieredStopAtLevel=1
+"""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The command line over the session's catalog, in a process of its own."""
+
+    home: Path
+    properties: SqlCatalogProperties
+
+    def compact(self, pool: str, ref: TableRef) -> Any:
+        """What `icewright run --json` says of a compaction, its pool being configured so."""
+        file = self.home / "icewright.yaml"
+        catalog, warehouse = self.properties.url.database, self.properties.warehouse
+        file.write_text(_CONFIG.format(home=self.home, catalog=catalog, warehouse=warehouse, pool=pool))
+        command = [
+            sys.executable,
+            "-c",
+            _MAIN,
+            "--config",
+            str(file),
+            "run",
+            str(ref),
+            "--op",
+            "compact",
+            "--json",
+            *_KNOBS,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, catalog_properties: SqlCatalogProperties) -> Shell:
+    """A folder and a state store of its own."""
+    return Shell(tmp_path, catalog_properties)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties) -> Iterator[str]:
+    """The address of a Connect server."""
+    with connect_server(tmp_path_factory.mktemp("connect"), spark_packages(catalog_properties)) as address:
+        yield address
+
+
+def remote_pool(home: Path, properties: SqlCatalogProperties, address: str, *, room: int = 2) -> SparkPool:
+    """A pool behind a Connect server."""
+    return SparkPool("far", "", {}, spark_conf(properties), (), None, home, home / "log", room, remote=address)
+
+
+@pytest.fixture
+def far(tmp_path: Path, catalog_properties: SqlCatalogProperties, server: str, bench: Bench) -> Iterator[Bench]:
+    """The bench, its jobs running on the Connect server."""
+    pool = remote_pool(tmp_path, catalog_properties, server, room=3)
+    yield on_pool(bench, pool)
+    pool.stop()
+
+
+def test_a_standalone_cluster(bench: Bench, new_name: Callable[[str], str], shell: Shell, tmp_path: Path) -> None:
+    """A pool with a master compacts there: the commit bears the name of an application that the worker has run."""
+    name = new_name("cluster")
+    make(bench, name, 300, 200)
+    before = bench.read(name)
+    with standalone(tmp_path) as cluster:
+        pool = _CLUSTER.format(master=cluster.master)
+        said = shell.compact(pool, bench.ref(name))
+        ran = {folder.name for folder in cluster.work.iterdir()}
+    (operation,) = said["operations"]
+    assert (said["state"], operation["state"]) == ("succeeded", "committed"), said
+    assert (operation["metrics"]["files_merged"], operation["metrics"]["files_written"]) == (4, 2)
+    assert operation["metrics"]["gb_hours"] > 0
+    head = bench.metadata(name).current_snapshot
+    assert head is not None
+    assert ran == {head.summary["app-id"]}
+    assert bench.read(name) == before
+    assert len(bench.live(name)) == 2
+
+
+def test_a_connect_server(bench: Bench, new_name: Callable[[str], str], shell: Shell, server: str) -> None:
+    """A pool with a remote compacts there, and no JVM is started beside it."""
+    name = new_name("connect")
+    make(bench, name, 300, 200)
+    before = bench.read(name)
+    said = shell.compact(f'remote: "{server}"', bench.ref(name))
+    (operation,) = said["operations"]
+    assert (said["state"], operation["state"]) == ("succeeded", "committed"), said
+    assert (operation["metrics"]["files_merged"], operation["metrics"]["files_written"]) == (4, 2)
+    assert operation["metrics"]["gb_hours"] > 0
+    assert not (shell.home / "cache" / "logs").exists()
+    assert bench.read(name) == before
+    assert len(bench.live(name)) == 2
+
+
+def test_a_cancelled_compaction_stops_alone_on_a_server(
+    bench: Bench, far: Bench, new_name: Callable[[str], str]
+) -> None:
+    """Its session is interrupted; what it had committed stays, and another job on the same server ends in peace."""
+    name, other = new_name("far"), new_name("other")
+    make_slow(bench, name, *ROWS)
+    make_slow(bench, other, 6_000)
+    before, of_other = bench.read(name), bench.read(other)
+    with running(far, name) as job:
+        job.wait_for_commits(2)
+        with running(far, other) as untouched:
+            job.cancel()
+            result = job.result.result(10)
+            assert untouched.result.result(60).state is JobState.SUCCEEDED
+    assert settled(bench, job.job_id) is result.state is JobState.CANCELLED
+    (outcome,) = result.outcomes
+    assert (outcome.metrics["files_merged"], outcome.metrics["files_written"]) == (4, 2)
+    assert (bench.read(name), bench.read(other)) == (before, of_other)
+    assert len(bench.live(other)) == 1
+
+
+@pytest.mark.parametrize("listening", [False, True], ids=["nobody listens", "somebody else listens"])
+def test_a_dead_address(listening: bool, tmp_path: Path, catalog_properties: SqlCatalogProperties) -> None:
+    """The pool says at once that it cannot be used, which pool it is, and where it looked."""
+    with socket.socket() as foreign:
+        foreign.bind(("127.0.0.1", 0))
+        if listening:
+            foreign.listen()
+        address = f"sc://127.0.0.1:{foreign.getsockname()[1]}"
+        pool = remote_pool(tmp_path, catalog_properties, address)
+        started = time.monotonic()
+        with pytest.raises(EngineUnavailable) as refused:
+            pool.session()
+        assert time.monotonic() - started < SECONDS_TO_REFUSE
+    assert "far" in str(refused.value)
+    assert address in str(refused.value)
+
+
+def test_a_job_on_a_dead_address(
+    bench: Bench, new_name: Callable[[str], str], tmp_path: Path, catalog_properties: SqlCatalogProperties
+) -> None:
+    """It fails with the reason, and the table is as it was."""
+    name = new_name("dead")
+    make(bench, name, 10)
+    before = bench.read(name)
+    address = f"sc://127.0.0.1:{free_port()}"
+    there = on_pool(bench, remote_pool(tmp_path, catalog_properties, address))
+    outcome = there.run(name, Operation.COMPACT, KNOBS)
+    assert outcome.state is OperationState.FAILED
+    assert address in outcome.reason
+    assert bench.read(name) == before
