@@ -18,7 +18,7 @@ import pyspark
 from icewright.adapters.engines.spark.java import java_home
 from tests.postgres import free_port
 
-SECONDS_TO_START = 60.0
+SECONDS_TO_START = 120.0  # on a busy machine
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _Found = TypeVar("_Found")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -157,7 +156,7 @@ def test_a_cancelled_compaction_stops_alone_on_a_server(
         job.wait_for_commits(2)
         with running(far, other) as untouched:
             job.cancel()
-            result = job.result.result(10)
+            result = job.result.result(20)
             assert untouched.result.result(60).state is JobState.SUCCEEDED
     assert settled(bench, job.job_id) is result.state is JobState.CANCELLED
     (outcome,) = result.outcomes
@@ -166,20 +165,15 @@ def test_a_cancelled_compaction_stops_alone_on_a_server(
     assert len(bench.live(other)) == 1
 
 
-@pytest.mark.parametrize("listening", [False, True], ids=["nobody listens", "somebody else listens"])
-def test_a_dead_address(listening: bool, tmp_path: Path, catalog_properties: SqlCatalogProperties) -> None:
+def test_a_dead_address(tmp_path: Path, catalog_properties: SqlCatalogProperties) -> None:
     """The pool says at once that it cannot be used, which pool it is, and where it looked."""
-    with socket.socket() as foreign:
-        foreign.bind(("127.0.0.1", 0))
-        if listening:
-            foreign.listen()
-        address = f"sc://127.0.0.1:{foreign.getsockname()[1]}"
-        pool = remote_pool(tmp_path, catalog_properties, address)
-        started = time.monotonic()
-        with pytest.raises(EngineUnavailable) as refused:
-            pool.session()
-        assert time.monotonic() - started < SECONDS_TO_REFUSE
-    assert "far" in str(refused.value)
+    address = f"sc://127.0.0.1:{free_port()}"
+    pool = remote_pool(tmp_path, catalog_properties, address)
+    started = time.monotonic()
+    with pytest.raises(EngineUnavailable) as refused:
+        pool.session()
+    assert time.monotonic() - started < SECONDS_TO_REFUSE
+    assert "pool far" in str(refused.value)
     assert address in str(refused.value)
 
 
