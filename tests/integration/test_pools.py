@@ -111,7 +111,7 @@ def test_spark_is_killed_in_the_middle_of_a_rewrite(bench: Bench, slow: str, spa
         until(lambda: len(data_files(bench, slow)) == 9, "the first bytes of the last partition")
         os.kill(first, signal.SIGKILL)
         result = job.result.result(SECONDS_TO_STOP)
-    assert result.state is settled(bench, job.job_id) is JobState.FAILED
+    assert result.state is settled(bench, job.job_id) is JobState.PARTIAL
     assert f"{bench.ref(slow)}: Spark died" in result.summary
     kept_what_it_had_done(job, before)
     assert jvm(spark_pool) != first

@@ -23,11 +23,11 @@ from icewright.flow.world import World
 from tests.integration.bench import Bench
 from tests.integration.clusters import until
 
-ROWS = (40, 40, 20_000)  # of the partitions: two are compacted at once, the last takes long
+ROWS = (40, 40, 10_000)  # of the partitions: two are compacted at once, the last takes long
 KNOBS: Mapping[str, object] = {
     "compact.min_input_files": 2,
     "compact.hot_partitions": "include",
-    "compact.max_commits": 10,  # a commit for each partition
+    "compact.partial_progress_from_mb": 0,  # a commit for each partition
 }
 _COLUMNS: tuple[tuple[str, IcebergType], ...] = (("id", LongType()), ("text", StringType()), ("part", LongType()))
 _SLOW = {

@@ -38,6 +38,10 @@ class Application(Protocol):
         """Memory held by the tasks that ran under the tag, times the time that they held it. None: not known."""
         ...
 
+    def trouble(self, tag: str) -> str | None:
+        """Why tasks failed that ran under the tag; None when none did."""
+        ...
+
     def stop(self) -> None:
         """End it, or leave it; nothing of it stays in this process."""
         ...

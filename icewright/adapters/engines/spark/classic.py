@@ -47,6 +47,7 @@ class ClassicApplication:
         cache: Path,
         log: Path,
     ) -> None:
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkRuntimeError
         from pyspark.java_gateway import launch_gateway
@@ -61,16 +62,20 @@ class ClassicApplication:
             **conf,
         }
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._gateway: Any = None
         try:
-            with log.open("ab") as out, _environment(JAVA_HOME=str(java_home(java, cache))):
-                self._gateway: Any = launch_gateway(
+            with log.open("ab") as out, _environment(**_variables(master, java_home(java, cache))):
+                self._gateway = launch_gateway(
                     SparkConf(loadDefaults=False).setAll(list(settings.items())),
                     popen_kwargs={"stdout": out, "stderr": out},
                 )
             self._context = SparkContext(
                 conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=self._gateway
             )
-        except (PySparkRuntimeError, OSError) as error:
+        except (PySparkRuntimeError, Py4JError, OSError) as error:
+            if self._gateway is not None:
+                self._gateway.shutdown()
+                self._end()
             raise EngineUnavailable(
                 f"Spark could not be started for pool {name} (master {master}): {_last_words(log)}. "
                 f"The whole log is in {log}"
@@ -124,14 +129,30 @@ class ClassicApplication:
         task_seconds = sum(self._stage_seconds(job) for job in self._scala.statusTracker().getJobIdsForTag(tag))
         return cost.gb_hours(task_seconds, self._memory_of_a_core())
 
+    def trouble(self, tag: str) -> str | None:
+        """Why a stage failed: with partial progress a procedure swallows it."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+        store = self._scala.statusStore()
+        for job in self._scala.statusTracker().getJobIdsForTag(tag):
+            with contextlib.suppress(Py4JJavaError):  # stages that were skipped were never known
+                for number in _listed(store.job(job).stageIds()):
+                    reason = store.lastStageAttempt(number).failureReason()
+                    if reason.isDefined():
+                        return str(reason.get())
+        return None
+
     def stop(self) -> None:
         """End the JVM, if it has not ended by itself."""
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
         if self.alive():
             self._session.stop()
             self._gateway.shutdown()
+        self._end()
+
+    def _end(self) -> None:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
         process = self._gateway.proc
         process.stdin.close()
         try:
@@ -153,9 +174,8 @@ class ClassicApplication:
         store = self._scala.statusStore()
         milliseconds = 0
         with contextlib.suppress(Py4JJavaError):  # jobs of long ago are forgotten, skipped stages were never known
-            stages = store.job(job).stageIds()
-            for number in range(stages.size()):
-                milliseconds += store.lastStageAttempt(stages.apply(number)).executorRunTime()
+            for number in _listed(store.job(job).stageIds()):
+                milliseconds += store.lastStageAttempt(number).executorRunTime()
         return milliseconds / 1000
 
     def _memory_of_a_core(self) -> float:
@@ -178,11 +198,15 @@ def _gigabytes(text: str) -> float:
     return int(found[1]) * _GIGABYTES[found[2].lower()] if found else 1.0
 
 
+def _variables(master: str, java: Path) -> dict[str, str]:
+    """Executors elsewhere must reach the driver; where all is local nobody else may."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
+    return {"JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable, **local}
+
+
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
     """PySpark takes the Java home and the Python of its workers from the environment alone."""
-    variables["PYSPARK_PYTHON"] = sys.executable
-    variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in variables}  # noqa: TID251
     os.environ.update(variables)  # noqa: TID251
     try:

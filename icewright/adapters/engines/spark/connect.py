@@ -69,11 +69,15 @@ class ConnectApplication:
         from pyspark.errors import PySparkException
 
         if (session := self._of_jobs.get(tag)) is not None and self.alive():
-            with contextlib.suppress(PySparkException):
+            with contextlib.suppress(PySparkException, UserWarning):  # a warning where warnings are errors
                 session.interruptAll()
 
     def gb_hours(self, tag: str) -> None:
         """A Connect server does not tell the time of its tasks."""
+
+    def trouble(self, tag: str) -> str:  # noqa: ARG002
+        """A Connect server does not tell why tasks failed."""
+        return "the log of the Connect server says why"
 
     def stop(self) -> None:
         """Leave the server."""

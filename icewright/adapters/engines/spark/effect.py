@@ -29,6 +29,7 @@ _ENTRIES = pl.Schema(
         "partition": pl.String,
     }
 )
+_CHECKSUM = r"/\.[^/]*\.crc$"  # which Hadoop puts beside local files
 LEFT_BEHIND = "output of a failed rewrite"
 
 
@@ -118,7 +119,11 @@ def left_behind(files: Files, now: TableMetadata, since: datetime) -> Sequence[F
     """
     metadata = metadata_folder(now.location, now.properties) + "/"
     found = [
-        frame.filter(pl.col("modified") >= since, ~pl.col("path").str.contains(metadata, literal=True))
+        frame.filter(
+            pl.col("modified") >= since,
+            ~pl.col("path").str.contains(metadata, literal=True),
+            ~pl.col("path").str.contains(_CHECKSUM),
+        )
         for batch in files.listing(now.location)
         if (frame := pl.DataFrame(pl.from_arrow(batch))).height
     ]

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
-from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, telling
+from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, telling
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost
 from icewright.core.errors import (
@@ -65,18 +65,21 @@ class SparkEngine:
         try:
             answer = pool.run(statements, f"icewright-{assignment.job_id}", assignment.check)
         except (StatementFailed, EngineUnavailable, Cancelled, LeaseLost) as error:
-            self._tell_what_stays(catalog, assignment, app_id, started)
+            self._tell_what_stays(catalog, assignment, app_id, statements, started)
             raise _said(base, error) from error
         after = catalog.load(base.ref)
+        done = effect(self.files, base, after, app_id, _operations(step))
+        if failure := _nothing_done(base, answer, done):
+            self._tell_what_stays(catalog, assignment, app_id, statements, started)
+            raise failure
         seconds = (self.clock.now() - started).total_seconds()
         hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if answer.gb_hours is None else answer.gb_hours
         times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
-        done = _outcome(
-            step, answer.rows, effect(self.files, base, after, app_id, _operations(step)), base, after, times
-        )
-        return replace(done, statements=statements)
+        return replace(_outcome(step, answer.rows, done, base, after, times), statements=statements)
 
-    def _tell_what_stays(self, catalog: Catalog, assignment: Assignment, app_id: str, started: datetime) -> None:
+    def _tell_what_stays(
+        self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime
+    ) -> None:
         """After a failure: what was committed, and in the ledger the files that nobody will ever commit."""
         base, notes = assignment.base, []
         try:
@@ -87,12 +90,14 @@ class SparkEngine:
             left = left_behind(self.files, now, started)
             self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
-            assignment.kept(skipped(assignment.operation, f"what it left could not be read: {error}"))
+            reason = f"what it left could not be read: {error}"
+            assignment.kept(skipped(assignment.operation, reason, statements=statements))
             return
         if left:
             notes = [f"{len(left)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
         if not done.snapshots:
-            assignment.kept(skipped(assignment.operation, "nothing was committed", notes=tuple(notes)))
+            kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes))
+            assignment.kept(replace(kept, statements=statements))
             return
         seconds = (self.clock.now() - started).total_seconds()
         times = {
@@ -104,7 +109,7 @@ class SparkEngine:
         else:
             said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             kept = committed(assignment.operation, said, times, done.removed)
-        assignment.kept(replace(kept, notes=tuple(notes)))
+        assignment.kept(replace(kept, notes=tuple(notes), statements=statements))
 
     def _preview(self, assignment: Assignment, step: SparkStep) -> Outcome:
         fates: tuple[FileFate, ...] = ()
@@ -151,6 +156,16 @@ def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
         case ExpireSnapshots():
             return (procedures.expire_snapshots(base.ref, step),)
     assert_never(step)
+
+
+def _nothing_done(base: TableMetadata, answer: Answer, done: Effect) -> IcewrightError | None:
+    """With partial progress the procedure ends well though every group failed, by its tasks or by its commits."""
+    failed = sum(int(row.get("failed_data_files_count") or 0) for row in answer.rows)
+    if not failed or done.removed:
+        return None
+    if answer.trouble is None:
+        return CommitConflict(f"{base.ref}: writers committed in between: none of {failed} data files was rewritten")
+    return ProcedureFailed(f"{base.ref}: none of {failed} data files could be rewritten: {telling(answer.trouble)}")
 
 
 def _said(base: TableMetadata, error: Exception) -> Exception:

@@ -27,6 +27,7 @@ class Answer:
 
     rows: tuple[Mapping[str, Any], ...]
     gb_hours: float | None  # None: Spark does not tell
+    trouble: str | None  # why tasks failed, though the statements ended well
 
 
 class StatementFailed(Exception):
@@ -92,7 +93,7 @@ class SparkPool:
                 try:
                     with application.marked(tag) as session:
                         rows = tuple(_first(session.sql(text).collect()) for text in statements)
-                        return Answer(rows, application.gb_hours(tag))
+                        return Answer(rows, application.gb_hours(tag), application.trouble(tag))
                 except (PySparkException, Py4JError, OSError) as error:
                     if not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
