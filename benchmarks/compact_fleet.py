@@ -103,8 +103,8 @@ def quiet(fleet: Fleet, tables: Sequence[Saved], sample: int, sides: Bench) -> C
 
 def main() -> None:
     """Seed, measure, print."""
-    chosen = options(__doc__, "16 tables instead of 60, of which the peer of the quiet fleet sees 4").parse_args()
-    fleet, sample = (Fleet(16), 4) if chosen.quick else (Fleet(60), 60)
+    chosen = options(__doc__, "4 tables instead of 60; of the quiet fleet the peer sees 1, else 12").parse_args()
+    fleet, sample = (Fleet(4), 1) if chosen.quick else (Fleet(60), 12)
     with bench(chosen) as sides:
         tables = fleet.seed(sides.lake, chosen.layout)
         sides.warm()
