@@ -117,6 +117,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "dict_type": "a mapping",
         "model_type": "a mapping",
         "greater_than_equal": f"a number of at least {context.get('ge')}",
+        "string_pattern_mismatch": "an address such as sc://host:15002",  # the one pattern there is
         "literal_error": str(context.get("expected", "")).replace("'", ""),
     }
     if item["type"] == "missing":
