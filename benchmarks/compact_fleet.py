@@ -19,7 +19,13 @@ from benchmarks.kit.tables import Seed
 from icewright.core.policy import Operation
 
 TARGET = 1.0  # MiB
-KNOBS = {"compact.target_file_size_mb": str(TARGET), "evaluate.cooldown_minutes": "0"}
+KNOBS = {
+    "compact.target_file_size_mb": str(TARGET),
+    "evaluate.cooldown_minutes": "0",
+    **{
+        f"{operation}.cooldown_minutes": "0" for operation in Operation
+    },  # else what is due waits, and is looked at again
+}
 COMPACT_ALONE = KNOBS | {f"{other}.enabled": "false" for other in Operation if other is not Operation.COMPACT}
 CYCLES = 5  # after which nothing may be due
 

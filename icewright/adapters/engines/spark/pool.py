@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 
+_FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
+
+
 @dataclass(frozen=True)
 class Answer:
     """What came of the statements of one step."""
 
     rows: tuple[Mapping[str, Any], ...]
     gb_hours: float | None  # None: Spark does not tell
-    trouble: str | None  # why tasks failed, though the statements ended well
+    trouble: str | None  # why tasks failed, where the answer says that files could not be rewritten
 
 
 class StatementFailed(Exception):
@@ -93,7 +96,8 @@ class SparkPool:
                 try:
                     with application.marked(tag) as session:
                         rows = tuple(_first(session.sql(text).collect()) for text in statements)
-                        return Answer(rows, application.gb_hours(tag), application.trouble(tag))
+                        trouble = application.trouble(tag) if any(row.get(_FAILED) for row in rows) else None
+                        return Answer(rows, application.gb_hours(tag), trouble)
                 except (PySparkException, Py4JError, OSError) as error:
                     if not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
