@@ -70,6 +70,9 @@ class PartitionChange:
     bytes_in: int
     files_out: int
     bytes_out: int
+    by_deletes: bool = field(
+        default=False, kw_only=True
+    )  # rewritten to apply deletes: its sizes were not what was to be mended
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from threading import Barrier
 
@@ -18,8 +18,9 @@ from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.schema import EVENTS, POLICIES, SCHEMA
 from icewright.adapters.store.sql import LEASE, SqlStore
 from icewright.core.layering import Rule
+from icewright.core.partitions import partition_text
 from icewright.core.policy import Knobs, Operation
-from icewright.core.runs import FileFate, JobState, OperationState, Outcome
+from icewright.core.runs import FileFate, JobState, OperationState, Outcome, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
 from icewright.ports import LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
@@ -273,6 +274,31 @@ def test_history_has_the_last_run_of_each_operation(store: SqlStore) -> None:
     runs = store.runs(job_id)
     assert [r["operation"] for r in runs] == [EXPIRE, COMPACT, EXPIRE]
     assert {**runs[0]}.items() >= {"before": {"files": 2}, "after": {"files": 1}, "statements": ["CALL 1"]}.items()
+
+
+def test_history_has_what_compactions_rewrote(store: SqlStore) -> None:
+    """For sizes or order, by the policy of the last; not what was left, deleted from, or made by another policy."""
+    see(store)
+    job_id = start(store)
+    day = partition_text([date(2026, 1, 2)])
+    rewritten = {
+        "a": (PartitionChange("p=a", '0 ["a"]', 9, 90, 1, 80), PartitionChange("d", f"1 {day}", 2, 9, 2, 9)),
+        "b": (PartitionChange("p=b", '0 ["b"]', 9, 90, 1, 80, by_deletes=True),),
+        "c": (PartitionChange("p=c", '0 ["c"]', 0, 0, 3, 80), PartitionChange("p=a", '0 ["a"]', 3, 9, 3, 9)),
+    }
+    for hours, changes in enumerate(rewritten.values()):
+        run = ran(job_id, COMPACT, now=NOW + timedelta(hours=hours))
+        store.run_recorded(replace(run, outcome=replace(run.outcome, partitions=changes)), REF)
+    others = (("files_left", 4, ""), ("n", 1, "another"))
+    for metric, value, policy in others:
+        run = ran(job_id, COMPACT, now=NOW, **{metric: value})
+        gone = (PartitionChange("p=z", '0 ["z"]', 9, 90, 1, 80),)
+        store.run_recorded(
+            replace(run, policy=policy or run.policy, outcome=replace(run.outcome, partitions=gone)), REF
+        )
+    store.run_recorded(ran(job_id, COMPACT, now=NOW), REF)
+    found = store.history(REF, "u1")[COMPACT].rewritten
+    assert found == {(0, ("a",)): NOW + timedelta(hours=2), (1, (date(2026, 1, 2),)): NOW}
 
 
 def test_the_ledger(store: SqlStore) -> None:

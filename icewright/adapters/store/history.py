@@ -37,7 +37,10 @@ def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -
 
 
 def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, datetime]:  # noqa: ANN401 - a result row
-    """When recent compactions of the same policy rewrote partitions; one that had to leave files counts for none."""
+    """When recent compactions of the same policy rewrote partitions for their sizes or their order.
+
+    One that had to leave files counts for none.
+    """
     recent = (
         sa.select(RUNS.c.finished, RUNS.c.metrics, RUNS.c.partitions)
         .where(
@@ -52,7 +55,8 @@ def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, da
     found: dict[PartitionKey, datetime] = {}
     for finished, metrics, partitions in reversed(connection.execute(recent).all()):
         if not metrics.get("files_left"):
-            found |= {_key(p["key"]): finished for p in partitions or () if p["files_in"] and p["files_out"]}
+            mended = [p for p in partitions or () if p["files_in"] and p["files_out"] and not p["by_deletes"]]
+            found |= {_key(p["key"]): finished for p in mended}
     return found
 
 

@@ -105,7 +105,7 @@ class SparkEngine:
             "gb_hours": round(cost.gb_hours(seconds, cost.SPARK_MEMORY_GB), 9),
         }
         if isinstance(assignment.step, RewriteDataFiles):
-            kept = _compacted(done, times, left=0)
+            kept = _compacted(assignment.step, done, times, left=0)
         else:
             said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             kept = committed(assignment.operation, said, times, done.removed)
@@ -195,7 +195,7 @@ def _outcome(
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
-            found = _compacted(done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
+            found = _compacted(step, done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
             notes = _beyond(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{failed} data files could not be rewritten")
@@ -235,7 +235,7 @@ def _aged(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
-def _compacted(done: Effect, times: Mapping[str, float], *, left: int) -> Outcome:
+def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, left: int) -> Outcome:
     metrics = {
         "files_merged": done.data_files_in,
         "files_written": done.data_files_out,
@@ -246,7 +246,8 @@ def _compacted(done: Effect, times: Mapping[str, float], *, left: int) -> Outcom
         **times,
     }
     summary = f"compacted {done.data_files_in} files into {done.data_files_out} (across {done.bins} bins)"
-    return committed(Operation.COMPACT, summary, metrics, done.removed, partitions=done.changes)
+    changes = tuple(replace(change, by_deletes=step.by_deletes) for change in done.changes)
+    return committed(Operation.COMPACT, summary, metrics, done.removed, partitions=changes)
 
 
 def _beyond(after: TableMetadata, step: RewriteDataFiles, done: Effect) -> list[str]:
