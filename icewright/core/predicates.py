@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from icewright.core.table import PartitionFacts, PartitionField, TableMetadata
+from icewright.core.table import PartitionFacts, PartitionField, TableMetadata, columns
 
 _PARAMETERISED = re.compile(r"(bucket|truncate)\[(\d+)\]")
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
@@ -50,17 +50,7 @@ def literal(value: Any) -> str | None:  # noqa: ANN401 - one line for each type 
 
 def column_names(schema: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
     """The path of each column by its field id, through structs."""
-    found: dict[int, tuple[str, ...]] = {}
-
-    def walk(fields: Sequence[Mapping[str, Any]], above: tuple[str, ...]) -> None:
-        for field in fields:
-            found[int(field["id"])] = (*above, str(field["name"]))
-            kind = field["type"]
-            if isinstance(kind, Mapping) and kind.get("type") == "struct":
-                walk(kind["fields"], (*above, str(field["name"])))
-
-    walk(schema.get("fields", ()), ())
-    return found
+    return {number: path for number, path, _ in columns(schema)}
 
 
 def partitions_predicate(metadata: TableMetadata, partitions: Iterable[PartitionFacts]) -> str | None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from icewright.core.table import columns
+
 Range = tuple[Any, Any]  # least and greatest value that a file holds of a column
 _ZORDER = re.compile(r"zorder\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _COLUMN = re.compile(r"\s*((?:`(?:[^`]|``)+`|[^\s,()`.]+)(?:\.(?:`(?:[^`]|``)+`|[^\s,()`.]+))*)([^,]*)(,|$)")
@@ -39,17 +41,7 @@ def ordering_columns(order: str) -> tuple[str, ...]:
 
 def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[int, str], ...]:
     """Field id and type of each column; empty unless all of them are there, as primitive types."""
-    found: dict[str, tuple[int, str]] = {}
-
-    def walk(fields: Sequence[Mapping[str, Any]], above: str) -> None:
-        for field in fields:
-            name, kind = f"{above}{field['name']}", field["type"]
-            if isinstance(kind, str):
-                found[name.lower()] = (int(field["id"]), kind)
-            elif kind.get("type") == "struct":
-                walk(kind["fields"], f"{name}.")
-
-    walk(schema.get("fields", ()), "")
+    found = {".".join(path).lower(): (number, kind) for number, path, kind in columns(schema) if isinstance(kind, str)}
     known = [found.get(name.lower()) for name in names]
     return tuple(one for one in known if one is not None) if all(known) else ()
 

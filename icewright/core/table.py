@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -177,6 +177,17 @@ class TableMetadata:
         if found is None:
             raise LookupError(f"{self.metadata_location} has no partition spec {spec_id}")
         return found
+
+
+def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], Any]]:
+    """Id, path and type of each column of a schema, through structs, a struct before what is in it."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
+    while waiting:
+        above, field = waiting.pop()
+        path, kind = (*above, str(field["name"])), field["type"]
+        yield int(field["id"]), path, kind
+        if isinstance(kind, Mapping) and kind.get("type") == "struct":
+            waiting += [(path, inner) for inner in reversed(kind["fields"])]
 
 
 def metadata_folder(location: str, properties: Mapping[str, str]) -> str:

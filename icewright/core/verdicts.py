@@ -24,7 +24,6 @@ from icewright.core.policy import (
     MEGABYTE,
     MIN_FILE_SIZE_RATIO,
     ROWS_COLUMN,
-    SORT_ORDER,
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
     Knobs,
@@ -73,15 +72,15 @@ class Evaluation:
 def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
     """What facts are counted by. `table_order` is the table's own sort order, which holds where no knob says one."""
     size = knobs[TARGET_FILE_SIZE]
-    auto = isinstance(size, str)
+    steps = AUTO_TARGETS if isinstance(size, str) else ()
     target = AUTO_TARGETS[0][1] if isinstance(size, str) else int(size * MEGABYTE)
-    order = compact.written_order(knobs, knobs[SORT_ORDER] or table_order)
+    order = compact.written_order(knobs, table_order)
     return Thresholds(
         target_bytes=target,
         min_bytes=int(target * knobs[MIN_FILE_SIZE_RATIO]),
         max_bytes=int(target * knobs[MAX_FILE_SIZE_RATIO]),
         manifest_target_bytes=int(knobs[TARGET_MANIFEST] * MEGABYTE),
-        steps=AUTO_TARGETS if auto else (),
+        steps=steps,
         order=ordering_columns(order) if order else (),
         age=knobs[ROWS_COLUMN],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -77,9 +77,9 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
         state = job_state(tuple(outcomes))
     except Stop as stop:
         outcomes.append(stop.outcome)
-        state, reason = _stopped(stop.why) or (job_state(tuple(outcomes)), "")
+        state, reason = _ended(stop.why, outcomes)
     except (Cancelled, LeaseLost) as error:
-        state, reason = _stopped(error) or (None, "")
+        state, reason = _ended(error, outcomes)
     finally:
         ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
         result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
@@ -89,13 +89,14 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
     return result
 
 
-def _stopped(error: IcewrightError) -> tuple[JobState, str] | None:
+def _ended(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
+    """What a job that ended early came to, and why where its outcomes do not say."""
     match error:
         case Cancelled():
             return JobState.CANCELLED, f"cancelled: {error}"
         case LeaseLost():
             return JobState.INTERRUPTED, str(error)
-    return None
+    return job_state(tuple(outcomes)), ""
 
 
 def _recorded(world: World, request: Request, operation: Operation, job_id: str, lease: Lease, knobs: Knobs) -> Outcome:

@@ -29,6 +29,16 @@ from icewright.flow.world import World
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
+# of the session's catalog, with a state store and a cache under `home`
+CONFIG = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{catalog}", warehouse: "{warehouse}"}}
+cache: {{folder: "{home}/cache"}}
+"""
 Reading = Mapping[str, tuple[int, Any]]  # rows and checksum by snapshot id, tag or branch
 
 

@@ -22,19 +22,10 @@ from icewright.adapters.catalogs.translate import (
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.rot import Lake
-from tests.integration.bench import Bench
+from tests.integration.bench import CONFIG, Bench
 
 POSTGRES = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
 _COUNTER = itertools.count(1)
-_CONFIG = """\
-state: sqlite:///{home}/icewright.db
-catalogs:
-  lake:
-    type: sql
-    enabled: true
-    properties: {{uri: "sqlite:///{catalog}", warehouse: "{warehouse}"}}
-cache: {{folder: "{home}/cache"}}
-"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,7 +91,7 @@ def bench(
     home = tmp_path_factory.mktemp("icewright")
     catalog = Path(str(catalog_properties.url.database))
     file = home / "icewright.yaml"
-    file.write_text(_CONFIG.format(home=home, catalog=catalog, warehouse=catalog_properties.warehouse))
+    file.write_text(CONFIG.format(home=home, catalog=catalog, warehouse=catalog_properties.warehouse))
     scratch = home / "scratch"
     scratch.mkdir()
     with application(read_config(file), kind="tests") as app:

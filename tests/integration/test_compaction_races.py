@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.integration.bench import Bench
+from tests.integration.beside import beside
 from tests.integration.tables import create, insert
 
 pytestmark = pytest.mark.spark
@@ -45,7 +46,6 @@ class Writers:
     name: str
     rows: dict[int, int] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
-    errors: list[BaseException] = field(default_factory=list)
     commits: Counter[str] = field(default_factory=Counter)
 
     def spark(self) -> None:
@@ -93,23 +93,6 @@ class Writers:
             self.commits["appended"] += 1
             number += 1
 
-    def started(self) -> list[threading.Thread]:
-        """Both at work; a failure is kept for the test."""
-
-        def guarded(work: Callable[[], None]) -> Callable[[], None]:
-            def run() -> None:
-                try:
-                    work()
-                except BaseException as error:  # noqa: BLE001 - told by the test
-                    self.errors.append(error)
-
-            return run
-
-        threads = [threading.Thread(target=guarded(work)) for work in (self.spark, self.pyiceberg)]
-        for thread in threads:
-            thread.start()
-        return threads
-
 
 @pytest.mark.cases(32, 33, 75, 79)
 def test_no_row_is_lost_or_comes_back(bench: Bench, new_name: Callable[[str], str]) -> None:
@@ -119,19 +102,14 @@ def test_no_row_is_lost_or_comes_back(bench: Bench, new_name: Callable[[str], st
     quoted = create(bench, name, "id bigint, v int, part string", "part", {**merging, "commit.retry.num-retries": "20"})
     insert(bench, quoted, "(1, 0, 'b'), (2, 0, 'a')", "(3, 0, 'b')")
     writers = Writers(bench, name, {1: 0, 2: 0, 3: 0})
-    threads = writers.started()
     outcomes = []
-    try:
+    with beside(writers.stop, writers.spark, writers.pyiceberg) as errors:
         for number in range(ROUNDS):
             operation, knobs = KINDS[number % len(KINDS)]
             outcomes.append(bench.run(name, operation, knobs))
-            if writers.errors:
+            if errors:
                 break
-    finally:
-        writers.stop.set()
-        for thread in threads:
-            thread.join(120)
-    assert not writers.errors
+    assert not errors
     assert not [o for o in outcomes if o.state is OperationState.FAILED]
     done = Counter(o.operation for o in outcomes if o.state is OperationState.COMMITTED)
     assert done[Operation.COMPACT] >= ROUNDS // 5, outcomes

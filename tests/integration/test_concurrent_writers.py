@@ -13,6 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.integration.bench import Bench, make_old
+from tests.integration.beside import beside
 from tests.integration.tables import backdate_all, create, insert
 
 pytestmark = pytest.mark.spark
@@ -38,7 +39,6 @@ class Writers:
     stop: threading.Event = field(default_factory=threading.Event)
     ids: list[int] = field(default_factory=list)
     refs: dict[str, int] = field(default_factory=dict)
-    errors: list[BaseException] = field(default_factory=list)
 
     def spark(self) -> None:
         """Single rows, each an INSERT."""
@@ -70,17 +70,6 @@ class Writers:
                 number += 1
             self.stop.wait(1)
 
-    def guarded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work of a thread, its failure kept for the test."""
-
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:  # noqa: BLE001 - told by the test
-                self.errors.append(error)
-
-        return run
-
 
 @pytest.mark.cases(6, 75)  # writers append, tag and branch; they delete nothing
 def test_nothing_of_the_writers_is_lost(bench: Bench, new_name: Callable[[str], str]) -> None:
@@ -91,21 +80,14 @@ def test_nothing_of_the_writers_is_lost(bench: Bench, new_name: Callable[[str], 
     backdate_all(bench, name, 90, 50)
     make_old(bench.folder(name), days=3)
     writers = Writers(bench, name)
-    threads = [threading.Thread(target=writers.guarded(w)) for w in (writers.spark, writers.pyiceberg)]
-    for thread in threads:
-        thread.start()
     outcomes = []
-    try:
+    with beside(writers.stop, writers.spark, writers.pyiceberg) as errors:
         for number in range(ROUNDS):
             outcomes += [bench.run(name, operation, KNOBS) for operation in Operation]
-            if writers.errors:
+            if errors:
                 break
             _grow_old(bench, name, number)
-    finally:
-        writers.stop.set()
-        for thread in threads:
-            thread.join(120)
-    assert not writers.errors
+    assert not errors
     assert not [o for o in outcomes if o.state is OperationState.FAILED]
     assert {o.operation for o in outcomes if o.state is OperationState.COMMITTED} >= {
         Operation.COMPACT,

@@ -19,7 +19,7 @@ from icewright.core.errors import EngineUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from tests.integration.bench import Bench
+from tests.integration.bench import CONFIG, Bench
 from tests.integration.clusters import connect_server, standalone
 from tests.integration.working import KNOBS, ROWS, make, make_slow, on_pool, running, settled
 from tests.postgres import free_port
@@ -27,17 +27,10 @@ from tests.postgres import free_port
 pytestmark = [pytest.mark.spark, pytest.mark.external]
 
 SECONDS_TO_REFUSE = 10.0
-_CONFIG = """\
-state: sqlite:///{home}/icewright.db
-catalogs:
-  lake:
-    type: sql
-    enabled: true
-    properties: {{uri: "sqlite:///{catalog}", warehouse: "{warehouse}"}}
+_POOL = """\
 pools:
   default:
     {pool}
-cache: {{folder: "{home}/cache"}}
 """
 _MAIN = "from icewright.app.cli import main; main()"
 _KNOBS = ("--set", "compact.min_input_files=2", "--set", "compact.hot_partitions=include")
@@ -64,7 +57,7 @@ class Shell:
         """What `icewright run --json` says of a compaction, its pool being configured so."""
         file = self.home / "icewright.yaml"
         catalog, warehouse = self.properties.url.database, self.properties.warehouse
-        file.write_text(_CONFIG.format(home=self.home, catalog=catalog, warehouse=warehouse, pool=pool))
+        file.write_text(CONFIG.format(home=self.home, catalog=catalog, warehouse=warehouse) + _POOL.format(pool=pool))
         command = [
             sys.executable,
             "-c",

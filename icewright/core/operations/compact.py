@@ -44,6 +44,9 @@ class Choice:
         return tuple(partition for cause, partition in self.due if cause in causes)
 
 
+_Groups = dict[tuple[Cause, int], list[PartitionFacts]]  # by cause and target
+
+
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
     """Due when at least one partition that is not hot is worth rewriting."""
     if facts.metadata.current_snapshot is None:
@@ -57,10 +60,10 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         cooled = [moment for p in choice.hot if (moment := hot_until(p, facts.metadata, knobs)) is not None]
         return NotDue("; ".join([NOTHING, *_left_out(facts, choice)]), min(cooled, default=None))
     strategy = knobs[policy.STRATEGY]
-    order = knobs[policy.SORT_ORDER] or facts.metadata.sort_order
+    order = written_order(knobs, facts.metadata.sort_order)
     if strategy != "binpack" and order is None:
         return Blocked(f"strategy {strategy} needs compact.sort_order, or a sort order on the table")
-    return _due(facts, knobs, choice, written_order(knobs, order))
+    return _due(facts, knobs, choice, order)
 
 
 def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Choice:
@@ -131,14 +134,17 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     notes = _left_out(facts, choice)
     steps: list[RewriteDataFiles] = []
     unsaid = 0
-    for cause, batch in _batches(facts, knobs, choice):
+    groups = _groups(facts, choice)
+    most = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
+    for cause, batch in _batches(groups, most):
         where = partitions_predicate(facts.metadata, batch)
         if where is None:
             unsaid += len(batch)
         else:
             steps.append(_step(facts, knobs, order, batch, cause, where))
     causes = {cause for cause, _ in choice.due}
-    whole = len(chosen) == len(facts.partitions) and _fits_a_call(facts, knobs, choice)
+    held = sum(_rewritten_bytes(partition, cause) for cause, partition in choice.due)
+    whole = len(chosen) == len(facts.partitions) and len(groups) == 1 and held <= most
     if (choice.hot or choice.stuck) and unsaid:
         notes.append(f"{unsaid} partition(s) wait: no filter tells them apart from those that are left out")
     elif whole or unsaid:  # one call for all: a second would only meet what the first has written
@@ -154,9 +160,9 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     return _judged(facts, choice, tuple(steps), notes)
 
 
-def _groups(facts: TableFacts, choice: Choice) -> dict[tuple[Cause, int], list[PartitionFacts]]:
+def _groups(facts: TableFacts, choice: Choice) -> _Groups:
     """The partitions by cause and target, the weakest cause first."""
-    groups: dict[tuple[Cause, int], list[PartitionFacts]] = {}
+    groups: _Groups = {}
     for cause, partition in choice.due:
         target = facts.thresholds.of(partition.data_bytes).target_bytes
         groups.setdefault((cause, target), []).append(partition)
@@ -164,15 +170,9 @@ def _groups(facts: TableFacts, choice: Choice) -> dict[tuple[Cause, int], list[P
     return dict(sorted(groups.items(), key=lambda one: (weakest_first.index(one[0][0]), one[0][1])))
 
 
-def _fits_a_call(facts: TableFacts, knobs: Knobs, choice: Choice) -> bool:
-    held = sum(_rewritten_bytes(partition, cause) for cause, partition in choice.due)
-    return len(_groups(facts, choice)) == 1 and held <= knobs[policy.MAX_CALL_SIZE] * MEGABYTE
-
-
-def _batches(facts: TableFacts, knobs: Knobs, choice: Choice) -> Iterable[tuple[Cause, list[PartitionFacts]]]:
+def _batches(groups: _Groups, most: int) -> Iterable[tuple[Cause, list[PartitionFacts]]]:
     """The partitions of one call each: one cause and one target, neither too many nor too many bytes."""
-    most = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
-    for (cause, _), group in _groups(facts, choice).items():
+    for (cause, _), group in groups.items():
         batch: list[PartitionFacts] = []
         held = 0
         for partition in group:
@@ -261,8 +261,9 @@ def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
     return f"{shown} and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else shown
 
 
-def written_order(knobs: Knobs, order: str | None) -> str | None:
-    """The order as Spark's procedure takes it; none for binpack."""
+def written_order(knobs: Knobs, table_order: str | None) -> str | None:
+    """The policy's order, else the table's own, as Spark's procedure takes it; none for binpack."""
+    order = knobs[policy.SORT_ORDER] or table_order
     if knobs[policy.STRATEGY] == "binpack" or order is None:
         return None
     zorder = knobs[policy.STRATEGY] == "zorder" and not order.lower().startswith("zorder(")

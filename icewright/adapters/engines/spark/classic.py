@@ -61,17 +61,13 @@ class ClassicApplication:
             **(_LOCAL if master.startswith("local") else {}),
             **conf,
         }
+        said = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
             with log.open("ab") as out, _environment(**_variables(master, java_home(java, cache))):
-                self._gateway = launch_gateway(
-                    SparkConf(loadDefaults=False).setAll(list(settings.items())),
-                    popen_kwargs={"stdout": out, "stderr": out},
-                )
-            self._context = SparkContext(
-                conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=self._gateway
-            )
+                self._gateway = launch_gateway(said, popen_kwargs={"stdout": out, "stderr": out})
+            self._context = SparkContext(conf=said, gateway=self._gateway)
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             if self._gateway is not None:
                 self._gateway.shutdown()
@@ -126,21 +122,13 @@ class ClassicApplication:
 
     def gb_hours(self, tag: str) -> float:
         """The time of the tasks, each holding its core's share of an executor's memory."""
-        task_seconds = sum(self._stage_seconds(job) for job in self._scala.statusTracker().getJobIdsForTag(tag))
-        return cost.gb_hours(task_seconds, self._memory_of_a_core())
+        milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))
+        return cost.gb_hours(milliseconds / 1000, self._memory_of_a_core())
 
     def trouble(self, tag: str) -> str | None:
         """Why a stage failed: with partial progress a procedure swallows it."""
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
-
-        store = self._scala.statusStore()
-        for job in self._scala.statusTracker().getJobIdsForTag(tag):
-            with contextlib.suppress(Py4JJavaError):  # stages that were skipped were never known
-                for number in _listed(store.job(job).stageIds()):
-                    reason = store.lastStageAttempt(number).failureReason()
-                    if reason.isDefined():
-                        return str(reason.get())
-        return None
+        reasons = (stage.failureReason() for stage in self._stages(tag))
+        return next((str(reason.get()) for reason in reasons if reason.isDefined()), None)
 
     def stop(self) -> None:
         """End the JVM, if it has not ended by itself."""
@@ -168,15 +156,15 @@ class ClassicApplication:
     def _scala(self) -> Any:  # noqa: ANN401 - py4j
         return self._context._jsc.sc()  # noqa: SLF001 - PySpark shows less than Spark knows
 
-    def _stage_seconds(self, job: int) -> float:
+    def _stages(self, tag: str) -> Iterator[Any]:
+        """What Spark remembers of the stages that ran under the tag: those that were skipped it never knew."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
         store = self._scala.statusStore()
-        milliseconds = 0
-        with contextlib.suppress(Py4JJavaError):  # jobs of long ago are forgotten, skipped stages were never known
+        for job in self._scala.statusTracker().getJobIdsForTag(tag):
             for number in _listed(store.job(job).stageIds()):
-                milliseconds += store.lastStageAttempt(number).executorRunTime()
-        return milliseconds / 1000
+                with contextlib.suppress(Py4JJavaError):
+                    yield store.lastStageAttempt(number)
 
     def _memory_of_a_core(self) -> float:
         """In GB."""

@@ -21,11 +21,8 @@ class ConnectApplication:
     """A session for each job, so that stopping one stops nothing else. The constructor raises `EngineUnavailable`."""
 
     def __init__(self, name: str, remote: str, conf: Mapping[str, str], catalog_conf: Mapping[str, str]) -> None:
-        self._name, self._remote, self._conf = (
-            name,
-            remote,
-            {"spark.sql.session.timeZone": "UTC", **conf, **catalog_conf},
-        )
+        self._name, self._remote = name, remote
+        self._conf = {"spark.sql.session.timeZone": "UTC", **conf, **catalog_conf}
         self._of_jobs: dict[str, Any] = {}
         if not self.alive():  # asked first: Spark's client would try for more than ten minutes
             raise EngineUnavailable(f"pool {name}: nothing answers at {remote}; start the Spark Connect server")

@@ -72,9 +72,7 @@ class SparkEngine:
         if failure := _nothing_done(base, answer, done):
             self._tell_what_stays(catalog, assignment, app_id, statements, started)
             raise failure
-        seconds = (self.clock.now() - started).total_seconds()
-        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if answer.gb_hours is None else answer.gb_hours
-        times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
+        times = self._times(started, answer.gb_hours)
         return replace(_outcome(step, answer.rows, done, base, after, times), statements=statements)
 
     def _tell_what_stays(
@@ -99,17 +97,19 @@ class SparkEngine:
             kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes))
             assignment.kept(replace(kept, statements=statements))
             return
-        seconds = (self.clock.now() - started).total_seconds()
-        times = {
-            "duration_ms": round(seconds * 1000),
-            "gb_hours": round(cost.gb_hours(seconds, cost.SPARK_MEMORY_GB), 9),
-        }
+        times = self._times(started, None)
         if isinstance(assignment.step, RewriteDataFiles):
             kept = _compacted(assignment.step, done, times, left=0)
         else:
             said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             kept = committed(assignment.operation, said, times, done.removed)
         assignment.kept(replace(kept, notes=tuple(notes), statements=statements))
+
+    def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
+        """What it took; where Spark does not tell the time of its tasks, its memory over the wall time."""
+        seconds = (self.clock.now() - started).total_seconds()
+        hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if gb_hours is None else gb_hours
+        return {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
 
     def _preview(self, assignment: Assignment, step: SparkStep) -> Outcome:
         fates: tuple[FileFate, ...] = ()
