@@ -145,6 +145,20 @@ MAX_CONCURRENT_GROUPS = _integer(
     "compact.max_concurrent_file_group_rewrites", 5, "file groups of one table rewritten at the same time", maximum=1000
 )
 STRATEGY = _choice("compact.strategy", "binpack", ("binpack", "sort", "zorder"), "how rows are laid out")
+KERNEL = _choice(
+    "compact.kernel",
+    "auto",
+    ("auto", "arrow", "spark"),
+    "who rewrites rows: Arrow in tasks of Spark, or Spark's own path; auto: Arrow wherever its result is the same",
+)
+TASK_MEMORY = _integer(
+    "compact.task_memory_mb",
+    512,
+    "memory of a task that rewrites as Arrow; what needs more is left to Spark's own path",
+    unit="MB",
+    minimum=256,
+    maximum=10**6,
+)
 SORT_ORDER: Knob[str | None] = _knob(
     "compact.sort_order", Kind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
 )

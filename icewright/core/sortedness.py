@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
 from collections import Counter
@@ -10,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from icewright.core.ordering import Ordering
 from icewright.core.table import columns
 
 Range = tuple[Any, Any]  # least and greatest value that a file holds of a column
-_ZORDER = re.compile(r"zorder\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
-_COLUMN = re.compile(r"\s*((?:`(?:[^`]|``)+`|[^\s,()`.]+)(?:\.(?:`(?:[^`]|``)+`|[^\s,()`.]+))*)([^,]*)(,|$)")
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _MOST_FILES = 400  # of a partition whose boxes are compared pair by pair; of more, as many spread evenly
 
 
@@ -24,19 +21,10 @@ def ordering_columns(order: str) -> tuple[str, ...]:
 
     Empty when the order begins with something else than a column, such as `bucket(4, id)`: nobody knows then.
     """
-    zorder = _ZORDER.fullmatch(order.strip())
-    names: list[str] = []
-    text = zorder[1] if zorder else order
-    position = 0
-    while position < len(text):
-        found = _COLUMN.match(text, position)
-        if found is None or "(" in found[2]:
-            return ()
-        names.append(".".join((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(found[1])))
-        if not zorder or not found[3]:
-            break
-        position = found.end()
-    return tuple(names)
+    found = Ordering.parse(order)
+    if found.zorder:
+        return tuple(column.name for column in found.columns) if found.whole else ()
+    return tuple(column.name for column in found.columns[:1])
 
 
 def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[int, str], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -23,9 +24,16 @@ class ExpireRows:
     partitions: tuple[PartitionKey, ...]  # which hold such rows
 
 
+class Kernel(enum.StrEnum):
+    """Who reads and writes the rows of a rewrite; planning and commit are Iceberg's on both paths."""
+
+    ARROW = "arrow"
+    SPARK = "spark"
+
+
 @dataclass(frozen=True, slots=True)
 class RewriteDataFiles:
-    """Merge data files and apply their deletes, by Spark's `rewrite_data_files`."""
+    """Merge data files and apply their deletes, as Spark's `rewrite_data_files` does."""
 
     where: str | None  # says the partitions; None: all of them
     user_where: str | None  # what a policy adds: free text, checked before it is used
@@ -36,6 +44,9 @@ class RewriteDataFiles:
     by_deletes: bool  # files with deletes are rewritten whatever their size
     files: int  # candidates as counted, for people and for cost
     bytes: int
+    kernel: Kernel = Kernel.SPARK
+    may_fall_back: bool = True  # to Spark's path for what Arrow turns out not to do
+    memory_bytes: int = 0  # of a task of the Arrow kernel
 
 
 @dataclass(frozen=True, slots=True)

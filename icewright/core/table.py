@@ -294,6 +294,7 @@ class PartitionFacts:
     first_write: datetime | None = None  # the first of them that is known of the files that are live
     writes: int = 0  # how many of them are known
     lowest: int | None = None  # least bound of the column that says how old rows are, where files have bounds
+    other_formats: int = 0  # data and delete files that are neither Parquet nor Puffin
     overlap: float | None = None  # share of pairs of files that overlap in the sort order; None: not sorted, not known
 
     @property

@@ -175,7 +175,7 @@ def test_what_cannot_be_said_widens() -> None:
     """A partition that no filter can name makes the step the whole table's, and the verdict says so."""
     verdict, (step,) = _due(facts(partition(b"\x00"), partition("us", files=1), of=REGIONS))
     assert step.where is None
-    assert verdict.work.notes == ("no filter says 1 partition(s): the whole table is rewritten as due",)
+    assert "no filter says 1 partition(s): the whole table is rewritten as due" in verdict.work.notes
 
 
 def test_many_partitions_are_parted_into_steps() -> None:

@@ -101,6 +101,7 @@ def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -
             last_write=pl.col("written").max(),
             first_write=pl.col("written").min(),
             writes=pl.col("written").drop_nulls().n_unique(),
+            other_data=(pl.col("format") != "PARQUET").sum(),
             histogram=pl.concat_list(*(h.cast(pl.Int64) for h in histogram)).first(),
         )
     )
@@ -180,6 +181,7 @@ def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
             dangling_position_deletes=(pl.col("position") & ~pl.col("applies")).sum(),
             dangling_equality_deletes=(~pl.col("position") & ~pl.col("applies")).sum(),
             deleted_rows=pl.col("records").filter("applies").sum(),
+            other_deletes=(~pl.col("vector") & (pl.col("format") != "PARQUET") & pl.col("applies")).sum(),
             unscoped=(~pl.col("scoped") & pl.col("applies")).sum(),
             wide=pl.when(wide.sum() > 1).then(wide.sum()).otherwise(0),
         )
@@ -267,6 +269,7 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
 
 def _partition(row: dict[str, Any], key: PartitionKey, found: Mapping[PartitionKey, Measured]) -> PartitionFacts:
     others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest")
+    row["other_formats"] = (row["other_data"] or 0) + (row["other_deletes"] or 0)
     counts = {name: row[name] or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
     one = found.get(key, Measured())
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()

@@ -11,11 +11,12 @@ from icewright.core import policy
 from icewright.core.cost import compaction_benefit, spark_cost
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until
+from icewright.core.kernel import Kernels, kernels
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Knobs, Operation
 from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
-from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Verdict, Work
+from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict, Work
 from icewright.core.table import PartitionFacts, TableFacts
 
 NOTHING = "no files eligible for compaction"
@@ -44,7 +45,7 @@ class Choice:
         return tuple(partition for cause, partition in self.due if cause in causes)
 
 
-_Groups = dict[tuple[Cause, int], list[PartitionFacts]]  # by cause and target
+_Groups = dict[tuple[Cause, int, Kernel], list[PartitionFacts]]  # by cause, target and kernel
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
@@ -131,17 +132,20 @@ def _to_no_avail(partition: PartitionFacts, knobs: Knobs, last: LastRun | None) 
 
 def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
     chosen = [partition for _, partition in choice.due]
-    notes = _left_out(facts, choice)
+    choosing = kernels(facts, chosen, knobs, order)
+    if choosing.refused is not None:
+        return Blocked(choosing.refused)
+    notes = [*_left_out(facts, choice), *choosing.why]
     steps: list[RewriteDataFiles] = []
     unsaid = 0
-    groups = _groups(facts, choice)
+    groups = _groups(facts, choice, choosing)
     most = knobs[policy.MAX_CALL_SIZE] * MEGABYTE
     for cause, batch in _batches(groups, most):
         where = partitions_predicate(facts.metadata, batch)
         if where is None:
             unsaid += len(batch)
         else:
-            steps.append(_step(facts, knobs, order, batch, cause, where))
+            steps.append(_step(facts, knobs, order, batch, cause, where, choosing))
     causes = {cause for cause, _ in choice.due}
     held = sum(_rewritten_bytes(partition, cause) for cause, partition in choice.due)
     whole = len(chosen) == len(facts.partitions) and len(groups) == 1 and held <= most
@@ -151,7 +155,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
         if not whole:
             notes.append(f"no filter says {unsaid} partition(s): the whole table is rewritten as due")
         strongest = next(cause for cause in Cause if cause in causes)
-        step = _step(facts, knobs, order, chosen, strongest, where=None)
+        step = _step(facts, knobs, order, chosen, strongest, None, choosing)
         return _judged(facts, choice, (replace(step, partitions=tuple(p.key for p in facts.partitions)),), notes)
     if not steps:
         return Blocked("; ".join(notes))
@@ -160,19 +164,19 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     return _judged(facts, choice, tuple(steps), notes)
 
 
-def _groups(facts: TableFacts, choice: Choice) -> _Groups:
-    """The partitions by cause and target, the weakest cause first."""
+def _groups(facts: TableFacts, choice: Choice, choosing: Kernels) -> _Groups:
+    """The partitions by cause, target and kernel, the weakest cause first."""
     groups: _Groups = {}
     for cause, partition in choice.due:
         target = facts.thresholds.of(partition.data_bytes).target_bytes
-        groups.setdefault((cause, target), []).append(partition)
+        groups.setdefault((cause, target, choosing.by_partition[partition.key]), []).append(partition)
     weakest_first = [*reversed(Cause)]
-    return dict(sorted(groups.items(), key=lambda one: (weakest_first.index(one[0][0]), one[0][1])))
+    return dict(sorted(groups.items(), key=lambda one: (weakest_first.index(one[0][0]), *one[0][1:])))
 
 
 def _batches(groups: _Groups, most: int) -> Iterable[tuple[Cause, list[PartitionFacts]]]:
     """The partitions of one call each: one cause and one target, neither too many nor too many bytes."""
-    for (cause, _), group in groups.items():
+    for (cause, _, _), group in groups.items():
         batch: list[PartitionFacts] = []
         held = 0
         for partition in group:
@@ -196,6 +200,7 @@ def _step(
     batch: Sequence[PartitionFacts],
     cause: Cause,
     where: str | None,
+    choosing: Kernels,
 ) -> RewriteDataFiles:
     return RewriteDataFiles(
         where=where,
@@ -207,6 +212,9 @@ def _step(
         by_deletes=cause is Cause.DELETES,
         files=sum(p.candidate_files if cause is Cause.SIZE else p.data_files for p in batch),
         bytes=sum(_rewritten_bytes(p, cause) for p in batch),
+        kernel=choosing.of(batch),
+        may_fall_back=knobs[policy.KERNEL] == "auto",
+        memory_bytes=knobs[policy.TASK_MEMORY] * MEGABYTE,
     )
 
 

@@ -26,6 +26,7 @@ _DEFAULTS = {
     "spark.driver.memory": "2g",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
@@ -65,9 +66,10 @@ class ClassicApplication:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
-            with log.open("ab") as out, _environment(**_variables(master, java_home(java, cache))):
+            python = conf.get("spark.pyspark.python", sys.executable)
+            with log.open("ab") as out, _environment(**_variables(master, java_home(java, cache), python)):
                 self._gateway = launch_gateway(said, popen_kwargs={"stdout": out, "stderr": out})
-            self._context = SparkContext(conf=said, gateway=self._gateway)
+                self._context = SparkContext(conf=said, gateway=self._gateway)
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             if self._gateway is not None:
                 self._gateway.shutdown()
@@ -186,10 +188,10 @@ def _gigabytes(text: str) -> float:
     return int(found[1]) * _GIGABYTES[found[2].lower()] if found else 1.0
 
 
-def _variables(master: str, java: Path) -> dict[str, str]:
+def _variables(master: str, java: Path, python: str) -> dict[str, str]:
     """Executors elsewhere must reach the driver; where all is local nobody else may."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
-    return {"JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable, **local}
+    return {"JAVA_HOME": str(java), "PYSPARK_PYTHON": python, **local}
 
 
 @contextlib.contextmanager

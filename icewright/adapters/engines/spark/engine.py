@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
+from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
-from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, telling
+from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements, telling
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost
 from icewright.core.errors import (
@@ -18,6 +19,7 @@ from icewright.core.errors import (
     EngineUnavailable,
     IcewrightError,
     LeaseLost,
+    Refused,
     TerminalError,
 )
 from icewright.core.operations import compact
@@ -27,6 +29,7 @@ from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import (
     ExpireRows,
     ExpireSnapshots,
+    Kernel,
     RewriteDataFiles,
     RewriteManifests,
     RewritePositionDeletes,
@@ -35,9 +38,13 @@ from icewright.core.steps import (
 from icewright.core.table import ManifestContent, TableMetadata
 from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 SparkStep = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
 _SHOWN = 3
+_LEFT_TO_SPARK = "left to Spark's own path"
 
 
 class ProcedureFailed(TerminalError):
@@ -58,22 +65,23 @@ class SparkEngine:
         base = assignment.base
         if assignment.dry_run:
             return self._preview(assignment, step)
-        statements = _statements(base, step)
+        texts = _statements(base, step)
         pool = self.pools[base.ref.catalog]
         app_id = pool.application().app_id  # its start is nobody's cost
         started = self.clock.now()
         try:
-            answer = pool.run(statements, f"icewright-{assignment.job_id}", assignment.check)
+            answer = pool.run(_work(assignment, step), f"icewright-{assignment.job_id}", assignment.check)
         except (StatementFailed, EngineUnavailable, Cancelled, LeaseLost) as error:
-            self._tell_what_stays(catalog, assignment, app_id, statements, started)
+            self._tell_what_stays(catalog, assignment, app_id, texts, started)
             raise _said(base, error) from error
         after = catalog.load(base.ref)
         done = effect(self.files, base, after, app_id, _operations(step))
         if failure := _nothing_done(base, answer, done):
-            self._tell_what_stays(catalog, assignment, app_id, statements, started)
+            self._tell_what_stays(catalog, assignment, app_id, texts, started)
             raise failure
         times = self._times(started, answer.gb_hours)
-        return replace(_outcome(step, answer.rows, done, base, after, times), statements=statements)
+        found = _outcome(step, answer.rows, done, base, after, times)
+        return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
 
     def _tell_what_stays(
         self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime
@@ -146,9 +154,7 @@ def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
         case ExpireRows():
             return (procedures.delete_rows(base.ref, step),)
         case RewriteDataFiles():
-            user = None if step.user_where is None else checked(base, step.user_where)
-            both = [f"({text})" for text in (user, step.where) if text is not None]
-            return (procedures.rewrite_data_files(base.ref, step, " and ".join(both) or None),)
+            return (procedures.rewrite_data_files(base.ref, step, _where(base, step)),)
         case RewritePositionDeletes():
             return (procedures.rewrite_position_delete_files(base.ref, step),)
         case RewriteManifests():
@@ -156,6 +162,33 @@ def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
         case ExpireSnapshots():
             return (procedures.expire_snapshots(base.ref, step),)
     assert_never(step)
+
+
+def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
+    user = None if step.user_where is None else checked(base, step.user_where)
+    both = [f"({text})" for text in (user, step.where) if text is not None]
+    return " and ".join(both) or None
+
+
+def _work(assignment: Assignment, step: SparkStep) -> Work:
+    """The statements, or the same done by Arrow and then by statements where Arrow could not."""
+    base = assignment.base
+    by_spark = statements(_statements(base, step))
+    if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
+        return by_spark
+
+    def by_arrow(session: SparkSession) -> Answer:
+        done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, assignment.check).run()
+        notes = tuple(f"{_LEFT_TO_SPARK}: {why}" for why in done.unfit)
+        trouble = "; ".join(done.failures[:_SHOWN]) or None
+        if not done.unfit:
+            return Answer((done.row,), trouble=trouble, notes=notes)
+        if not step.may_fall_back:
+            raise Refused(f"compact.kernel is arrow, but {done.unfit[0]}: set it to auto or spark")
+        rest = by_spark(session)
+        return Answer((done.row, *rest.rows), trouble=trouble, notes=notes)
+
+    return by_arrow
 
 
 def _nothing_done(base: TableMetadata, answer: Answer, done: Effect) -> IcewrightError | None:
@@ -188,7 +221,7 @@ def _outcome(
     after: TableMetadata,
     times: Mapping[str, float],
 ) -> Outcome:
-    row = {name: sum(int(r[name] or 0) for r in rows) for name in rows[0]}
+    row = {name: sum(int(r.get(name) or 0) for r in rows) for name in rows[0]}
     match step:
         case ExpireRows():
             return _aged(step, done, times)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name, and what it says
 _FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
 
 
@@ -29,8 +31,17 @@ class Answer:
     """What came of the statements of one step."""
 
     rows: tuple[Mapping[str, Any], ...]
-    gb_hours: float | None  # None: Spark does not tell
-    trouble: str | None  # why tasks failed, where the answer says that files could not be rewritten
+    gb_hours: float | None = None  # None: Spark does not tell
+    trouble: str | None = None  # why tasks failed, where the answer says that files could not be rewritten
+    notes: tuple[str, ...] = ()
+
+
+Work = Callable[["SparkSession"], Answer]
+
+
+def statements(texts: Sequence[str]) -> Work:
+    """The first row that each statement answers, if it does, one after the other."""
+    return lambda session: Answer(tuple(_first(session.sql(text).collect()) for text in texts))
 
 
 class StatementFailed(Exception):
@@ -79,11 +90,11 @@ class SparkPool:
         """A session for whatever is no job. Raises `EngineUnavailable`."""
         return self.application().session
 
-    def run(self, statements: Sequence[str], tag: str, check: Callable[[], None]) -> Answer:
-        """The first row that each statement answers, if it does, one after the other, and what they cost together.
+    def run(self, work: Work, tag: str, check: Callable[[], None]) -> Answer:
+        """What the work answers, and what it cost.
 
         Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
-        `Cancelled` or `LeaseLost`, the statement is cancelled and the same is raised. Raises `StatementFailed` too, and
+        `Cancelled` or `LeaseLost`, its jobs are cancelled and the same is raised. Raises `StatementFailed` too, and
         `EngineUnavailable` when Spark has died. What was committed before stays.
         """
         tag = f"{tag}-{next(self._calls)}"  # what a job's earlier calls cost is told already
@@ -95,9 +106,10 @@ class SparkPool:
             with watched(check, lambda: application.cancel(tag), self.look_seconds):
                 try:
                     with application.marked(tag) as session:
-                        rows = tuple(_first(session.sql(text).collect()) for text in statements)
-                        trouble = application.trouble(tag) if any(row.get(_FAILED) for row in rows) else None
-                        return Answer(rows, application.gb_hours(tag), trouble)
+                        answer = work(session)
+                        failed = any(row.get(_FAILED) for row in answer.rows)
+                        trouble = answer.trouble or (application.trouble(tag) if failed else None)
+                        return replace(answer, gb_hours=application.gb_hours(tag), trouble=trouble)
                 except (PySparkException, Py4JError, OSError) as error:
                     if not application.alive():
                         raise EngineUnavailable(f"Spark died while it worked: {telling(str(error))}") from error
@@ -145,7 +157,11 @@ def _first(rows: Sequence[Row]) -> Mapping[str, Any]:
 
 
 def telling(message: str) -> str:
-    """The first line of a JVM error that says something, without the stack."""
+    """What a JVM error says of its cause, or a task's Python error of itself, without the stacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    python = [number for number, line in enumerate(lines) if line.startswith("File ")]
+    if "PythonException" in message and python:
+        after = lines[python[-1] + 1 :]
+        return next((line for line in after if _PYTHON_ERROR.match(line)), after[0] if after else lines[0])[:500]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "no message")[:500]

@@ -1,0 +1,216 @@
+"""Iceberg's own planner and commit, in the JVM of a Spark application, reached through py4j."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece
+from icewright.core.predicates import quoted
+from icewright.core.runs import JOB_ID
+from icewright.core.table import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files that Iceberg rewrites together: of one partition, in the spec of the outputs unless `older`."""
+
+    jvm: Any
+    files: tuple[Piece, ...]
+    outputs: int
+    split_bytes: int
+    partition: Any  # as JSON single values
+    constants: Mapping[int, Any]  # of identity partition fields, by source field
+    unfit: str | None  # why only Spark's own path rewrites it
+
+
+Done = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # and the entries of its outputs
+
+
+class IcebergTable:
+    """A table as the application's catalog loads it now."""
+
+    def __init__(self, session: SparkSession, ref: TableRef) -> None:
+        self._session = cast(Any, session)
+        self._java = self._session._jvm  # noqa: SLF001 - PySpark has no other way to Iceberg
+        self._iceberg = self._java.org.apache.iceberg
+        self._name = ".".join(quoted(part) for part in ref.parts)
+        self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self._name)  # noqa: SLF001
+        self._snapshot: int | None = None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return dict(self._table.properties())
+
+    @property
+    def location(self) -> str:
+        """Where the table lies."""
+        return str(self._table.location())
+
+    @property
+    def lineage(self) -> bool:
+        """Whether rows have ids."""
+        return bool(self._iceberg.TableUtil.supportsRowLineage(self._table))
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The current schema as the spec's JSON."""
+        return self._json(self._table.schema())
+
+    def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
+        """Top-level columns of older schemas that the current one has not, each as it was last."""
+        now = {field["id"] for field in self.schema["fields"]}
+        older = self._table.schemas()
+        return {
+            field["id"]: field
+            for number in sorted(older)
+            for field in self._json(older[number])["fields"]
+            if field["id"] not in now
+        }
+
+    def storage(self) -> Mapping[str, str]:
+        """By which properties the table's files are opened, credentials that the catalog vends too."""
+        return dict(self._table.io().properties())
+
+    def plan(self, where: str | None, options: Mapping[str, str]) -> list[FileGroup]:
+        """What `rewrite_data_files` would rewrite, group by group."""
+        snapshot = self._table.currentSnapshot()
+        if snapshot is None:
+            return []
+        self._snapshot = int(snapshot.snapshotId())
+        planner = self._iceberg.actions.BinPackRewriteFilePlanner(
+            self._table, self._expression(where), self._snapshot, False
+        )
+        known = set(planner.validOptions())
+        planner.init({name: value for name, value in options.items() if name in known})
+        groups = planner.plan().groups()
+        try:
+            return [self._group(group) for group in _each(groups)]
+        finally:
+            groups.close()
+
+    def place(self, group: FileGroup, number: int) -> str:
+        """How the paths of a bin's outputs begin, as the table's location provider wants them."""
+        name = f"{number:05d}-{uuid.uuid4()}"
+        spec, partition = self._table.spec(), group.jvm.info().partition()
+        return str(self._table.locationProvider().newDataLocation(spec, partition, f"{name}.parquet"))[
+            : -len(".parquet")
+        ]
+
+    def commit(self, done: Sequence[Done], *, starting_sequence: bool, job_id: str) -> None:
+        """One commit of groups with the entries of their outputs, by Iceberg's own means for rewrites.
+
+        Conflicts are validated since the plan, and the outputs of a commit that failed are removed.
+        """
+        committer = self._iceberg.actions.RewriteDataFilesCommitManager(
+            self._table, self._snapshot, starting_sequence, {JOB_ID: job_id}
+        )
+        spec_id = int(self._table.spec().specId())
+        groups = self._java.java.util.HashSet()
+        for group, entries in done:
+            files = self._java.java.util.HashSet()
+            for entry in entries:
+                files.add(self._data_file({**entry, "spec-id": spec_id, "partition": group.partition}))
+            group.jvm.setOutputFiles(files)
+            groups.add(group.jvm)
+        committer.commitOrClean(groups)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Remove outputs that nobody will commit."""
+        for path in paths:
+            self._table.io().deleteFile(path)
+
+    def remove_dangling_deletes(self) -> int:
+        """Drop delete files that apply to nothing any more; how many."""
+        self._table.refresh()
+        actions = self._iceberg.spark.actions.SparkActions.get(self._session._jsparkSession)  # noqa: SLF001
+        return len(list(_each(actions.removeDanglingDeleteFiles(self._table).execute().removedDeleteFiles())))
+
+    def _json(self, schema: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        read: Mapping[str, Any] = json.loads(self._iceberg.SchemaParser.toJson(schema))
+        return read
+
+    def _data_file(self, entry: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        node = self._iceberg.util.JsonUtil.mapper().readTree(json.dumps(entry))
+        return self._iceberg.ContentFileParser.fromJson(node, self._table.specs())
+
+    def _expression(self, where: str | None) -> Any:  # noqa: ANN401
+        """The filter as the procedure reads it."""
+        if where is None:
+            return self._iceberg.expressions.Expressions.alwaysTrue()
+        converter = self._java.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+        resolved = converter.collectResolvedSparkExpression(self._session._jsparkSession, self._name, where)  # noqa: SLF001
+        return converter.convertToIcebergExpression(resolved)
+
+    def _group(self, group: Any) -> FileGroup:  # noqa: ANN401
+        output = int(group.outputSpecId())
+        files, reasons = [], []
+        first: Mapping[str, Any] = {}
+        for task in _each(group.fileScanTasks()):
+            data, spec = task.file(), task.spec()
+            entry = self._entry(data, spec)
+            first = first or entry
+            deletes = [self._entry(delete, spec) for delete in _each(task.deletes())]
+            reasons += [_unfit(one, output) for one in (entry, *deletes)]
+            files.append(_piece(entry, int(data.dataSequenceNumber() or 0), [_delete(one) for one in deletes]))
+        values = first["partition"]
+        fields = [(int(f.sourceId()), str(f.transform())) for f in self._table.specs()[output].fields()]
+        by_field = zip(fields, values, strict=True)
+        return FileGroup(
+            jvm=group,
+            files=tuple(files),
+            outputs=int(group.expectedOutputFiles()),
+            split_bytes=int(group.inputSplitSize()),
+            partition=values,
+            constants={source: value for (source, transform), value in by_field if transform == "identity"},
+            unfit=next((reason for reason in reasons if reason is not None), None),
+        )
+
+    def _entry(self, file: Any, spec: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        entry: Mapping[str, Any] = json.loads(self._iceberg.ContentFileParser.toJson(file, spec))
+        return entry
+
+
+def _each(found: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable, which py4j does not always know for one
+    iterator = found.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _unfit(entry: Mapping[str, Any], output_spec: int) -> str | None:
+    """Why only Spark's own path reads a file."""
+    if entry["content"] == "data" and entry["spec-id"] != output_spec:
+        return "files of an older partition spec are partitioned anew"
+    if entry["file-format"] not in ("parquet", "puffin"):
+        return f"{entry['file-path']} is {entry['file-format']}"
+    return f"{entry['file-path']} is encrypted" if entry.get("key-metadata") else None
+
+
+def _piece(entry: Mapping[str, Any], sequence_number: int, deletes: Sequence[DeleteFile]) -> Piece:
+    return Piece(
+        path=entry["file-path"],
+        bytes=entry["file-size-in-bytes"],
+        file_bytes=entry["file-size-in-bytes"],
+        records=entry["record-count"],
+        sequence_number=sequence_number,
+        first_row_id=entry.get("first-row-id"),
+        deletes=tuple(deletes),
+        split_offsets=tuple(entry.get("split-offsets", ())),
+    )
+
+
+def _delete(entry: Mapping[str, Any]) -> DeleteFile:
+    path = entry["file-path"]
+    if entry["file-format"] == "puffin":
+        offset, length = entry["content-offset"], entry["content-size-in-bytes"]
+        return DeleteFile(DeleteKind.VECTOR, path, offset, length, entry["record-count"])
+    if entry["content"] == "equality-deletes":
+        return DeleteFile(DeleteKind.EQUALITY, path, equality_ids=tuple(entry["equality-ids"]))
+    return DeleteFile(DeleteKind.POSITION, path)

@@ -1,0 +1,180 @@
+"""What the entry of a written file says: counts and bounds by field id (spec, Manifests; Iceberg's ParquetMetrics)."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from icewright.adapters.engines.arrow.types import Field
+
+_DEFAULT = "write.metadata.metrics.default"
+_COLUMN = "write.metadata.metrics.column."
+_MOST_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
+_TRUNCATE = re.compile(r"truncate\((\d+)\)")
+_FALLBACK = "truncate(16)"
+_HIGHEST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A primitive column that is in no list and no map: what Iceberg keeps metrics of."""
+
+    id: int
+    path: str  # as Parquet names the column
+    kind: str
+    mode: str
+
+
+def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Sequence[int]) -> list[Leaf]:
+    """The columns with the mode of their metrics (Iceberg's MetricsConfig).
+
+    Tables of many columns keep metrics of the first alone unless a default is set; sorted columns keep bounds.
+    """
+    found = list(_primitives(fields))
+    default = properties.get(_DEFAULT)
+    most = int(properties.get(_MOST_INFERRED, "100"))
+    inferred = {one.id for one in found} if default is not None else _first(fields, most)
+    result = []
+    for one in found:
+        mode = (default or _FALLBACK) if one.id in inferred else "none"
+        if one.id in sorted_by and mode in ("none", "counts"):
+            mode = _FALLBACK
+        said = properties.get(_COLUMN + one.path)
+        result.append(Leaf(one.id, one.path, one.kind, (said or mode).lower()))
+    return result
+
+
+def _primitives(fields: Sequence[Field], above: str = "") -> Iterator[Leaf]:
+    for field in fields:
+        kind, path = field["type"], f"{above}{field['name']}"
+        if isinstance(kind, str):
+            yield Leaf(field["id"], path, kind, "")
+        elif kind["type"] == "struct":
+            yield from _primitives(kind["fields"], f"{path}.")
+
+
+def _first(fields: Sequence[Field], most: int) -> set[int]:
+    """The ids of so many primitive columns, those of lists and maps counted too."""
+    ids: list[int] = []
+
+    def count(kind: Any, number: int) -> None:  # noqa: ANN401 - the spec's JSON of a type
+        if len(ids) >= most:
+            return
+        if isinstance(kind, str):
+            ids.append(number)
+        elif kind["type"] == "struct":
+            for field in kind["fields"]:
+                count(field["type"], field["id"])
+        elif kind["type"] == "list":
+            count(kind["element"], kind["element-id"])
+        else:
+            count(kind["key"], kind["key-id"])
+            count(kind["value"], kind["value-id"])
+
+    for field in fields:
+        count(field["type"], field["id"])
+    return set(ids)
+
+
+def entry_metrics(footer: pq.FileMetaData, wanted: Sequence[Leaf], nans: Mapping[int, int]) -> dict[str, Any]:
+    """The metrics as maps by field id, of plain values: bounds are bytes, sizes and counts are numbers."""
+    by_path = {one.path: one for one in wanted}
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+    for index in range(footer.num_columns):
+        leaf = by_path.get(footer.schema.column(index).path)
+        if leaf is None or leaf.mode == "none":
+            continue
+        chunks = [footer.row_group(number).column(index) for number in range(footer.num_row_groups)]
+        sizes[leaf.id] = sum(chunk.total_compressed_size for chunk in chunks)
+        values[leaf.id] = sum(chunk.num_values for chunk in chunks)
+        if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks):
+            nulls[leaf.id] = sum(chunk.statistics.null_count for chunk in chunks)
+        if leaf.mode != "counts" and (found := _bounds(leaf, chunks)) is not None:
+            low, high = found
+            lower[leaf.id] = low
+            if high is not None:
+                upper[leaf.id] = high
+    counted = {leaf.id: nans.get(leaf.id, 0) for leaf in wanted if leaf.kind in ("float", "double")}
+    counted = {number: count for number, count in counted.items() if number in values}
+    return {
+        "column-sizes": sizes,
+        "value-counts": values,
+        "null-value-counts": nulls,
+        "nan-value-counts": counted,
+        "lower-bounds": lower,
+        "upper-bounds": upper,
+    }
+
+
+def _bounds(leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[bytes, bytes | None] | None:
+    """Both bounds over all row groups; None where a row group with values has none."""
+    lows, highs = [], []
+    for chunk in chunks:
+        statistics = chunk.statistics
+        if statistics is None or (not statistics.has_min_max and statistics.null_count != chunk.num_values):
+            return None
+        if statistics.has_min_max:
+            lows.append(_number(leaf.kind, statistics.min_raw))
+            highs.append(_number(leaf.kind, statistics.max_raw))
+    if not lows:
+        return None
+    low, high = min(lows), max(highs)
+    length = _TRUNCATE.fullmatch(leaf.mode)
+    if length is not None and leaf.kind in ("string", "binary"):
+        return truncated(leaf.kind, low, high, int(length[1]))
+    return _single(leaf.kind, low), _single(leaf.kind, high)
+
+
+def _number(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value
+    """A physical value that compares as its logical one: unscaled decimals as numbers."""
+    return int.from_bytes(raw, "big", signed=True) if kind.startswith("decimal") and isinstance(raw, bytes) else raw
+
+
+def _single(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a physical value
+    """The binary single value (spec, Appendix D)."""
+    match kind:
+        case "boolean":
+            return bytes([value])
+        case "int" | "date":
+            return struct.pack("<i", value)
+        case "float":
+            return struct.pack("<f", value)
+        case "double":
+            return struct.pack("<d", value)
+        case "string" | "binary" | "uuid":
+            return bytes(value)
+    if kind.startswith("fixed"):
+        return bytes(value)
+    if kind.startswith("decimal"):
+        magnitude = value if value >= 0 else -value - 1
+        return int(value).to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+    return struct.pack("<q", value)
+
+
+def truncated(kind: str, low: bytes, high: bytes, length: int) -> tuple[bytes, bytes | None]:
+    """Bounds of at most so many characters (bytes of a binary); no upper one where none that short is high enough."""
+    if kind == "binary":
+        if len(high) <= length:
+            return low[:length], high
+        head = high[:length].rstrip(b"\xff")
+        return low[:length], (head[:-1] + bytes([head[-1] + 1])) if head else None
+    least, most = low.decode(), high.decode()
+    if len(most) <= length:
+        return least[:length].encode(), high
+    for end in range(length, 0, -1):
+        following = ord(most[end - 1]) + 1
+        if following in _SURROGATES:
+            following = _SURROGATES.stop
+        if following <= _HIGHEST:
+            return least[:length].encode(), (most[: end - 1] + chr(following)).encode()
+    return least[:length].encode(), None

@@ -1,0 +1,159 @@
+"""Rows of a bin in a sort order or a z-order, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icewright.adapters.engines.arrow.group import Layout
+from icewright.adapters.engines.arrow.reading import RANK, Reading
+
+_BITS_OF_A_COLUMN = 16  # of the place on a z-curve
+_BITS = 63
+_BYTE = 8
+_SHARE_OF_MEMORY = 4
+_MOST_SHARES = 128
+_BYTES_OF_A_RANK = 16  # while places are found
+_SLACK = 4  # shares are cut so much finer than encoded sizes say, and put together by what they hold
+
+
+class TooLarge(Exception):
+    """The keys of the rows do not fit into the memory of a task."""
+
+
+def ordered(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """The live rows in the layout's order.
+
+    The place of each row is found from the key columns alone. Then all columns go, by shares of the places, into
+    files beside the task, each small enough to be sorted in memory. Raises `TooLarge`.
+    """
+    budget = reading.layout.memory_bytes // _SHARE_OF_MEMORY
+    reading.ranks = _ranks(reading, budget * 2)
+    shares = min(_MOST_SHARES, _SLACK * math.ceil(reading.encoded_bytes / budget))
+    if reading.encoded_bytes * _SLACK <= budget:
+        batches = list(reading.batches())
+        yield from _in_order(batches) if batches else ()
+        return
+    with tempfile.TemporaryDirectory(prefix="icewright-") as folder:
+        files = [Path(folder) / f"{number}.arrow" for number in range(shares)]
+        sizes = _spread(reading, files)
+        for some in _together(sizes, budget):
+            batches = [batch for number in some for batch in _read(files[number])]
+            yield from _in_order(batches) if batches else ()
+
+
+def _ranks(reading: Reading, budget: int) -> pl.Series:
+    """Of each row, deleted ones too, its place among all."""
+    layout = reading.layout
+    by_id = {one["id"]: one for one in reading.fields}
+    fields = [by_id[number] for number, _, _ in layout.order]
+    batches, held = [], 0
+    for columns in reading.every_row(fields):
+        batch = pa.RecordBatch.from_arrays([_sortable(c) for c in columns], [str(n) for n in range(len(columns))])
+        held += batch.nbytes + _BYTES_OF_A_RANK * batch.num_rows
+        if held > budget:
+            raise TooLarge(f"the columns that order its rows take more than {budget >> 20} MB")
+        batches.append(batch)
+    if not batches:
+        return pl.Series(dtype=pl.UInt32)
+    keys = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches)))
+    del batches
+    return _places(_curve(keys).arg_sort() if layout.zorder else _order(keys, layout))
+
+
+def _order(keys: pl.DataFrame, layout: Layout) -> pl.Series:
+    descending, last = [d for _, d, _ in layout.order], [n for _, _, n in layout.order]
+    return keys.select(pl.arg_sort_by(keys.columns, descending=descending, nulls_last=last)).to_series()
+
+
+def _sortable(array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
+
+
+def _places(order: pl.Series) -> pl.Series:
+    """The inverse of a permutation."""
+    numbers = pl.int_range(order.len(), dtype=pl.UInt32, eager=True)
+    return pl.repeat(0, order.len(), dtype=pl.UInt32, eager=True).scatter(order, numbers)
+
+
+def _curve(keys: pl.DataFrame) -> pl.Series:
+    """The bits of the ranks in each column, interleaved: near on the curve is near in every column.
+
+    Ranks in place of values spread every column evenly, whatever its type and its outliers.
+    """
+    bits = min(_BITS_OF_A_COLUMN, _BITS // keys.width)
+    place = pl.repeat(0, keys.height, dtype=pl.Int64, eager=True)
+    spread = pl.Series([_stretched(byte, keys.width) for byte in range(1 << _BYTE)], dtype=pl.Int64)
+    for number, name in enumerate(keys.columns):
+        share = keys[name].rank("min").fill_null(0).cast(pl.Float64) / (keys.height + 1)
+        scaled = (share * 2**bits).cast(pl.Int64)
+        for byte in range(math.ceil(bits / _BYTE)):
+            own = spread.gather((scaled // 2 ** (_BYTE * byte)) % 2**_BYTE)
+            place = place | (own * 2 ** (_BYTE * byte * keys.width + keys.width - 1 - number))
+    return place
+
+
+def _stretched(byte: int, stride: int) -> int:
+    """The bits of a byte, so far apart."""
+    return sum((byte >> bit & 1) << (bit * stride) for bit in range(_BYTE) if bit * stride < _BITS)
+
+
+def _spread(reading: Reading, files: Sequence[Path]) -> list[int]:
+    """All rows into the files, by shares of their places; how many bytes each file holds once read."""
+    total = len(reading.ranks) if reading.ranks is not None else 0
+    sizes = [0] * len(files)
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with ExitStack() as stack:
+        writers: dict[int, pa.RecordBatchFileWriter] = {}
+        for batch in reading.batches():
+            share = pl.Series(pl.from_arrow(batch.column(RANK))).cast(pl.UInt64) * len(files) // total
+            order = share.arg_sort()
+            sorted_batch, share = batch.take(order.to_arrow()), share.gather(order)
+            counts = share.value_counts().sort(share.name)
+            start = 0
+            for number, count in counts.rows():
+                part = sorted_batch.slice(start, count)
+                start += count
+                if number not in writers:
+                    new = pa.ipc.new_file(str(files[number]), batch.schema, options=options)
+                    writers[number] = stack.enter_context(new)
+                writers[number].write_batch(part)
+                sizes[number] += part.nbytes
+    return sizes
+
+
+def _together(sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Shares side by side that fit into memory."""
+    some: list[int] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if some and held + size > budget:
+            yield some
+            some, held = [], 0
+        some.append(number)
+        held += size
+    yield some
+
+
+def _read(file: Path) -> list[pa.RecordBatch]:
+    if not file.exists():
+        return []
+    with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    file.unlink()
+    return batches
+
+
+def _in_order(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    order = pc.sort_indices(table.column(RANK))
+    yield from table.drop_columns([RANK]).take(order).to_batches()

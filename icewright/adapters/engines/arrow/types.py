@@ -1,0 +1,105 @@
+"""Iceberg's types as Arrow's, with field ids, and its JSON single values as Arrow's scalars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FIELD_ID = b"PARQUET:field_id"
+ROW_ID = {"id": 2147483540, "name": "_row_id", "required": False, "type": "long"}
+LAST_UPDATED = {"id": 2147483539, "name": "_last_updated_sequence_number", "required": False, "type": "long"}
+
+Field = Mapping[str, Any]  # the spec's JSON of a field: id, name, required, type
+
+_PRIMITIVES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "string": pa.string(),
+    "uuid": pa.uuid(),  # the writer's way to the logical type
+    "binary": pa.binary(),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_FIXED = re.compile(r"fixed\[(\d+)\]")
+
+
+def arrow_field(field: Field) -> pa.Field:
+    """The field as it is written. Raises `ValueError` for a type that Arrow has no equal of."""
+    kind = arrow_type(field["type"])
+    return pa.field(field["name"], kind, not field["required"], {FIELD_ID: str(field["id"]).encode()})
+
+
+def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
+    """The schema as it is written."""
+    return pa.schema([arrow_field(field) for field in fields])
+
+
+def arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - the spec's JSON of a type
+    """A primitive by its name, or a nested type. Raises `ValueError`."""
+    if isinstance(kind, str):
+        return _primitive(kind)
+    match kind["type"]:
+        case "struct":
+            return pa.struct([arrow_field(field) for field in kind["fields"]])
+        case "list":
+            return pa.list_(arrow_field(list_element(kind)))
+        case "map":
+            return pa.map_(arrow_field(map_key(kind)), arrow_field(map_value(kind)))
+    raise ValueError(f"type {kind['type']} is unknown")
+
+
+def _primitive(kind: str) -> pa.DataType:
+    if found := _PRIMITIVES.get(kind):
+        return found
+    if decimal := _DECIMAL.fullmatch(kind):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if fixed := _FIXED.fullmatch(kind):
+        return pa.binary(int(fixed[1]))
+    raise ValueError(f"type {kind} has no equal in Arrow")
+
+
+def list_element(kind: Mapping[str, Any]) -> Field:
+    """The element of a list as a field."""
+    required = kind["element-required"]
+    return {"id": kind["element-id"], "name": "element", "required": required, "type": kind["element"]}
+
+
+def map_key(kind: Mapping[str, Any]) -> Field:
+    """The key of a map as a field."""
+    return {"id": kind["key-id"], "name": "key", "required": True, "type": kind["key"]}
+
+
+def map_value(kind: Mapping[str, Any]) -> Field:
+    """The value of a map as a field."""
+    return {"id": kind["value-id"], "name": "value", "required": kind["value-required"], "type": kind["value"]}
+
+
+def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - JSON
+    """A JSON single value (spec, Appendix D) over and over; of nested types only null."""
+    wanted = arrow_type(kind)
+    if value is None or not isinstance(kind, str):
+        if value is not None:
+            raise ValueError(f"a value of {kind['type']} cannot stand for a column")
+        return pa.nulls(length, wanted)
+    if kind == "binary" or kind.startswith("fixed"):
+        said = pa.scalar(bytes.fromhex(value), wanted)
+    elif kind == "uuid":
+        return pa.array([UUID(value).bytes] * length, pa.binary(16)).cast(wanted)
+    elif isinstance(value, str):
+        said = pc.cast(pa.scalar(value), wanted)
+    else:
+        said = pa.scalar(value, wanted)
+    return pa.repeat(said, length)

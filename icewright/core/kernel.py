@@ -1,0 +1,119 @@
+"""Which kernel rewrites the data files of a table: Arrow where its result is known to be Spark's, else Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from icewright.core import policy
+from icewright.core.ordering import Ordering
+from icewright.core.partitions import PartitionKey
+from icewright.core.policy import Knobs
+from icewright.core.sortedness import ordering_fields
+from icewright.core.steps import Kernel
+from icewright.core.table import PartitionFacts, TableFacts
+
+_PRIMITIVES = frozenset(
+    (
+        *("boolean", "int", "long", "float", "double", "date", "time", "string", "uuid", "binary"),
+        *("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"),
+    )
+)
+_OF_A_SIZE = re.compile(r"(?:decimal\(.*\)|fixed\[\d+\])")
+_CODECS = frozenset(("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "uncompressed", "none"))
+_PARQUET = "write.parquet."
+_HONOURED = (  # by name or by the beginning of the name
+    *("compression-codec", "compression-level", "row-group-size-bytes", "row-group-check-", "page-size-bytes"),
+    *("page-row-limit", "page-version", "dict-size-bytes", "dict-encoding-enabled.column."),
+    *("bloom-filter-enabled.column.", "bloom-filter-fpp.column.", "bloom-filter-ndv.column."),
+    *("row-group-size-track-uncompressed", "shred-variants", "variant-inference-buffer-size"),
+)
+EQUAL = "Arrow does all that the table has as Spark does"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernel of each partition, and why in words; `refused` where the knob asks for what cannot be done."""
+
+    by_partition: Mapping[PartitionKey, Kernel]
+    why: tuple[str, ...]
+    refused: str | None = None
+
+    def of(self, partitions: Iterable[PartitionFacts]) -> Kernel:
+        """Of partitions that are rewritten together."""
+        return Kernel.SPARK if any(self.by_partition[p.key] is Kernel.SPARK for p in partitions) else Kernel.ARROW
+
+
+def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knobs, order: str | None) -> Kernels:
+    """Choose for each partition. What concerns the table as a whole concerns each of them."""
+    said = knobs[policy.KERNEL]
+    if said == Kernel.SPARK:
+        return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.kernel says so",))
+    against = next(_of_table(facts, order), None)
+    reasons = {p.key: against or _of_partition(facts, p) for p in partitions}
+    different = [reason for reason in dict.fromkeys(reasons.values()) if reason is not None]
+    if said == Kernel.ARROW and different:
+        refused = f"compact.kernel is arrow, but {different[0]}: set it to auto or spark"
+        return Kernels({}, (), refused)
+    chosen = {key: Kernel.ARROW if reason is None else Kernel.SPARK for key, reason in reasons.items()}
+    arrow = EQUAL if said == "auto" else "compact.kernel says so"
+    why = [f"kernel arrow: {arrow}"] if None in reasons.values() else []
+    return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in different)))
+
+
+def _of_partition(facts: TableFacts, partition: PartitionFacts) -> str | None:
+    if partition.spec_id != facts.metadata.default_spec_id:
+        return "files of an older partition spec are partitioned anew"
+    return "some files are not Parquet" if partition.other_formats else None
+
+
+def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
+    """What only Spark's own path does."""
+    metadata = facts.metadata
+    properties = metadata.properties
+    written = properties.get("write.format.default", "parquet").lower()
+    if written != "parquet":
+        yield f"the table is written as {written}"
+    if properties.get("encryption.key-id"):
+        yield "the table is encrypted"
+    yield from (f"columns of type {kind}" for kind in _other_types(metadata.schema))
+    yield from _properties(properties)
+    if order is not None:
+        found = Ordering.parse(order)
+        if not found.whole:
+            yield "the sort order has transforms"
+        elif not all(ordering_fields(metadata.schema, [column.name]) for column in found.columns):
+            yield "the sort order has a column that is unknown"
+        elif any("." in column.name for column in found.columns):
+            yield "the sort order has a column inside another"
+
+
+def _properties(properties: Mapping[str, str]) -> Iterator[str]:
+    codec = (properties.get(f"{_PARQUET}compression-codec") or "zstd").lower()
+    if codec not in _CODECS:
+        yield f"Arrow does not write {codec}"
+    others = sorted(name for name in properties if name.startswith(_PARQUET))
+    yield from (f"{name} is set" for name in others if not name.removeprefix(_PARQUET).startswith(_HONOURED))
+
+
+def _other_types(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Types of the schema, nested ones too, that Arrow has no equal of."""
+    waiting: list[Any] = [field["type"] for field in schema.get("fields", ())]
+    while waiting:
+        kind = waiting.pop(0)
+        if isinstance(kind, str):
+            if kind not in _PRIMITIVES and not _OF_A_SIZE.fullmatch(kind):
+                yield kind
+        else:
+            waiting += _inside(kind)
+
+
+def _inside(kind: Mapping[str, Any]) -> Iterable[Any]:
+    match kind["type"]:
+        case "struct":
+            return [field["type"] for field in kind["fields"]]
+        case "list":
+            return [kind["element"]]
+    return [kind["key"], kind["value"]]
