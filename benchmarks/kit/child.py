@@ -9,10 +9,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+import psutil
 
 Answer = dict[str, Any]
 
@@ -64,38 +66,53 @@ def serve(handlers: Mapping[str, Callable[..., Answer]]) -> None:
 
 @dataclass
 class Measured:
-    """Wall and processor seconds, and the peak resident memory, of some processes together."""
+    """Wall and processor seconds of some processes and all that they start, and their peaks of resident memory."""
 
     pids: tuple[int, ...]
     seconds: float = 0.0
     cpu: float = 0.0
     peak_mib: float = 0.0
+    most_of_a_child_mib: float = 0.0
 
     def answer(self, **more: Any) -> Answer:  # noqa: ANN401 - JSON
         """As a child answers."""
-        return {"s": self.seconds, "cpu": self.cpu, "mib": self.peak_mib, **more}
+        return {"s": self.seconds, "cpu": self.cpu, "mib": self.peak_mib, "child_mib": self.most_of_a_child_mib, **more}
 
 
 @contextmanager
 def measured(pids: Iterable[int] = ()) -> Iterator[Measured]:
     """Measure the block; the kernel forgets the processes' earlier peaks first."""
     found = Measured((os.getpid(), *pids))
-    for pid in found.pids:
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
-    before, started = sum(map(_cpu, found.pids)), time.perf_counter()
+    for process in _all(found.pids):
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+    before, started = sum(map(_cpu, _all(found.pids))), time.perf_counter()
     try:
         yield found
     finally:
         found.seconds = time.perf_counter() - started
-        found.cpu = sum(map(_cpu, found.pids)) - before
-        found.peak_mib = sum(map(_high_water, found.pids))
+        after = _all(found.pids)
+        found.cpu = sum(map(_cpu, after)) - before
+        peaks = {process.pid: _high_water(process.pid) for process in after}
+        found.peak_mib = sum(peaks.values())
+        found.most_of_a_child_mib = max((mib for pid, mib in peaks.items() if pid not in found.pids), default=0.0)
 
 
-def _cpu(pid: int) -> float:
-    said = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(said[11]) + int(said[12])) / os.sysconf("SC_CLK_TCK")
+def _all(pids: Iterable[int]) -> set[psutil.Process]:
+    """The processes and their descendants, such as the Python workers of a JVM."""
+    roots = [psutil.Process(pid) for pid in pids]
+    return {*roots, *(child for root in roots for child in root.children(recursive=True))}
+
+
+def _cpu(process: psutil.Process) -> float:
+    """Its own time and that of its children that have ended."""
+    with suppress(psutil.NoSuchProcess):
+        return sum(process.cpu_times()[:4])
+    return 0.0
 
 
 def _high_water(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return 0.0
+    return next((int(line.split()[1]) for line in status if line.startswith("VmHWM")), 0) / 1024

@@ -39,7 +39,9 @@ from icewright.adapters.store.database import check_address, is_current, open_da
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
 from icewright.core.errors import ConfigError
-from icewright.core.layering import Policy
+from icewright.core.layering import Policy, Rule
+from icewright.core.policy import KERNEL
+from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.world import Listener, World
 from icewright.ports import Clock, Pointer, Trigger
@@ -68,6 +70,15 @@ class Application:
         return time.perf_counter() - started
 
 
+def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
+    """What is said of catalogs whose pool is a Connect server, so that verdicts say it too."""
+    return tuple(
+        Rule((name,), {KERNEL.name: Kernel.SPARK.value}, f"pool {entry.pool} is a Spark Connect server")
+        for name, entry in config.catalogs.items()
+        if config.pools[entry.pool].remote is not None
+    )
+
+
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties."""
     sql_catalog(catalog.name, catalog.properties)
@@ -90,8 +101,10 @@ def application(
     catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
 
+    no_arrow = _catalogs_without_arrow(config)
+
     def policy() -> Policy:
-        return replace(config.policy, rules=(*config.policy.rules, *store.rules()), command=command or {})
+        return replace(config.policy, rules=(*no_arrow, *config.policy.rules, *store.rules()), command=command or {})
 
     def evaluated() -> dict[Pointer, tuple[str, ...]]:
         rows = [row for row in store.tables() if not row.dropped]

@@ -35,6 +35,7 @@ def _checks(app: Application) -> Iterator[Check]:
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used:
             yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
+            yield _check(f"pool {name}: compaction", lambda pool=pool: _kernel(pool.no_arrow()))  # type: ignore[misc]
 
 
 def _check(name: str, run: Callable[[], str]) -> Check:
@@ -48,6 +49,10 @@ def _enabled(app: Application, name: str) -> str:
     if app.world.scopes[name].enabled:
         return "maintained automatically"
     return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
+
+
+def _kernel(against: str | None) -> str:
+    return "by Arrow, as the executors have all that it needs" if against is None else f"by Spark alone: {against}"
 
 
 def _writable(app: Application, place: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -26,9 +26,14 @@ class Leaf:
     """A primitive column that is in no list and no map: what Iceberg keeps metrics of."""
 
     id: int
-    path: str  # as Parquet names the column
+    names: tuple[str, ...]  # from the column of the table down
     kind: str
     mode: str
+
+    @property
+    def path(self) -> str:
+        """As Parquet names the column."""
+        return ".".join(self.names)
 
 
 def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Sequence[int]) -> list[Leaf]:
@@ -46,17 +51,35 @@ def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Se
         if one.id in sorted_by and mode in ("none", "counts"):
             mode = _FALLBACK
         said = properties.get(_COLUMN + one.path)
-        result.append(Leaf(one.id, one.path, one.kind, (said or mode).lower()))
+        result.append(replace(one, mode=(said or mode).lower()))
     return result
 
 
-def _primitives(fields: Sequence[Field], above: str = "") -> Iterator[Leaf]:
+def _primitives(fields: Sequence[Field], above: tuple[str, ...] = ()) -> Iterator[Leaf]:
     for field in fields:
-        kind, path = field["type"], f"{above}{field['name']}"
+        kind, names = field["type"], (*above, field["name"])
         if isinstance(kind, str):
-            yield Leaf(field["id"], path, kind, "")
+            yield Leaf(field["id"], names, kind, "")
         elif kind["type"] == "struct":
-            yield from _primitives(kind["fields"], f"{path}.")
+            yield from _primitives(kind["fields"], names)
+
+
+def every_path(fields: Sequence[Field], above: str = "") -> Iterator[str]:
+    """The paths of all columns as Parquet names them, those in lists and maps too."""
+    for field in fields:
+        yield from _paths_of(field["type"], f"{above}{field['name']}")
+
+
+def _paths_of(kind: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - the spec's JSON of a type
+    if isinstance(kind, str):
+        yield path
+    elif kind["type"] == "struct":
+        yield from every_path(kind["fields"], f"{path}.")
+    elif kind["type"] == "list":
+        yield from _paths_of(kind["element"], f"{path}.list.element")
+    else:
+        yield from _paths_of(kind["key"], f"{path}.key_value.key")
+        yield from _paths_of(kind["value"], f"{path}.key_value.value")
 
 
 def _first(fields: Sequence[Field], most: int) -> set[int]:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from icewright.adapters.engines.arrow.encoding import repeats
 from icewright.adapters.engines.arrow.group import Layout
-from icewright.adapters.engines.arrow.metrics import Leaf, entry_metrics, leaves, truncated
+from icewright.adapters.engines.arrow.metrics import Leaf, entry_metrics, every_path, leaves, truncated
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import offset
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
@@ -95,7 +96,7 @@ class Outputs:
         if self._file is None:
             path = next(self.names)
             self.begun.append(path)
-            self._file = _File(path, self.layout, self.opener, self.schema, self._leaves)
+            self._file = _File(path, self.layout, self.opener, self.fields, self._leaves)
         self._file.write(pa.Table.from_batches(self._held, self.schema))
         self._held, self._bytes, self._rows = [], 0, 0
 
@@ -106,27 +107,44 @@ class Outputs:
 
 
 class _File:
-    """One file being written."""
+    """One file being written. Its first row group decides which columns have dictionaries."""
 
-    def __init__(self, path: str, layout: Layout, opener: Opener, schema: pa.Schema, wanted: Sequence[Leaf]) -> None:
+    def __init__(
+        self, path: str, layout: Layout, opener: Opener, fields: Sequence[Field], wanted: Sequence[Leaf]
+    ) -> None:
         self.path, self.rows = path, 0
-        self._layout, self._opener, self._leaves = layout, opener, wanted
+        self._layout, self._opener, self._fields, self._leaves = layout, opener, fields, wanted
         self._nans: dict[int, int] = {}
         self._stream = opener.create(path)
-        self._writer = pq.ParquetWriter(self._stream, schema, **writer_options(layout.properties, wanted))
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
         """A row group."""
+        if self._writer is None:
+            options = writer_options(self._layout.properties, self._leaves)
+            options["use_dictionary"] = self._repeating(table)
+            self._writer = pq.ParquetWriter(self._stream, table.schema, **options)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.rows += table.num_rows
         for leaf in self._leaves:
             if leaf.kind in ("float", "double") and leaf.mode != "none":
-                count = pc.sum(pc.is_nan(_leaf(table, leaf.path))).as_py() or 0
+                count = pc.sum(pc.is_nan(_leaf(table, leaf))).as_py() or 0
                 self._nans[leaf.id] = self._nans.get(leaf.id, 0) + count
+
+    def _repeating(self, table: pa.Table) -> list[str]:
+        properties = self._layout.properties
+        limit = int(parquet_property(properties, "dict-size-bytes"))
+        plain = {
+            leaf.path
+            for leaf in self._leaves
+            if properties.get(_DICTIONARY + leaf.path, "").lower() == "false" or not repeats(_leaf(table, leaf), limit)
+        }
+        return [path for path in every_path(self._fields) if path not in plain]
 
     def close(self) -> dict[str, Any]:
         """The entry of the file."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         size = self._stream.tell()
         self._stream.close()
         with self._opener.reading(self.path) as source:
@@ -158,7 +176,7 @@ class _File:
                 continue
             with self._opener.parquet(self.path) as source:
                 columns = source.iter_batches(_A_BATCH, columns=[leaf.path], use_threads=False)
-                found = [pc.min_max(_leaf(pa.Table.from_batches([one]), leaf.path)) for one in columns]
+                found = [pc.min_max(_leaf(pa.Table.from_batches([one]), leaf)) for one in columns]
             lows = [one["min"].as_py() for one in found if one["min"].is_valid]
             highs = [one["max"].as_py() for one in found if one["max"].is_valid]
             low, high = min(map(_bytes, lows)), max(map(_bytes, highs))
@@ -175,13 +193,11 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _leaf(table: pa.Table, path: str) -> pa.ChunkedArray:
-    """A column by its path; names may hold dots themselves."""
-    name = next(n for n in table.column_names if path == n or path.startswith(f"{n}."))
-    column, rest = table.column(name), path[len(name) + 1 :]
-    while rest:
-        inner = next(f.name for f in column.type if rest == f.name or rest.startswith(f"{f.name}."))
-        column, rest = pc.struct_field(column, inner), rest[len(inner) + 1 :]
+def _leaf(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
+    name, *inside = leaf.names
+    column = table.column(name)
+    for inner in inside:
+        column = pc.struct_field(column, inner)
     return column
 
 
@@ -200,7 +216,6 @@ def writer_options(properties: Mapping[str, str], wanted: Sequence[Leaf]) -> dic
     codec = parquet_property(properties, "compression-codec").lower()
     codec = _CODECS.get(codec, codec.upper())
     level = parquet_property(properties, "compression-level")
-    plain = [leaf.path for leaf in wanted if properties.get(_DICTIONARY + leaf.path, "").lower() == "false"]
     bloom = {
         leaf.path: {
             "fpp": float(properties.get(_FPP + leaf.path, "0.01")),
@@ -216,7 +231,6 @@ def writer_options(properties: Mapping[str, str], wanted: Sequence[Leaf]) -> dic
         "data_page_version": "2.0" if parquet_property(properties, "page-version") == "v2" else "1.0",
         "dictionary_pagesize_limit": int(parquet_property(properties, "dict-size-bytes")),
         "max_rows_per_page": int(parquet_property(properties, "page-row-limit")),
-        "use_dictionary": [leaf.path for leaf in wanted if leaf.path not in plain] if plain else True,
         "store_schema": False,
         "store_decimal_as_integer": True,
         "write_page_index": True,

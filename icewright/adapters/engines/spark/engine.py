@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 SparkStep = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
 _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
 _SHOWN = 3
-_LEFT_TO_SPARK = "left to Spark's own path"
 
 
 class ProcedureFailed(TerminalError):
@@ -70,7 +69,7 @@ class SparkEngine:
         app_id = pool.application().app_id  # its start is nobody's cost
         started = self.clock.now()
         try:
-            answer = pool.run(_work(assignment, step), f"icewright-{assignment.job_id}", assignment.check)
+            answer = pool.run(_work(pool, assignment, step), f"icewright-{assignment.job_id}", assignment.check)
         except (StatementFailed, EngineUnavailable, Cancelled, LeaseLost) as error:
             self._tell_what_stays(catalog, assignment, app_id, texts, started)
             raise _said(base, error) from error
@@ -170,25 +169,32 @@ def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
     return " and ".join(both) or None
 
 
-def _work(assignment: Assignment, step: SparkStep) -> Work:
-    """The statements, or the same done by Arrow and then by statements where Arrow could not."""
+def _work(pool: SparkPool, assignment: Assignment, step: SparkStep) -> Work:
+    """The statements; or the same by Arrow, and by the statements what Arrow could not do."""
     base = assignment.base
     by_spark = statements(_statements(base, step))
     if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
         return by_spark
 
     def by_arrow(session: SparkSession) -> Answer:
+        if (against := pool.no_arrow()) is not None:
+            return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
         done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, assignment.check).run()
-        notes = tuple(f"{_LEFT_TO_SPARK}: {why}" for why in done.unfit)
-        trouble = "; ".join(done.failures[:_SHOWN]) or None
-        if not done.unfit:
-            return Answer((done.row,), trouble=trouble, notes=notes)
-        if not step.may_fall_back:
-            raise Refused(f"compact.kernel is arrow, but {done.unfit[0]}: set it to auto or spark")
-        rest = by_spark(session)
-        return Answer((done.row, *rest.rows), trouble=trouble, notes=notes)
+        answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=tuple(done.failures))
+        return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
 
     return by_arrow
+
+
+def _by_spark_after_all(
+    step: RewriteDataFiles, reasons: Sequence[str], done: Answer, by_spark: Work, session: SparkSession
+) -> Answer:
+    """What Arrow does not do, by Spark's own path. Raises `Refused` where the policy insists on Arrow."""
+    if not step.may_fall_back:
+        raise Refused(f"compact.kernel is arrow, but {reasons[0]}: set it to auto or spark")
+    rest = by_spark(session)
+    notes = (*done.notes, *(f"left to Spark's own path: {why}" for why in reasons))
+    return replace(done, rows=(*done.rows, *rest.rows), notes=notes)
 
 
 def _nothing_done(base: TableMetadata, answer: Answer, done: Effect) -> IcewrightError | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icewright.adapters.engines.arrow.executors import trouble
 from icewright.adapters.engines.spark.application import Application
 from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
@@ -65,7 +66,7 @@ class SparkPool:
     look_seconds: float = LOOK_SECONDS
     _application: Application | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-
+    _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +127,15 @@ class SparkPool:
             except PySparkException as error:
                 raise EngineUnavailable(f"Spark cannot read catalog {name}: {str(error).splitlines()[0]}") from error
         return f"Spark {session.version} reads {', '.join(catalogs)}"
+
+    def no_arrow(self) -> str | None:
+        """Why Arrow cannot rewrite on this pool; None when it can. Asked of each application once."""
+        if self.remote is not None:
+            return f"pool {self.name} is a Spark Connect server, through which Iceberg's own commit is out of reach"
+        application = self.application()
+        if application.app_id not in self._no_arrow:
+            self._no_arrow = {application.app_id: trouble(application.session)}
+        return self._no_arrow[application.app_id]
 
     def stop(self) -> None:
         """End the application, if it runs."""
