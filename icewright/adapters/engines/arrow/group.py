@@ -65,7 +65,6 @@ class Layout:
     lineage: bool  # format v3: rows keep their ids
     order: tuple[tuple[int, bool, bool], ...]  # field id, descending, nulls last; of a z-order the ids alone count
     zorder: bool
-    sort_order_id: int | None
     memory_bytes: int
     storage: Mapping[str, str]  # properties by which files are opened
 
@@ -89,7 +88,6 @@ class Written:
     files: tuple[Mapping[str, Any], ...]
     read: int  # rows
     deleted: int
-    peak_bytes: int  # of the process that worked
 
 
 @dataclass(frozen=True, slots=True)

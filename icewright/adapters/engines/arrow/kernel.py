@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import resource
 
 import pyarrow as pa
 
@@ -40,5 +39,4 @@ def rewrite(layout: Layout, one: Bin, attempt: int) -> Answer:
         raise
     finally:
         pa.default_memory_pool().release_unused()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Written(one.group, tuple(files), reading.read, reading.deleted, peak)
+    return Written(one.group, tuple(files), reading.read, reading.deleted)

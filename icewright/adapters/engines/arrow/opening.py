@@ -51,6 +51,7 @@ class Opener:
                 pre_buffer=ahead,
                 buffer_size=0 if ahead else _BUFFER,
                 coerce_int96_timestamp_unit="us",
+                page_checksum_verification=True,
             )
 
     def create(self, path: str) -> pa.NativeFile:

@@ -18,7 +18,7 @@ from icewright.adapters.engines.arrow.reading import RANK, Reading
 _BITS_OF_A_COLUMN = 16  # of the place on a z-curve
 _BITS = 63
 _BYTE = 8
-_SHARE_OF_MEMORY = 4
+_KEYS_OF_MEMORY, _ROWS_OF_MEMORY = 2, 4  # the shares that both may take, one after the other
 _MOST_SHARES = 128
 _BYTES_OF_A_RANK = 16  # while places are found
 _SLACK = 4  # shares are cut so much finer than encoded sizes say, and put together by what they hold
@@ -34,8 +34,9 @@ def ordered(reading: Reading) -> Iterator[pa.RecordBatch]:
     The place of each row is found from the key columns alone. Then all columns go, by shares of the places, into
     files beside the task, each small enough to be sorted in memory. Raises `TooLarge`.
     """
-    budget = reading.layout.memory_bytes // _SHARE_OF_MEMORY
-    reading.ranks = _ranks(reading, budget * 2)
+    memory = reading.layout.memory_bytes
+    reading.ranks = _ranks(reading, memory // _KEYS_OF_MEMORY)
+    budget = memory // _ROWS_OF_MEMORY
     shares = min(_MOST_SHARES, _SLACK * math.ceil(reading.encoded_bytes / budget))
     if reading.encoded_bytes * _SLACK <= budget:
         batches = list(reading.batches())

@@ -30,7 +30,6 @@ class Rewritten:
     row: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
     failures: list[str] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)  # why groups are left to Spark's own path
-    peak_bytes: int = 0  # of the largest task
 
 
 @dataclass
@@ -95,8 +94,6 @@ class ArrowRewrite:
                     (self.done.unfit if answer.unfit else self.done.failures).append(answer.why)
             if any(isinstance(answer, Failed) and not answer.unfit for answer in own):
                 self.done.row["failed_data_files_count"] += len(group.files)
-        peaks = [answer.peak_bytes for answer in answers if isinstance(answer, Written)]
-        self.done.peak_bytes = max([self.done.peak_bytes, *peaks])
         return result
 
     def _commit(self, table: IcebergTable, groups: Sequence[Done]) -> None:
@@ -122,7 +119,6 @@ class ArrowRewrite:
             lineage=table.lineage,
             order=tuple((n, c.descending, c.nulls_last) for (n, _), c in zip(fields, columns, strict=True)),
             zorder=found is not None and found.zorder,
-            sort_order_id=None,
             memory_bytes=self.step.memory_bytes,
             storage=table.storage() if local_path(location) is None else {},
         )

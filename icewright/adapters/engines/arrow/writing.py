@@ -163,7 +163,7 @@ class _File:
             "record-count": footer.num_rows,
             **{name: _map(found) for name, found in metrics.items() if found},
             "split-offsets": [offset(footer.row_group(number)) for number in range(footer.num_row_groups)],
-            "sort-order-id": self._layout.sort_order_id or 0,
+            "sort-order-id": 0,  # as Spark says of what it rewrote
         }
 
     def _bound_long_values(self, metrics: dict[str, Any]) -> None:

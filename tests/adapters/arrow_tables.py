@@ -1,0 +1,101 @@
+"""Data files and their deletes written by hand, and bins of them for the Arrow kernel."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from icewright.adapters.engines.arrow.group import Answer, Bin, DeleteFile, DeleteKind, Layout, Piece, Written
+from icewright.adapters.engines.arrow.kernel import rewrite
+from icewright.adapters.engines.arrow.types import Field, arrow_schema
+
+MEMORY = 256 << 20
+PATH = {"id": 2147483546, "name": "file_path", "required": True, "type": "string"}
+POSITION = {"id": 2147483545, "name": "pos", "required": True, "type": "long"}
+
+
+def column(number: int, name: str, kind: Any, *, required: bool = False, default: object = None) -> Field:
+    """A field of a schema."""
+    more = {} if default is None else {"initial-default": default}
+    return {"id": number, "name": name, "required": required, "type": kind, **more}
+
+
+ID, NAME = column(1, "id", "long"), column(2, "name", "string")
+
+
+@dataclass
+class Folder:
+    """A folder of data files and delete files."""
+
+    place: Path
+    fields: Sequence[Field] = (ID, NAME)
+    count: int = 0
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layout = Layout(
+            location=str(self.place),
+            schema={"type": "struct", "fields": list(self.fields)},
+            older_fields={},
+            properties={},
+            lineage=False,
+            order=(),
+            zorder=False,
+            memory_bytes=MEMORY,
+            storage={},
+        )
+
+    def of(self, **more: Any) -> None:
+        """Change the layout."""
+        self.layout = replace(self.layout, **more)
+
+    def write(self, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field] | None = None, **options: Any) -> str:
+        """A Parquet file with field ids; its path."""
+        self.count += 1
+        path = self.place / f"{self.count}.parquet"
+        pq.write_table(pa.Table.from_pylist(list(rows), arrow_schema(fields or self.fields)), path, **options)
+        return str(path)
+
+    def piece(self, path: str, *deletes: DeleteFile, **more: Any) -> Piece:
+        """The whole of a file as the planner names it."""
+        size = Path(path).stat().st_size
+        known = {"bytes": size, "file_bytes": size, "records": pq.read_metadata(path).num_rows, "sequence_number": 1}
+        return Piece(path=path, deletes=deletes, **{**known, "first_row_id": None, **more})
+
+    def positions(self, *rows: tuple[str, int]) -> DeleteFile:
+        """A position delete file."""
+        said = [{"file_path": path, "pos": position} for path, position in rows]
+        return DeleteFile(DeleteKind.POSITION, self.write(said, [PATH, POSITION]))
+
+    def keys(self, fields: Sequence[Field], ids: Sequence[int], *rows: Mapping[str, Any]) -> DeleteFile:
+        """An equality delete file."""
+        return DeleteFile(DeleteKind.EQUALITY, self.write(rows, fields), equality_ids=tuple(ids))
+
+    def vector(self, *positions: int, spoil: bool = False) -> DeleteFile:
+        """A deletion vector behind some other bytes, as in a Puffin file that holds several."""
+        self.count += 1
+        path = self.place / f"{self.count}.puffin"
+        body = b"\xd1\xd3\x39\x64" + BitMap64(positions).serialize()
+        blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body) ^ spoil)
+        path.write_bytes(b"PFA1" + blob)
+        return DeleteFile(DeleteKind.VECTOR, str(path), 4, len(blob), len(positions))
+
+    def rewrite(self, *pieces: Piece, outputs: int = 1, partition: Mapping[int, Any] | None = None) -> Answer:
+        """What a task answers."""
+        return rewrite(self.layout, Bin(0, pieces, partition or {}, f"{self.place}/out", outputs), 7)
+
+    def rows(self, *pieces: Piece, **more: Any) -> list[dict[str, Any]]:
+        """The rows that a task writes, in its order."""
+        found = self.rewrite(*pieces, **more)
+        assert isinstance(found, Written), found
+        tables = [pq.ParquetFile(one["file-path"]).read() for one in found.files]
+        assert all(table.schema.metadata is None for table in tables)
+        return [row for table in tables for row in table.to_pylist()]

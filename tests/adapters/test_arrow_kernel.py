@@ -1,0 +1,368 @@
+"""The Arrow kernel without Spark: columns by field id, deletes, orders, outputs, and files that are broken."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icewright.adapters.engines.arrow import order
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Failed, Piece, Written, bins
+from icewright.adapters.engines.arrow.metrics import truncated
+from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field
+from tests.adapters.arrow_tables import ID, MEMORY, NAME, Folder, column
+
+POINT = {"type": "struct", "fields": [column(11, "x", "int"), column(12, "y", "int")]}
+
+
+def _counts(kind: str) -> Mapping[str, Any]:
+    return {"type": "map", "key-id": 3, "key": "string", "value-id": 4, "value": kind, "value-required": False}
+
+
+ROWS = [{"id": n, "name": f"name {n}"} for n in range(10)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """An empty one."""
+    return Folder(tmp_path)
+
+
+@pytest.mark.cases(44, 45, 46, 50)
+@pytest.mark.parametrize(
+    ("had", "row", "wanted", "found"),
+    [
+        (column(1, "old", "long"), 7, column(1, "new", "long"), 7),
+        (column(9, "same", "long"), 7, column(1, "same", "long"), None),
+        (column(1, "a", "int"), 7, column(1, "a", "long"), 7),
+        (column(1, "a", "float"), 0.5, column(1, "a", "double"), 0.5),
+        (column(1, "a", "decimal(5, 2)"), Decimal("1.25"), column(1, "a", "decimal(12, 2)"), Decimal("1.25")),
+        (column(9, "a", "int"), 7, column(1, "b", "int", default=34), 34),
+        (column(9, "a", "int"), 7, column(1, "b", "date", default="2020-02-29"), date(2020, 2, 29)),
+        (column(9, "a", "int"), 7, column(1, "b", "decimal(5, 2)", default="1.50"), Decimal("1.50")),
+        (column(9, "a", "int"), 7, column(1, "b", "binary", default="00FF"), b"\x00\xff"),
+        (
+            column(9, "a", "int"),
+            7,
+            column(1, "b", "timestamptz", default="2020-01-01T00:00:00+00:00"),
+            datetime(2020, 1, 1, tzinfo=UTC),
+        ),
+        (column(1, "p", POINT), {"x": 1, "y": 2}, column(1, "p", POINT), {"x": 1, "y": 2}),
+        (
+            column(1, "p", POINT),
+            {"x": 1, "y": 2},
+            column(1, "p", {"type": "struct", "fields": [column(12, "why", "long"), column(13, "z", "string")]}),
+            {"why": 2, "z": None},
+        ),
+        (
+            column(1, "l", {"type": "list", "element-id": 3, "element": "int", "element-required": False}),
+            [1, None],
+            column(1, "l", {"type": "list", "element-id": 3, "element": "long", "element-required": False}),
+            [1, None],
+        ),
+        (
+            column(1, "l", {"type": "list", "element-id": 3, "element": POINT, "element-required": False}),
+            [{"x": 1, "y": 2}, None],
+            column(
+                1,
+                "l",
+                {
+                    "type": "list",
+                    "element-id": 3,
+                    "element": {"type": "struct", "fields": [column(12, "y", "long")]},
+                    "element-required": False,
+                },
+            ),
+            [{"y": 2}, None],
+        ),
+        (
+            column(1, "m", _counts("int")),
+            [("k", 1), ("n", None)],
+            column(1, "m", _counts("long")),
+            [("k", 1), ("n", None)],
+        ),
+    ],
+)
+def test_columns_are_found_by_field_id(had: Field, row: object, wanted: Field, found: object, tmp_path: Path) -> None:
+    """Renamed, promoted, nested and missing columns read as the schema has them now, nulls too."""
+    folder = Folder(tmp_path, [wanted])
+    path = folder.write([{had["name"]: row}, {had["name"]: None}], [had])
+    nothing = found if wanted.get("initial-default") is not None else None
+    assert [one[wanted["name"]] for one in folder.rows(folder.piece(path))] == [found, nothing]
+
+
+def test_a_required_column_that_a_file_lacks_names_the_file(tmp_path: Path) -> None:
+    """There is no value to write: nothing is written."""
+    folder = Folder(tmp_path, [column(5, "must", "int", required=True)])
+    path = folder.write([{"id": 1}], [ID])
+    found = folder.rewrite(folder.piece(path))
+    assert isinstance(found, Failed)
+    assert path in found.why
+    assert "must" in found.why
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_partition_values_stand_for_their_columns(folder: Folder) -> None:
+    """An identity partition's value holds whether the file has the column or not."""
+    path = folder.write([{"id": 1}], [ID])
+    assert folder.rows(folder.piece(path), partition={2: "here"}) == [{"id": 1, "name": "here"}]
+    assert folder.rows(folder.piece(path), partition={1: 5, 2: None}) == [{"id": 5, "name": None}]
+
+
+def test_files_without_ids_need_a_name_mapping(folder: Folder, tmp_path: Path) -> None:
+    """Columns are found by the mapping's names; without a mapping the file is refused by name."""
+    import pyarrow as pa
+
+    path = str(tmp_path / "foreign.parquet")
+    pq.write_table(pa.table({"ID": [1], "label": ["a"], "more": [2]}), path)
+    refused = folder.rewrite(folder.piece(path))
+    assert isinstance(refused, Failed)
+    assert "name mapping" in refused.why
+    mapping = '[{"field-id": 1, "names": ["id", "ID"]}, {"field-id": 2, "names": ["label"]}]'
+    folder.of(properties={"schema.name-mapping.default": mapping})
+    assert folder.rows(folder.piece(path)) == [{"id": 1, "name": "a"}]
+
+
+@pytest.mark.cases(27, 29)
+def test_positions_are_deleted_once(folder: Folder) -> None:
+    """Unsorted and repeated positions of several files, and those of other data files, count as they should."""
+    one, other = folder.write(ROWS), folder.write(ROWS)
+    mixed = folder.positions((one, 9), (other, 0), (one, 3), (one, 9), ("elsewhere", 4))
+    more = folder.positions((one, 0))
+    rows = folder.rows(folder.piece(one, mixed, more), folder.piece(other, mixed))
+    assert [row["id"] for row in rows] == [1, 2, 4, 5, 6, 7, 8, *range(1, 10)]
+
+
+@pytest.mark.cases(35)
+def test_a_deletion_vector_is_read_from_its_place(folder: Folder) -> None:
+    """Its positions go, also those of other row groups than the first."""
+    path = folder.write(ROWS, row_group_size=4)
+    found = folder.rewrite(folder.piece(path, folder.vector(0, 5, 9)))
+    assert isinstance(found, Written)
+    assert (found.read, found.deleted) == (10, 3)
+    assert [row["id"] for row in folder.rows(folder.piece(path, folder.vector(0, 5, 9)))] == [1, 2, 3, 4, 6, 7, 8]
+
+
+@pytest.mark.cases(20, 24, 25, 26)
+def test_keys_delete_what_equals_them(tmp_path: Path) -> None:
+    """Null equals null and NaN equals NaN, zero is not minus zero; each set of columns counts for itself."""
+    value, place = column(3, "value", "double"), column(4, "place", POINT)
+    folder = Folder(tmp_path, [ID, value, place])
+    dropped = column(8, "gone", "string")
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "value": 0.0},
+        {"id": 2, "value": -0.0},
+        {"id": 3, "value": math.nan},
+        {"id": 4, "value": None},
+        {"id": None, "value": 1.0},
+        {"id": 6, "value": 6.0, "gone": "yes"},
+        {"id": 7, "value": 7.0, "place": {"x": 1, "y": 2}},
+        {"id": 8, "value": 8.0, "place": {"x": 1, "y": 3}},
+    ]
+    path = folder.write(rows, [ID, value, place, dropped])
+    folder.of(older_fields={8: dropped})
+    found = folder.rows(
+        folder.piece(
+            path,
+            folder.keys([value], [3], {"value": -0.0}, {"value": math.nan}, {"value": None}),
+            folder.keys([ID], [1], {"id": None}, {"id": 60}),
+            folder.keys([dropped], [8], {"gone": "yes"}),
+            folder.keys([place], [12], {"place": {"x": 9, "y": 2}}),
+        )
+    )
+    assert [row["id"] for row in found] == [1, 8]
+
+
+@pytest.mark.cases(38)
+def test_rows_keep_their_ids(folder: Folder) -> None:
+    """Ids and sequence numbers come from the file where it has them, else from its entry, else there are none."""
+    folder.of(lineage=True)
+    fresh = folder.write(ROWS[:3])
+    moved = folder.write(
+        [
+            {"id": 5, "_row_id": 77, "_last_updated_sequence_number": None},
+            {"id": 6, "_last_updated_sequence_number": 4},
+        ],
+        [ID, NAME, ROW_ID, LAST_UPDATED],
+    )
+    old = folder.write(ROWS[:1])
+    rows = folder.rows(
+        folder.piece(fresh, folder.vector(1), first_row_id=100, sequence_number=8),
+        folder.piece(moved, first_row_id=200, sequence_number=9),
+        folder.piece(old),
+    )
+    lineage = [(row["id"], row["_row_id"], row["_last_updated_sequence_number"]) for row in rows]
+    assert lineage == [(0, 100, 8), (2, 102, 8), (5, 77, 9), (6, 201, 4), (0, None, None)]
+
+
+def test_outputs_share_the_rows(folder: Folder) -> None:
+    """Each file gets about the same number; entries say size, rows and row groups as they are."""
+    paths = [folder.write(ROWS) for _ in range(5)]
+    found = folder.rewrite(*map(folder.piece, paths), outputs=3)
+    assert isinstance(found, Written)
+    assert [one["record-count"] for one in found.files] == [17, 17, 16]
+    for one in found.files:
+        footer = pq.read_metadata(one["file-path"])
+        assert Path(one["file-path"]).stat().st_size == one["file-size-in-bytes"]
+        assert footer.num_rows == one["record-count"]
+        assert one["split-offsets"] == [4]
+        assert "-7-" in one["file-path"]
+
+
+@pytest.mark.cases(31)
+def test_no_rows_no_file(folder: Folder) -> None:
+    """When every row is deleted nothing is written."""
+    path = folder.write(ROWS)
+    found = folder.rewrite(folder.piece(path, folder.vector(*range(10))))
+    assert found == Written(0, (), 10, 10)
+    assert not list(folder.place.glob("out*"))
+
+
+def _nothing(_: Path) -> None: ...
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _overwrite(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[20:60] = bytes(40)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "lie", "said"),
+    [
+        (_cut, {}, "bytes where its entry says"),
+        (_overwrite, {}, ""),
+        (Path.unlink, {}, ""),
+        (_nothing, {"records": 11}, "rows where its entry says 11"),
+    ],
+    ids=["cut short", "corrupt page", "missing", "lying footer"],
+)
+def test_a_broken_file_is_named_and_nothing_is_left(
+    break_it: Any, lie: Mapping[str, int], said: str, folder: Folder
+) -> None:
+    """The answer names the file; outputs that were begun are gone."""
+    well, broken = folder.write(ROWS), folder.write(ROWS, compression="zstd", write_page_checksum=True)
+    piece = folder.piece(broken, **lie)
+    break_it(Path(broken))
+    found = folder.rewrite(folder.piece(well), piece, outputs=4)
+    assert isinstance(found, Failed)
+    assert broken in found.why
+    assert said in found.why
+    assert not found.unfit
+    assert not list(folder.place.glob("out*"))
+
+
+def test_a_broken_deletion_vector_is_named(folder: Folder) -> None:
+    """A vector whose checksum is wrong, or that has not as many positions as its entry says, deletes nothing."""
+    path = folder.write(ROWS)
+    spoilt = folder.rewrite(folder.piece(path, folder.vector(1, spoil=True)))
+    vector = folder.vector(1, 2)
+    short = DeleteFile(DeleteKind.VECTOR, vector.path, vector.offset, vector.length, 3)
+    counted = folder.rewrite(folder.piece(path, short))
+    assert isinstance(spoilt, Failed)
+    assert isinstance(counted, Failed)
+    assert "checksum" in spoilt.why
+    assert "2 positions where its entry says 3" in counted.why
+
+
+BY_NAME: Sequence[tuple[int, bool, bool]] = ((2, True, True), (1, False, False))
+
+
+@pytest.mark.parametrize("budget", [64 << 20, 1 << 14], ids=["in memory", "by shares"])
+def test_rows_are_sorted(budget: int, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all columns, each in its direction, nulls where they belong; in memory or through files beside the task."""
+    names = ["b", None, "a", "c", "a"]
+    rows = [{"id": n, "name": names[n % 5]} for n in range(2000)]
+    paths = [folder.write(rows[start::4], row_group_size=100) for start in range(4)]
+    monkeypatch.setattr(order, "_ROWS_OF_MEMORY", MEMORY // budget)
+    folder.of(order=tuple(BY_NAME))
+    found = folder.rows(*(folder.piece(path, folder.positions((path, 0))) for path in paths))
+    kept = [row for number, row in enumerate(rows) if number >= 4]
+    wanted = [row for name in ("c", "b", "a", None) for row in kept if row["name"] == name]
+    assert found == wanted
+
+
+def test_keys_beyond_the_memory_are_left_to_others(folder: Folder) -> None:
+    """A bin that cannot be ordered in the memory of a task is no failure: another path does it."""
+    path = folder.write([{"id": n, "name": "x" * 500} for n in range(2000)])
+    folder.of(order=((2, False, False),), memory_bytes=1 << 20)
+    found = folder.rewrite(folder.piece(path))
+    assert isinstance(found, Failed)
+    assert found.unfit
+    assert "take more than" in found.why
+
+
+def test_a_z_order_keeps_neighbours_together(tmp_path: Path) -> None:
+    """Each quarter of the outputs spans about half of both columns."""
+    folder = Folder(tmp_path, [column(1, "x", "int"), column(2, "y", "double")])
+    grid = [{"x": x, "y": float(y)} for x, y in itertools.product(range(16), repeat=2)]
+    folder.of(order=((1, False, False), (2, False, False)), zorder=True)
+    rows = folder.rows(folder.piece(folder.write(grid)))
+    for start in range(0, 256, 64):
+        part = rows[start : start + 64]
+        assert len({row["x"] for row in part}) == 8
+        assert len({row["y"] for row in part}) == 8
+
+
+def _piece(number: int, size: int, groups: int = 1) -> Piece:
+    offsets = tuple(4 + part * size // groups for part in range(groups))
+    return Piece(f"f{number}", size, size, size, 1, None, (), 0, offsets)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=30),
+    outputs=st.integers(1, 12),
+    groups=st.integers(1, 5),
+    whole=st.booleans(),
+)
+def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, whole: bool) -> None:
+    """Whatever the sizes: each range of each file is in one bin, and there are about as many outputs as asked for."""
+    files = [_piece(number, size, groups) for number, size in enumerate(sizes)]
+    found = bins(files, outputs=outputs, split_bytes=1000, whole=whole)
+    held = sorted((p.path, p.start, p.end) for pieces, _ in found for p in pieces)
+    for path, ranges in itertools.groupby(held, key=lambda one: one[0]):
+        parts = list(ranges)
+        assert parts[0][1] == 0
+        assert parts[-1][2] == sizes[int(path[1:])]
+        assert all(one[2] == following[1] for one, following in itertools.pairwise(parts))
+    assert {path for path, _, _ in held} == {file.path for file in files}
+    assert all(pieces and count >= 1 for pieces, count in found)
+    assert not whole or len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "found"),
+    [
+        ("string", "abc", "abd", ("ab", "ac")),
+        ("string", "a", "b", ("a", "b")),
+        ("string", "éé€", "éé€", ("éé", "éê")),
+        ("string", "x", "a\U0010ffff!", ("x", "b")),
+        ("string", "x", "\U0010ffff\U0010ffff!", ("x", None)),
+        ("string", "x", "\ud7ff\U0010ffff!", ("x", "\ue000")),
+        ("binary", b"\x01\x02\x03", b"\x01\xff\x03", (b"\x01\x02", b"\x02")),
+        ("binary", b"", b"\xff\xff\xff", (b"", None)),
+    ],
+)
+def test_bounds_are_cut_to_be_bounds_still(
+    kind: str, low: str | bytes, high: str | bytes, found: tuple[str | bytes, str | bytes | None]
+) -> None:
+    """The lower one is a beginning, the upper one the next beginning; none where there is none so short."""
+
+    def raw(value: str | bytes) -> bytes:
+        return value.encode() if isinstance(value, str) else value
+
+    low_cut, high_cut = truncated(kind, raw(low), raw(high), 2)
+    assert (low_cut, high_cut) == (raw(found[0]), None if found[1] is None else raw(found[1]))
