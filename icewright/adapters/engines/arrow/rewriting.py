@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, Written, bins
 from icewright.adapters.engines.arrow.iceberg import Done, FileGroup, IcebergTable
 from icewright.adapters.engines.arrow.kernel import rewrite
+from icewright.adapters.engines.spark.failures import is_conflict, telling
 from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
 from icewright.core.sortedness import ordering_fields
@@ -20,16 +22,22 @@ from icewright.core.table import TableRef
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COUNTS = ("rewritten_data_files_count", "added_data_files_count", "failed_data_files_count")
+_DONE, _ADDED, _FAILED = "rewritten_data_files_count", "added_data_files_count", "failed_data_files_count"
 
 
 @dataclass
 class Rewritten:
     """What came of it, counted as the procedure does."""
 
-    row: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
-    failures: list[str] = field(default_factory=list)
+    row: dict[str, int] = field(default_factory=lambda: dict.fromkeys((_DONE, _ADDED, _FAILED), 0))
+    failures: list[str] = field(default_factory=list)  # files and tasks at fault
+    conflicts: list[str] = field(default_factory=list)  # commits that writers were quicker than
     unfit: list[str] = field(default_factory=list)  # why groups are left to Spark's own path
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For people."""
+        return (*self.failures, *(f"lost a commit to a writer: {why}" for why in self.conflicts))
 
 
 @dataclass
@@ -47,63 +55,91 @@ class ArrowRewrite:
     def run(self) -> Rewritten:
         """Rewrite what the step's options choose. Raises what the JVM raises; what was committed before stays."""
         table = IcebergTable(self.session, self.ref)
-        groups = table.plan(self.where, self.step.options)
-        fit = self._fit(groups)
-        if not fit:
+        groups = self._fit(table.plan(self.where, self.step.options))
+        if not groups:
             return self.done
-        layout = self._layout(table, fit)
-        for wave in self._waves(fit):
-            self._commit(table, self._rewritten(table, layout, wave))
-        if self.step.options.get("remove-dangling-deletes") == "true" and self.done.row[_COUNTS[0]]:
+        layout = self._layout(table, groups)
+        if self._said("partial-progress.enabled") == "true":
+            self._by_waves(table, layout, groups)
+        else:
+            self._commit(table, self._rewritten(table, layout, groups))
+        if self._said("remove-dangling-deletes") == "true" and self.done.row[_DONE]:
             self.check()
             table.remove_dangling_deletes()
         return self.done
+
+    def _said(self, option: str, default: str = "") -> str:
+        return self.step.options.get(option, default)
 
     def _fit(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
         """The groups for this path: all or none where a second pass by Spark would take all of them again."""
         reasons = [group.unfit for group in groups if group.unfit is not None]
         self.done.unfit += dict.fromkeys(reasons)
-        if reasons and self.step.options.get("rewrite-all") == "true":
+        if reasons and self._said("rewrite-all") == "true":
             return []
         return [group for group in groups if group.unfit is None]
 
-    def _waves(self, groups: Sequence[FileGroup]) -> Iterator[Sequence[FileGroup]]:
-        """What is committed together: with partial progress as many parts as there may be commits."""
-        partial_progress = self.step.options.get("partial-progress.enabled") == "true"
-        waves = int(self.step.options.get("partial-progress.max-commits", "1")) if partial_progress else 1
-        size = math.ceil(len(groups) / waves)
-        for start in range(0, len(groups), size):
-            yield groups[start : start + size]
+    def _by_waves(self, table: IcebergTable, layout: Layout, groups: Sequence[FileGroup]) -> None:
+        """As many waves as there may be commits, some at a time, each committed when it is done.
+
+        Raises once more waves have failed than may; what fails less often is told.
+        """
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+        from pyspark import inheritable_thread_target
+        from pyspark.errors import PySparkException
+
+        size = math.ceil(len(groups) / int(self._said("partial-progress.max-commits", "1")))
+        waves = [groups[start : start + size] for start in range(0, len(groups), size)]
+        at_a_time = int(self._said("max-concurrent-file-group-rewrites", "1"))
+        # with the tags of this thread, by which the jobs are stopped and counted
+        rewritten = inheritable_thread_target(self.session)(partial(self._rewritten, table, layout))
+        with ThreadPoolExecutor(at_a_time, thread_name_prefix="wave") as threads:
+            running = {threads.submit(rewritten, wave): wave for wave in waves}
+            failed = 0
+            for one in as_completed(running):
+                try:
+                    self._commit(table, one.result())
+                except (PySparkException, Py4JError) as error:
+                    failed += 1
+                    if failed > int(self._said("partial-progress.max-failed-commits", "0")):
+                        threads.shutdown(cancel_futures=True)
+                        raise
+                    self._failed(running[one], telling(str(error)), conflict=is_conflict(str(error)))
+
+    def _failed(self, groups: Sequence[FileGroup], why: str, *, conflict: bool = False) -> None:
+        (self.done.conflicts if conflict else self.done.failures).append(why)
+        self.done.row[_FAILED] += sum(len(group.files) for group in groups)
 
     def _rewritten(self, table: IcebergTable, layout: Layout, groups: Sequence[FileGroup]) -> list[Done]:
-        """The groups that were rewritten whole, with the entries of their outputs."""
+        """The groups that were rewritten whole, with the entries of their outputs; outputs of others are removed."""
         work = [one for number, group in enumerate(groups) for one in _bins(table, group, number, layout)]
         work.sort(key=lambda one: sum(piece.bytes for piece in one.pieces), reverse=True)
         tasks = self.session.sparkContext.parallelize(work, len(work))
         answers: list[Answer] = tasks.mapPartitions(partial(_task, layout)).collect()
         result: list[Done] = []
         for number, group in enumerate(groups):
-            own = [answer for answer in answers if answer.group == number]
-            entries = [entry for answer in own if isinstance(answer, Written) for entry in answer.files]
-            if not any(isinstance(answer, Failed) for answer in own):
+            written = [one for one in answers if one.group == number and isinstance(one, Written)]
+            failed = [one for one in answers if one.group == number and isinstance(one, Failed)]
+            entries = [entry for one in written for entry in one.files]
+            miscounted = None if failed else _miscounted(group, written)
+            if not failed and miscounted is None:
                 result.append((group, entries))
                 continue
             table.discard(str(entry["file-path"]) for entry in entries)
-            for answer in own:
-                if isinstance(answer, Failed):
-                    (self.done.unfit if answer.unfit else self.done.failures).append(answer.why)
-            if any(isinstance(answer, Failed) and not answer.unfit for answer in own):
-                self.done.row["failed_data_files_count"] += len(group.files)
+            self.done.unfit += [one.why for one in failed if one.unfit]
+            broken = [miscounted] if miscounted else [one.why for one in failed if not one.unfit]
+            if broken:
+                self._failed([group], "; ".join(broken))
         return result
 
     def _commit(self, table: IcebergTable, groups: Sequence[Done]) -> None:
         if not groups:
             return
         self.check()
-        sequence = self.step.options.get("use-starting-sequence-number") != "false"
+        sequence = self._said("use-starting-sequence-number") != "false"
         table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
-        self.done.row["rewritten_data_files_count"] += sum(len(group.files) for group, _ in groups)
-        self.done.row["added_data_files_count"] += sum(len(entries) for _, entries in groups)
+        self.done.row[_DONE] += sum(len(group.files) for group, _ in groups)
+        self.done.row[_ADDED] += sum(len(entries) for _, entries in groups)
 
     def _layout(self, table: IcebergTable, groups: Sequence[FileGroup]) -> Layout:
         schema, location = table.schema, table.location
@@ -128,6 +164,16 @@ def _bins(table: IcebergTable, group: FileGroup, number: int, layout: Layout) ->
     parts = bins(group.files, outputs=group.outputs, split_bytes=group.split_bytes, whole=bool(layout.order))
     for index, (pieces, outputs) in enumerate(parts):
         yield Bin(number, tuple(pieces), group.constants, table.place(group, index), outputs)
+
+
+def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:
+    """What does not add up: each row of the files was read once, and each that no delete names was written."""
+    had, read = sum(file.records for file in group.files), sum(one.read for one in written)
+    if read != had:
+        return f"{read} rows were read of files that have {had}, the first of them {group.files[0].path}"
+    kept = sum(one.read - one.deleted for one in written)
+    wrote = sum(int(entry["record-count"]) for one in written for entry in one.files)
+    return None if wrote == kept else f"{wrote} rows were written of {kept}, the first of {group.files[0].path}"
 
 
 def _task(layout: Layout, work: Iterable[Bin]) -> Iterator[Answer]:

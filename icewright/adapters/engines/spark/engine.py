@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
-from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements, telling
+from icewright.adapters.engines.spark.failures import is_conflict, telling
+from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost
 from icewright.core.errors import (
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SparkStep = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots
-_CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
 _SHOWN = 3
 
 
@@ -180,7 +180,7 @@ def _work(pool: SparkPool, assignment: Assignment, step: SparkStep) -> Work:
         if (against := pool.no_arrow()) is not None:
             return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
         done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, assignment.check).run()
-        answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=tuple(done.failures))
+        answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
         return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
 
     return by_arrow
@@ -210,7 +210,7 @@ def _nothing_done(base: TableMetadata, answer: Answer, done: Effect) -> Icewrigh
 def _said(base: TableMetadata, error: Exception) -> Exception:
     """The error in the words of the tree, naming the table."""
     match error:
-        case StatementFailed() if any(sign in str(error) for sign in _CONFLICTS):
+        case StatementFailed() if is_conflict(str(error)):
             return CommitConflict(f"{base.ref}: a writer committed in between: {telling(str(error))}")
         case StatementFailed():
             return ProcedureFailed(f"{base.ref}: {telling(str(error))}")

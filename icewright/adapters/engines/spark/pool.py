@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from icewright.adapters.engines.arrow.executors import trouble
 from icewright.adapters.engines.spark.application import Application
 from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
+from icewright.adapters.engines.spark.failures import telling
 from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
 from icewright.core.errors import EngineUnavailable
 from icewright.core.predicates import quoted
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 
-_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name, and what it says
 _FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
 
 
@@ -164,14 +163,3 @@ class SparkPool:
 
 def _first(rows: Sequence[Row]) -> Mapping[str, Any]:
     return rows[0].asDict() if rows else {}
-
-
-def telling(message: str) -> str:
-    """What a JVM error says of its cause, or a task's Python error of itself, without the stacks."""
-    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
-    python = [number for number, line in enumerate(lines) if line.startswith("File ")]
-    if "PythonException" in message and python:
-        after = lines[python[-1] + 1 :]
-        return next((line for line in after if _PYTHON_ERROR.match(line)), after[0] if after else lines[0])[:500]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "no message")[:500]

@@ -1,0 +1,25 @@
+"""What Spark, Iceberg and tasks in Python say when they fail, in a line that tells."""
+
+from __future__ import annotations
+
+import re
+
+_CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files", "Cannot commit")
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")  # an exception's name, and what it says
+_LONGEST = 500
+
+
+def is_conflict(message: str) -> bool:
+    """Whether a writer was first."""
+    return any(sign in message for sign in _CONFLICTS)
+
+
+def telling(message: str) -> str:
+    """What a JVM error says of its cause, or a task's Python error of itself, without the stacks."""
+    lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    frames = [number for number, line in enumerate(lines) if line.startswith("File ")]
+    if "PythonException" in message and frames:
+        after = lines[frames[-1] + 1 :]
+        return next((line for line in after if _PYTHON_ERROR.match(line)), lines[0])[:_LONGEST]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "no message")[:_LONGEST]
