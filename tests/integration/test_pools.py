@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
+from icewright.core.steps import Kernel
 from icewright.flow.cycle import run_cycle
 from icewright.flow.world import Scope
 from icewright.testing import FixedClock
@@ -29,11 +30,25 @@ pytestmark = pytest.mark.spark
 SECONDS_TO_STOP = 30  # on a busy machine
 
 
+@pytest.fixture(scope="module", params=list(Kernel))
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    """Each in turn."""
+    found: Kernel = request.param
+    return found
+
+
+@pytest.fixture
+def knobs(kernel: Kernel) -> Mapping[str, object]:
+    """By which the kernel compacts."""
+    return {**KNOBS, "compact.kernel": kernel.value}
+
+
 @pytest.fixture(scope="module")
-def made(bench: Bench) -> str:
+def made(bench: Bench, kernel: Kernel) -> str:
     """A table whose last partition takes long to compact."""
-    make_slow(bench, "test.slow", *ROWS)
-    return "test.slow"
+    name = f"test.slow_{kernel}"
+    make_slow(bench, name, *ROWS[kernel])
+    return name
 
 
 @pytest.fixture
@@ -74,15 +89,15 @@ def data_files(bench: Bench, name: str) -> frozenset[str]:
 
 
 def test_a_cancelled_compaction_stops_alone(
-    bench: Bench, slow: str, new_name: Callable[[str], str], spark_pool: SparkPool
+    bench: Bench, slow: str, knobs: Mapping[str, object], new_name: Callable[[str], str], spark_pool: SparkPool
 ) -> None:
-    """Its statement ends at once, the commits that it had made stay, and another job of the pool ends in peace."""
+    """What it runs ends at once, the commits that it had made stay, and another job of the pool ends in peace."""
     other = new_name("other")
     make_slow(bench, other, 6_000)
     before, of_other = bench.read(slow), bench.read(other)
-    with running(bench, slow) as job:
+    with running(bench, slow, knobs) as job:
         job.wait_for_commits(2)
-        with running(bench, other) as untouched:
+        with running(bench, other, {**KNOBS, "compact.kernel": "spark"}) as untouched:
             job.cancel()
             kept_what_it_had_done(job, before)
             assert untouched.result.result(60).state is JobState.SUCCEEDED
@@ -92,10 +107,10 @@ def test_a_cancelled_compaction_stops_alone(
     assert len(bench.live(other)) == 1
 
 
-def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str) -> None:
+def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str, knobs: Mapping[str, object]) -> None:
     """After execute.timeout_seconds it ends as if cancelled, and says why."""
     before, clock = bench.read(slow), FixedClock(datetime.now(UTC))
-    with running(bench, slow, world=replace(bench.world, clock=clock)) as job:
+    with running(bench, slow, knobs, world=replace(bench.world, clock=clock)) as job:
         job.wait_for_commits(2)
         clock.advance(seconds=3601)
         kept_what_it_had_done(job, before)
@@ -103,10 +118,12 @@ def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str) ->
     assert "execute.timeout_seconds (3600)" in job.result.result().summary
 
 
-def test_spark_is_killed_in_the_middle_of_a_rewrite(bench: Bench, slow: str, spark_pool: SparkPool) -> None:
+def test_spark_is_killed_in_the_middle_of_a_rewrite(
+    bench: Bench, slow: str, knobs: Mapping[str, object], spark_pool: SparkPool
+) -> None:
     """What was committed stays and is told, what was not is in the ledger, and another job compacts the rest."""
     before, first = bench.read(slow), jvm(spark_pool)
-    with running(bench, slow, {**KNOBS, "execute.retry_limit": 0}) as job:
+    with running(bench, slow, {**knobs, "execute.retry_limit": 0}) as job:
         job.wait_for_commits(2)
         until(lambda: len(data_files(bench, slow)) == 9, "the first bytes of the last partition")
         os.kill(first, signal.SIGKILL)
@@ -116,17 +133,19 @@ def test_spark_is_killed_in_the_middle_of_a_rewrite(bench: Bench, slow: str, spa
     kept_what_it_had_done(job, before)
     assert jvm(spark_pool) != first
     make_fast(bench, slow)
-    assert bench.run(slow, Operation.COMPACT, KNOBS).metrics["files_merged"] == 2
+    assert bench.run(slow, Operation.COMPACT, knobs).metrics["files_merged"] == 2
     assert len(bench.live(slow)) == 3
     assert bench.read(slow) == before
     left = {row["path"] for row in bench.world.store.deleted_files(job.job_id) if row["path"].endswith(".parquet")}
     assert len(left) == 1
 
 
-def test_spark_is_killed_and_the_job_tries_again(bench: Bench, slow: str, spark_pool: SparkPool) -> None:
+def test_spark_is_killed_and_the_job_tries_again(
+    bench: Bench, slow: str, knobs: Mapping[str, object], spark_pool: SparkPool
+) -> None:
     """The second attempt runs in a new JVM and rewrites what the first had not; the job tells of both."""
     before, first = bench.read(slow), jvm(spark_pool)
-    with running(bench, slow) as job:
+    with running(bench, slow, knobs) as job:
         job.wait_for_commits(2)
         make_fast(bench, slow)
         os.kill(first, signal.SIGKILL)

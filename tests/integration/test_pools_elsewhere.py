@@ -18,6 +18,7 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.core.errors import EngineUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
+from icewright.core.steps import Kernel
 from icewright.core.table import TableRef
 from tests.integration.bench import CONFIG, Bench
 from tests.integration.clusters import connect_server, standalone
@@ -142,7 +143,7 @@ def test_a_cancelled_compaction_stops_alone_on_a_server(
 ) -> None:
     """Its session is interrupted; what it had committed stays, and another job on the same server ends in peace."""
     name, other = new_name("far"), new_name("other")
-    make_slow(bench, name, *ROWS)
+    make_slow(bench, name, *ROWS[Kernel.SPARK])
     make_slow(bench, other, 6_000)
     before, of_other = bench.read(name), bench.read(other)
     with running(far, name) as job:

@@ -16,6 +16,7 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
+from icewright.core.steps import Kernel
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
@@ -23,7 +24,8 @@ from icewright.flow.world import World
 from tests.integration.bench import Bench
 from tests.integration.clusters import until
 
-ROWS = (40, 40, 10_000)  # of the partitions: two are compacted at once, the last takes long
+# rows of the partitions: two are compacted at once, the last takes each kernel long
+ROWS: Mapping[Kernel, tuple[int, ...]] = {Kernel.SPARK: (40, 40, 10_000), Kernel.ARROW: (40, 40, 60_000)}
 KNOBS: Mapping[str, object] = {
     "compact.min_input_files": 2,
     "compact.hot_partitions": "include",
