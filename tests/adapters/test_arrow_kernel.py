@@ -19,6 +19,7 @@ from icewright.adapters.engines.arrow import order
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Failed, Piece, Written, bins
 from icewright.adapters.engines.arrow.metrics import truncated
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field
+from icewright.core.sortedness import overlap
 from tests.adapters.arrow_tables import ID, MEMORY, NAME, Folder, column
 
 POINT = {"type": "struct", "fields": [column(11, "x", "int"), column(12, "y", "int")]}
@@ -305,16 +306,22 @@ def test_keys_beyond_the_memory_are_left_to_others(folder: Folder) -> None:
     assert "take more than" in found.why
 
 
-def test_a_z_order_keeps_neighbours_together(tmp_path: Path) -> None:
-    """Each quarter of the outputs spans about half of both columns."""
+@pytest.mark.parametrize("outputs", [1, 4, 5])
+def test_a_z_order_keeps_neighbours_together(outputs: int, tmp_path: Path) -> None:
+    """Outputs are boxes that do not overlap, and a quarter of a box spans about half of it in both columns."""
     folder = Folder(tmp_path, [column(1, "x", "int"), column(2, "y", "double")])
     grid = [{"x": x, "y": float(y)} for x, y in itertools.product(range(16), repeat=2)]
     folder.of(order=((1, False, False), (2, False, False)), zorder=True)
-    rows = folder.rows(folder.piece(folder.write(grid)))
-    for start in range(0, 256, 64):
-        part = rows[start : start + 64]
-        assert len({row["x"] for row in part}) == 8
-        assert len({row["y"] for row in part}) == 8
+    found = folder.rewrite(folder.piece(folder.write(grid)), outputs=outputs)
+    assert isinstance(found, Written)
+    files = [pq.ParquetFile(one["file-path"]).read().to_pylist() for one in found.files]
+    boxes = [[(min(row[c] for row in rows), max(row[c] for row in rows)) for c in ("x", "y")] for rows in files]
+    assert len(files) == outputs
+    assert outputs == 1 or overlap(boxes) == 0
+    for rows in files:
+        quarter = rows[: len(rows) // 4]
+        assert len({row["x"] for row in quarter}) <= 8
+        assert len({row["y"] for row in quarter}) <= 8
 
 
 def _piece(number: int, size: int, groups: int = 1) -> Piece:

@@ -66,7 +66,10 @@ def _ranks(reading: Reading, budget: int) -> pl.Series:
         return pl.Series(dtype=pl.UInt32)
     keys = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches)))
     del batches
-    return _places(_curve(keys).arg_sort() if layout.zorder else _order(keys, layout))
+    if layout.zorder:
+        keys = pl.DataFrame([_boxes(keys, reading.bin.outputs), _curve(keys).alias("curve")])
+        return _places(keys.select(pl.arg_sort_by("box", "curve")).to_series())
+    return _places(_order(keys, layout))
 
 
 def _order(keys: pl.DataFrame, layout: Layout) -> pl.Series:
@@ -84,6 +87,27 @@ def _places(order: pl.Series) -> pl.Series:
     """The inverse of a permutation."""
     numbers = pl.int_range(order.len(), dtype=pl.UInt32, eager=True)
     return pl.repeat(0, order.len(), dtype=pl.UInt32, eager=True).scatter(order, numbers)
+
+
+def _boxes(keys: pl.DataFrame, count: int) -> pl.Series:
+    """A number for each row, equal within boxes of as many rows as an output gets; the boxes do not overlap.
+
+    Halves of halves, in one column after the other. A stretch of a z-curve that is not a power of two long covers
+    boxes that do overlap; so rows are in the order of the curve inside their box alone.
+    """
+    share = math.ceil(keys.height / count)
+    box = pl.repeat(0, keys.height, dtype=pl.Int32, eager=True).alias("box")
+    waiting = [(pl.int_range(keys.height, dtype=pl.UInt32, eager=True), 0, count, 0)]
+    while waiting:
+        rows, first, parts, depth = waiting.pop()
+        if parts == 1 or rows.len() <= share:
+            box = box.scatter(rows, first)
+            continue
+        half = parts // 2
+        sorted_rows = rows.gather(keys.to_series(depth % keys.width).gather(rows).arg_sort())
+        waiting.append((sorted_rows[: share * half], first, half, depth + 1))
+        waiting.append((sorted_rows[share * half :], first + half, parts - half, depth + 1))
+    return box
 
 
 def _curve(keys: pl.DataFrame) -> pl.Series:
