@@ -40,6 +40,8 @@ class IcebergTable:
         self._session = cast(Any, session)
         self._java = self._session._jvm  # noqa: SLF001 - PySpark has no other way to Iceberg
         self._iceberg = self._java.org.apache.iceberg
+        # the catalogs are in the session's configuration, which the JVM looks for in the session of its own thread
+        self._java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)  # noqa: SLF001
         self._name = ".".join(quoted(part) for part in ref.parts)
         self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self._name)  # noqa: SLF001
         self._snapshot: int | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
+from zipimport import zipimporter
 
 from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, Written, bins
 from icewright.adapters.engines.arrow.iceberg import Done, FileGroup, IcebergTable
@@ -178,8 +181,26 @@ def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:
 
 def _task(layout: Layout, work: Iterable[Bin]) -> Iterator[Answer]:
     """In an executor."""
-    from pyspark import TaskContext
+    from pyspark import TaskContext  # noqa: PLC0415 - the service starts without it
 
     context = TaskContext.get()
     for one in work:
         yield rewrite(layout, one, context.taskAttemptId() if context else 0)
+    _keep_modules()
+    _forget_archives()
+
+
+@cache
+def _keep_modules() -> None:
+    """Once in each worker: Spark collects garbage after every task, and modules are none."""
+    gc.freeze()
+
+
+def _forget_archives() -> None:
+    """Python's path has PySpark as a zip and jars, whose directories Spark lets Python read anew before every task.
+
+    That takes longer than a small task; what is not remembered is not read again until something is imported from it.
+    """
+    for name, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[name]
