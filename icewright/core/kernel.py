@@ -80,6 +80,7 @@ def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
         yield "the table is encrypted"
     yield from (f"columns of type {kind}" for kind in _other_types(metadata.schema))
     yield from _properties(properties)
+    order = order or metadata.sort_order  # by which Spark sorts what it merges too
     if order is not None:
         found = Ordering.parse(order)
         if not found.whole:
@@ -94,6 +95,8 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
     codec = (properties.get(f"{_PARQUET}compression-codec") or "zstd").lower()
     if codec not in _CODECS:
         yield f"Arrow does not write {codec}"
+    if not properties.get(f"{_PARQUET}compression-level", "0").isdigit():
+        yield f"{_PARQUET}compression-level is no number"
     others = sorted(name for name in properties if name.startswith(_PARQUET))
     yield from (f"{name} is set" for name in others if not name.removeprefix(_PARQUET).startswith(_HONOURED))
 

@@ -49,6 +49,8 @@ class Folder:
             lineage=False,
             order=(),
             zorder=False,
+            sort_order_id=0,
+            sorted_by=(),
             memory_bytes=MEMORY,
             storage={},
         )

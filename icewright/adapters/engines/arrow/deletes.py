@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Layout, Piece
 from icewright.adapters.engines.arrow.opening import Broken, Opener
-from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
+from icewright.adapters.engines.arrow.resolve import Unfit, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.types import Field
 
 _FILE_PATH, _POSITION = 2147483546, 2147483545  # reserved ids of position delete files
@@ -107,14 +107,13 @@ class Deletes:
 
     def _read_keys(self, ids: Sequence[int], files: Sequence[DeleteFile]) -> Keys:
         leaves = tuple(_found(self.layout, number) for number in ids)
-        tops = {top["id"]: top for top, _, _ in leaves}
+        alone = [_alone(top, path, leaf) for top, path, leaf in leaves]
         frames: list[pl.DataFrame] = []
         for delete in files:
             with self.opener.parquet(delete.path) as source:
                 schema = with_ids(source.schema_arrow, self.layout.properties.get("schema.name-mapping.default"))
-                for batch in source.iter_batches(_A_BATCH, use_threads=False):
-                    columns = resolved(batch, list(schema), list(tops.values()), {})
-                    frames.append(_keyed(dict(zip(tops, columns, strict=True)), leaves))
+                batches = source.iter_batches(_A_BATCH, use_threads=False)
+                frames += [_keyed(resolved(batch, list(schema), alone, {}), leaves) for batch in batches]
         return Keys(leaves, pl.concat(frames).unique())
 
 
@@ -125,7 +124,7 @@ def unmatched(length: int, columns: Mapping[int, pa.Array], keys: Sequence[Keys]
     """
     gone: list[pl.Series] = []
     for one in keys:
-        frame = _keyed(columns, one.leaves).with_row_index("row")
+        frame = _keyed([columns[top["id"]] for top, _, _ in one.leaves], one.leaves).with_row_index("row")
         gone.append(frame.join(one.values, on=one.values.columns, how="semi", nulls_equal=True)["row"])
     rows = pl.concat(gone).unique() if gone else pl.Series(dtype=pl.UInt32)
     return None if rows.is_empty() else _mask(length, rows)
@@ -153,7 +152,7 @@ def _found(layout: Layout, number: int) -> _Leaf:
     for top in (*layout.schema["fields"], *layout.older_fields.values()):
         if (found := _within(top, number)) is not None:
             return top, *found
-    raise Unresolvable(f"no schema of the table has a column of id {number}, which an equality delete names")
+    raise Unfit(f"an equality delete names column {number}, which is inside another and was dropped")
 
 
 def _within(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Field] | None:
@@ -167,14 +166,21 @@ def _within(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tupl
     return None
 
 
-def _keyed(columns: Mapping[int, pa.Array], leaves: Sequence[_Leaf]) -> pl.DataFrame:
+def _alone(top: Field, path: Sequence[str], leaf: Field) -> Field:
+    """The column with nothing in it but the way to the leaf, as delete files have it."""
+    if not path:
+        return top
+    name, *rest = path
+    child = next(field for field in top["type"]["fields"] if field["name"] == name)
+    inner = _alone(child, rest, leaf)
+    return {**top, "required": False, "type": {"type": "struct", "fields": [inner]}}
+
+
+def _keyed(columns: Sequence[pa.Array], leaves: Sequence[_Leaf]) -> pl.DataFrame:
     """A column for each leaf, of values that are equal exactly where Iceberg calls them equal."""
-    arrays = []
-    for top, path, _ in leaves:
-        array = columns[top["id"]]
-        for name in path:
-            array = pc.struct_field(array, name)  # null where the struct is
-        arrays.append(_comparable(array))
+    # a field is null where the struct around it is
+    inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, leaves, strict=True)]
+    arrays = [_comparable(array) for array in inside]
     names = [str(leaf["id"]) for _, _, leaf in leaves]
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names)))
 

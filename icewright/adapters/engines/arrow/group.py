@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+SortField = tuple[int, bool, bool]  # field id, descending, nulls last
+
 
 class DeleteKind(enum.StrEnum):
     """The three ways in which Iceberg deletes rows."""
@@ -63,8 +65,10 @@ class Layout:
     older_fields: Mapping[int, Mapping[str, Any]]  # dropped columns that equality deletes still name
     properties: Mapping[str, str]
     lineage: bool  # format v3: rows keep their ids
-    order: tuple[tuple[int, bool, bool], ...]  # field id, descending, nulls last; of a z-order the ids alone count
+    order: tuple[SortField, ...]  # in which rows are written; of a z-order the ids alone count
     zorder: bool
+    sort_order_id: int  # of the table's sort order, where that is the order of the rows, else 0
+    sorted_by: tuple[int, ...]  # fields of the table's sort order, which keep their bounds
     memory_bytes: int
     storage: Mapping[str, str]  # properties by which files are opened
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece, SortField
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
 from icewright.core.table import TableRef
@@ -29,6 +29,8 @@ class FileGroup:
     constants: Mapping[int, Any]  # of identity partition fields, by source field
     unfit: str | None  # why only Spark's own path rewrites it
 
+
+_NOT_JSON = ("NaN", "Infinity", "-Infinity")  # which Iceberg's parser of partition values does not take
 
 Done = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # and the entries of its outputs
 
@@ -65,6 +67,18 @@ class IcebergTable:
     def schema(self) -> Mapping[str, Any]:
         """The current schema as the spec's JSON."""
         return self._json(self._table.schema())
+
+    @property
+    def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
+        """Id and fields of the table's sort order; None when it has none."""
+        order = self._table.sortOrder()
+        if order.isUnsorted():
+            return None
+        fields = (
+            (int(f.sourceId()), str(f.direction()) == "desc", str(f.nullOrder()) == "NULLS LAST")
+            for f in _each(order.fields())
+        )
+        return int(order.orderId()), tuple(fields)
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
         """Top-level columns of older schemas that the current one has not, each as it was last."""
@@ -116,12 +130,16 @@ class IcebergTable:
         )
         spec_id = int(self._table.spec().specId())
         groups = self._java.java.util.HashSet()
-        for group, entries in done:
-            files = self._java.java.util.HashSet()
-            for entry in entries:
-                files.add(self._data_file({**entry, "spec-id": spec_id, "partition": group.partition}))
-            group.jvm.setOutputFiles(files)
-            groups.add(group.jvm)
+        try:
+            for group, entries in done:
+                files = self._java.java.util.HashSet()
+                for entry in entries:
+                    files.add(self._data_file({**entry, "spec-id": spec_id, "partition": group.partition}))
+                group.jvm.setOutputFiles(files)
+                groups.add(group.jvm)
+        except Exception:
+            self.discard(str(entry["file-path"]) for _, entries in done for entry in entries)
+            raise
         committer.commitOrClean(groups)
 
     def discard(self, paths: Iterable[str]) -> None:
@@ -153,27 +171,33 @@ class IcebergTable:
 
     def _group(self, group: Any) -> FileGroup:  # noqa: ANN401
         output = int(group.outputSpecId())
-        files, reasons = [], []
-        first: Mapping[str, Any] = {}
+        specs = self._table.specs()
+        files: list[Piece] = []
+        unfit: str | None = None
+        values: Sequence[Any] = ()
         for task in _each(group.fileScanTasks()):
-            data, spec = task.file(), task.spec()
-            entry = self._entry(data, spec)
-            first = first or entry
-            deletes = [self._entry(delete, spec) for delete in _each(task.deletes())]
-            reasons += [_unfit(one, output) for one in (entry, *deletes)]
+            data = task.file()
+            entry = self._entry(data, task.spec())
+            deletes = [self._entry(delete, specs[delete.specId()]) for delete in _each(task.deletes())]
+            unfit = unfit or next((why for one in (entry, *deletes) if (why := _unfit(one, output)) is not None), None)
+            values = entry["partition"]
             files.append(_piece(entry, int(data.dataSequenceNumber() or 0), [_delete(one) for one in deletes]))
-        values = first["partition"]
-        fields = [(int(f.sourceId()), str(f.transform())) for f in self._table.specs()[output].fields()]
-        by_field = zip(fields, values, strict=True)
+        if unfit is None and any(value in _NOT_JSON for value in values):
+            unfit = "a partition value is not a number"
         return FileGroup(
             jvm=group,
             files=tuple(files),
             outputs=int(group.expectedOutputFiles()),
             split_bytes=int(group.inputSplitSize()),
             partition=values,
-            constants={source: value for (source, transform), value in by_field if transform == "identity"},
-            unfit=next((reason for reason in reasons if reason is not None), None),
+            constants={} if unfit is not None else self._constants(specs[output], values),
+            unfit=unfit,
         )
+
+    def _constants(self, spec: Any, values: Sequence[Any]) -> Mapping[int, Any]:  # noqa: ANN401
+        """The values of identity partition fields, by their source."""
+        by_field = zip(_each(spec.fields()), values, strict=True)
+        return {int(f.sourceId()): value for f, value in by_field if str(f.transform()) == "identity"}
 
     def _entry(self, file: Any, spec: Any) -> Mapping[str, Any]:  # noqa: ANN401
         entry: Mapping[str, Any] = json.loads(self._iceberg.ContentFileParser.toJson(file, spec))

@@ -11,6 +11,7 @@ from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, 
 from icewright.adapters.engines.arrow.opening import Broken, Opener
 from icewright.adapters.engines.arrow.order import TooLarge, ordered
 from icewright.adapters.engines.arrow.reading import Reading
+from icewright.adapters.engines.arrow.resolve import Unfit
 from icewright.adapters.engines.arrow.writing import Outputs
 
 
@@ -23,7 +24,7 @@ def rewrite(layout: Layout, one: Bin, attempt: int) -> Answer:
     reading = Reading(layout, opener, one)
     names = (f"{one.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
     share = math.ceil(sum(piece.rows for piece in one.pieces) / one.outputs)
-    outputs = Outputs(layout, opener, reading.fields, names, max(1, share))
+    outputs = Outputs(layout, opener, reading.fields, names, one.outputs, max(1, share))
     try:
         for batch in ordered(reading) if layout.order else reading.batches():
             outputs.add(batch)
@@ -31,7 +32,7 @@ def rewrite(layout: Layout, one: Bin, attempt: int) -> Answer:
     except Broken as error:
         outputs.discard()
         return Failed(one.group, str(error))
-    except TooLarge as error:
+    except (TooLarge, Unfit) as error:
         outputs.discard()
         return Failed(one.group, str(error), unfit=True)
     except BaseException:

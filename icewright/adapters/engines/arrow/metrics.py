@@ -31,6 +31,11 @@ class Leaf:
     mode: str
 
     @property
+    def bounded(self) -> bool:
+        """Whether it has bounds."""
+        return self.mode not in ("none", "counts")
+
+    @property
     def path(self) -> str:
         """As Parquet names the column."""
         return ".".join(self.names)
@@ -64,65 +69,71 @@ def _primitives(fields: Sequence[Field], above: tuple[str, ...] = ()) -> Iterato
             yield from _primitives(kind["fields"], names)
 
 
-def every_path(fields: Sequence[Field], above: str = "") -> Iterator[str]:
-    """The paths of all columns as Parquet names them, those in lists and maps too."""
+def every_path(fields: Sequence[Field], above: str = "") -> Iterator[tuple[str, int]]:
+    """The paths of all columns as Parquet names them, those in lists and maps too, and their ids."""
     for field in fields:
-        yield from _paths_of(field["type"], f"{above}{field['name']}")
+        yield from _paths_of(field["type"], field["id"], f"{above}{field['name']}")
 
 
-def _paths_of(kind: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - the spec's JSON of a type
+def _paths_of(kind: Any, number: int, path: str) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - the spec's JSON
     if isinstance(kind, str):
-        yield path
+        yield path, number
     elif kind["type"] == "struct":
         yield from every_path(kind["fields"], f"{path}.")
     elif kind["type"] == "list":
-        yield from _paths_of(kind["element"], f"{path}.list.element")
+        yield from _paths_of(kind["element"], kind["element-id"], f"{path}.list.element")
     else:
-        yield from _paths_of(kind["key"], f"{path}.key_value.key")
-        yield from _paths_of(kind["value"], f"{path}.key_value.value")
+        yield from _paths_of(kind["key"], kind["key-id"], f"{path}.key_value.key")
+        yield from _paths_of(kind["value"], kind["value-id"], f"{path}.key_value.value")
 
 
 def _first(fields: Sequence[Field], most: int) -> set[int]:
-    """The ids of so many primitive columns, those of lists and maps counted too."""
+    """The ids of so many primitive columns, those of a struct before what is inside its columns."""
     ids: list[int] = []
-
-    def count(kind: Any, number: int) -> None:  # noqa: ANN401 - the spec's JSON of a type
-        if len(ids) >= most:
-            return
-        if isinstance(kind, str):
-            ids.append(number)
-        elif kind["type"] == "struct":
-            for field in kind["fields"]:
-                count(field["type"], field["id"])
-        elif kind["type"] == "list":
-            count(kind["element"], kind["element-id"])
-        else:
-            count(kind["key"], kind["key-id"])
-            count(kind["value"], kind["value-id"])
-
-    for field in fields:
-        count(field["type"], field["id"])
-    return set(ids)
+    waiting = [[(field["type"], field["id"]) for field in fields]]
+    while waiting:
+        level = waiting.pop(0)
+        ids += [number for kind, number in level if isinstance(kind, str)]
+        waiting[:0] = [_inside(kind) for kind, _ in level if not isinstance(kind, str)]
+    return set(ids[:most])
 
 
-def entry_metrics(footer: pq.FileMetaData, wanted: Sequence[Leaf], nans: Mapping[int, int]) -> dict[str, Any]:
-    """The metrics as maps by field id, of plain values: bounds are bytes, sizes and counts are numbers."""
+def _inside(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's JSON of a nested type
+    match kind["type"]:
+        case "struct":
+            return [(field["type"], field["id"]) for field in kind["fields"]]
+        case "list":
+            return [(kind["element"], kind["element-id"])]
+    return [(kind["key"], kind["key-id"]), (kind["value"], kind["value-id"])]
+
+
+def entry_metrics(
+    footer: pq.FileMetaData, fields: Sequence[Field], wanted: Sequence[Leaf], nans: Mapping[int, int]
+) -> dict[str, Any]:
+    """The metrics as maps by field id, of plain values: bounds are bytes, sizes and counts are numbers.
+
+    Columns inside lists and maps have sizes alone.
+    """
     by_path = {one.path: one for one in wanted}
+    inside = dict(every_path(fields))
     sizes: dict[int, int] = {}
     values: dict[int, int] = {}
     nulls: dict[int, int] = {}
     lower: dict[int, bytes] = {}
     upper: dict[int, bytes] = {}
     for index in range(footer.num_columns):
-        leaf = by_path.get(footer.schema.column(index).path)
-        if leaf is None or leaf.mode == "none":
+        path = footer.schema.column(index).path
+        leaf = by_path.get(path)
+        if leaf is not None and leaf.mode == "none":
             continue
         chunks = [footer.row_group(number).column(index) for number in range(footer.num_row_groups)]
-        sizes[leaf.id] = sum(chunk.total_compressed_size for chunk in chunks)
+        sizes[inside[path]] = sum(chunk.total_compressed_size for chunk in chunks)
+        if leaf is None:
+            continue
         values[leaf.id] = sum(chunk.num_values for chunk in chunks)
         if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks):
             nulls[leaf.id] = sum(chunk.statistics.null_count for chunk in chunks)
-        if leaf.mode != "counts" and (found := _bounds(leaf, chunks)) is not None:
+        if leaf.bounded and (found := _bounds(leaf, chunks)) is not None:
             low, high = found
             lower[leaf.id] = low
             if high is not None:
@@ -152,10 +163,15 @@ def _bounds(leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[bytes
     if not lows:
         return None
     low, high = min(lows), max(highs)
-    length = _TRUNCATE.fullmatch(leaf.mode)
-    if length is not None and leaf.kind in ("string", "binary"):
-        return truncated(leaf.kind, low, high, int(length[1]))
+    if leaf.kind in ("string", "binary"):
+        return cut(leaf, low, high)
     return _single(leaf.kind, low), _single(leaf.kind, high)
+
+
+def cut(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
+    """Bounds of a text or binary as long as its mode allows."""
+    length = _TRUNCATE.fullmatch(leaf.mode)
+    return truncated(leaf.kind, low, high, int(length[1])) if length is not None else (low, high)
 
 
 def _number(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value

@@ -21,7 +21,7 @@ _BYTE = 8
 _KEYS_OF_MEMORY, _ROWS_OF_MEMORY = 2, 4  # the shares that both may take, one after the other
 _MOST_SHARES = 128
 _BYTES_OF_A_RANK = 16  # while places are found
-_SLACK = 4  # shares are cut so much finer than encoded sizes say, and put together by what they hold
+_SLACK = 3  # shares are cut so much finer than the first rows ask for, and put together by what they hold
 
 
 class TooLarge(Exception):
@@ -31,23 +31,35 @@ class TooLarge(Exception):
 def ordered(reading: Reading) -> Iterator[pa.RecordBatch]:
     """The live rows in the layout's order.
 
-    The place of each row is found from the key columns alone. Then all columns go, by shares of the places, into
-    files beside the task, each small enough to be sorted in memory. Raises `TooLarge`.
+    The place of each row is found from the key columns alone. Where all columns do not fit into memory too, they go,
+    by shares of the places, into files beside the task, each small enough to be sorted. Raises `TooLarge`.
     """
     memory = reading.layout.memory_bytes
     reading.ranks = _ranks(reading, memory // _KEYS_OF_MEMORY)
     budget = memory // _ROWS_OF_MEMORY
-    shares = min(_MOST_SHARES, _SLACK * math.ceil(reading.encoded_bytes / budget))
-    if reading.encoded_bytes * _SLACK <= budget:
-        batches = list(reading.batches())
-        yield from _in_order(batches) if batches else ()
+    source, first, held = reading.batches(), list[pa.RecordBatch](), 0
+    for batch in source:
+        first.append(batch)
+        held += batch.nbytes
+        if held > budget:
+            break
+    else:
+        yield from _in_order(first) if first else ()
         return
+    parts = math.ceil(_SLACK * held * len(reading.ranks) / max(1, reading.read) / budget)
     with tempfile.TemporaryDirectory(prefix="icewright-") as folder:
-        files = [Path(folder) / f"{number}.arrow" for number in range(shares)]
-        sizes = _spread(reading, files)
+        files = [Path(folder) / f"{number}.arrow" for number in range(min(_MOST_SHARES, parts))]
+        sizes = _spread(_given_up(first, source), files, len(reading.ranks))
         for some in _together(sizes, budget):
             batches = [batch for number in some for batch in _read(files[number])]
             yield from _in_order(batches) if batches else ()
+
+
+def _given_up(first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One after the other, and no longer held."""
+    while first:
+        yield first.pop(0)
+    yield from rest
 
 
 def _ranks(reading: Reading, budget: int) -> pl.Series:
@@ -132,14 +144,13 @@ def _stretched(byte: int, stride: int) -> int:
     return sum((byte >> bit & 1) << (bit * stride) for bit in range(_BYTE) if bit * stride < _BITS)
 
 
-def _spread(reading: Reading, files: Sequence[Path]) -> list[int]:
+def _spread(batches: Iterator[pa.RecordBatch], files: Sequence[Path], total: int) -> list[int]:
     """All rows into the files, by shares of their places; how many bytes each file holds once read."""
-    total = len(reading.ranks) if reading.ranks is not None else 0
     sizes = [0] * len(files)
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with ExitStack() as stack:
         writers: dict[int, pa.RecordBatchFileWriter] = {}
-        for batch in reading.batches():
+        for batch in batches:
             share = pl.Series(pl.from_arrow(batch.column(RANK))).cast(pl.UInt64) * len(files) // total
             order = share.arg_sort()
             sorted_batch, share = batch.take(order.to_arrow()), share.gather(order)

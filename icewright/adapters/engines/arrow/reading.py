@@ -17,7 +17,7 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 RANK = "rank of the row"  # the column that `ranks` fill
 _A_BATCH = 16 << 20  # bytes once decoded
-_MOST_ROWS = 1 << 17
+_MOST_ROWS = 1 << 14  # whatever the footer says: values of a dictionary are longer once decoded
 _LEAST_ROWS = 1 << 8
 
 
@@ -30,7 +30,6 @@ class Reading:
     bin: Bin
     read: int = 0  # rows, deleted ones too
     deleted: int = 0
-    encoded_bytes: int = 0  # of the row groups read so far
     ranks: pl.Series | None = None  # of each row, in the order of the files: told with the row
     fields: tuple[Field, ...] = field(init=False)
     schema: pa.Schema = field(init=False)
@@ -106,17 +105,13 @@ class Reading:
         metadata = source.metadata
         if metadata.num_rows != piece.records:
             raise Broken(f"{piece.path} has {metadata.num_rows} rows where its entry says {piece.records}")
-        try:
-            schema = with_ids(source.schema_arrow, self.layout.properties.get("schema.name-mapping.default"))
-        except Unresolvable as error:
-            raise Broken(f"{piece.path}: {error}") from error
+        schema = with_ids(source.schema_arrow, self.layout.properties.get("schema.name-mapping.default"))
         wanted = {one["id"] for one in fields} - self.bin.partition.keys()
         names = [f.name for f in schema if field_id(f) in wanted]
         by_name = {f.name: f for f in schema}
         groups, start = _row_groups(metadata, piece)
         if not groups:
             return
-        self.encoded_bytes += sum(metadata.row_group(number).total_byte_size for number in groups)
         rows = _rows_of_a_batch(metadata, groups)
         if not names:  # the file has none of the columns: constants alone, as many as it has rows
             for number in groups:

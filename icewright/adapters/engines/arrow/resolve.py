@@ -24,6 +24,10 @@ class Unresolvable(Exception):
     """The file does not hold what the schema asks for."""
 
 
+class Unfit(Exception):
+    """Nothing is wrong with the file, but it is not read here."""
+
+
 def field_id(field: pa.Field) -> int | None:
     """The id that the writer gave the column."""
     found = (field.metadata or {}).get(FIELD_ID)
@@ -33,12 +37,12 @@ def field_id(field: pa.Field) -> int | None:
 def with_ids(schema: pa.Schema, name_mapping: str | None) -> pa.Schema:
     """The file's schema with field ids: its own, else those of the table's name mapping for files that have none.
 
-    Raises `Unresolvable` when there are neither.
+    Raises `Unfit` when there are neither: then columns are found by their position, which Spark does.
     """
     if any(_has_ids(field) for field in schema) or not schema.names:
         return schema
     if name_mapping is None:
-        raise Unresolvable("it has no field ids, and the table has no name mapping (schema.name-mapping.default)")
+        raise Unfit("there are files without field ids, and no name mapping (schema.name-mapping.default)")
     return pa.schema(_mapped(list(schema), json.loads(name_mapping)))
 
 

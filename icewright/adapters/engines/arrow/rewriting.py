@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, Written, bins
+from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, SortField, Written, bins
 from icewright.adapters.engines.arrow.iceberg import Done, FileGroup, IcebergTable
 from icewright.adapters.engines.arrow.kernel import rewrite
 from icewright.adapters.engines.spark.failures import is_conflict, telling
@@ -115,7 +115,7 @@ class ArrowRewrite:
 
     def _rewritten(self, table: IcebergTable, layout: Layout, groups: Sequence[FileGroup]) -> list[Done]:
         """The groups that were rewritten whole, with the entries of their outputs; outputs of others are removed."""
-        work = [one for number, group in enumerate(groups) for one in _bins(table, group, number, layout)]
+        work = [one for number, group in enumerate(groups) for one in self._bins(table, group, number)]
         work.sort(key=lambda one: sum(piece.bytes for piece in one.pieces), reverse=True)
         tasks = self.session.sparkContext.parallelize(work, len(work))
         answers: list[Answer] = tasks.mapPartitions(partial(_task, layout)).collect()
@@ -133,6 +133,9 @@ class ArrowRewrite:
             broken = [miscounted] if miscounted else [one.why for one in failed if not one.unfit]
             if broken:
                 self._failed([group], "; ".join(broken))
+        if self.done.unfit and self._said("rewrite-all") == "true":  # Spark takes all of them again
+            table.discard(str(entry["file-path"]) for _, entries in result for entry in entries)
+            return []
         return result
 
     def _commit(self, table: IcebergTable, groups: Sequence[Done]) -> None:
@@ -147,26 +150,36 @@ class ArrowRewrite:
     def _layout(self, table: IcebergTable, groups: Sequence[FileGroup]) -> Layout:
         schema, location = table.schema, table.location
         by_keys = any(delete.equality_ids for group in groups for file in group.files for delete in file.deletes)
-        found = Ordering.parse(self.step.sort_order) if self.step.sort_order else None
-        fields = ordering_fields(schema, [column.name for column in found.columns]) if found else ()
-        columns = found.columns if found else ()
+        own = table.sort_order
+        order, zorder = self._order(schema, own[1] if own else ())
         return Layout(
             location=location,
             schema=schema,
             older_fields=table.older_fields() if by_keys else {},
             properties=table.properties,
             lineage=table.lineage,
-            order=tuple((n, c.descending, c.nulls_last) for (n, _), c in zip(fields, columns, strict=True)),
-            zorder=found is not None and found.zorder,
+            order=order,
+            zorder=zorder,
+            sort_order_id=own[0] if own and own[1] == order and not zorder else 0,
+            sorted_by=tuple(number for number, _, _ in own[1]) if own else (),
             memory_bytes=self.step.memory_bytes,
             storage=table.storage() if local_path(location) is None else {},
         )
 
+    def _order(self, schema: Mapping[str, Any], own: tuple[SortField, ...]) -> tuple[tuple[SortField, ...], bool]:
+        """The step's order, else the table's own, as Spark sorts what it merges too; and whether it is a z-order."""
+        if self.step.sort_order is None:
+            return own, False
+        said = Ordering.parse(self.step.sort_order)
+        fields = ordering_fields(schema, [column.name for column in said.columns])
+        both = zip(fields, said.columns, strict=True)
+        return tuple((number, c.descending, c.nulls_last) for (number, _), c in both), said.zorder
 
-def _bins(table: IcebergTable, group: FileGroup, number: int, layout: Layout) -> Iterable[Bin]:
-    parts = bins(group.files, outputs=group.outputs, split_bytes=group.split_bytes, whole=bool(layout.order))
-    for index, (pieces, outputs) in enumerate(parts):
-        yield Bin(number, tuple(pieces), group.constants, table.place(group, index), outputs)
+    def _bins(self, table: IcebergTable, group: FileGroup, number: int) -> Iterable[Bin]:
+        whole = self.step.sort_order is not None
+        parts = bins(group.files, outputs=group.outputs, split_bytes=group.split_bytes, whole=whole)
+        for index, (pieces, outputs) in enumerate(parts):
+            yield Bin(number, tuple(pieces), group.constants, table.place(group, index), outputs)
 
 
 def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:
@@ -181,7 +194,7 @@ def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:
 
 def _task(layout: Layout, work: Iterable[Bin]) -> Iterator[Answer]:
     """In an executor."""
-    from pyspark import TaskContext  # noqa: PLC0415 - the service starts without it
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     for one in work:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.encoding import repeats
 from icewright.adapters.engines.arrow.group import Layout
-from icewright.adapters.engines.arrow.metrics import Leaf, entry_metrics, every_path, leaves, truncated
+from icewright.adapters.engines.arrow.metrics import Leaf, cut, entry_metrics, every_path, leaves
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import offset
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
@@ -49,7 +49,8 @@ class Outputs:
     opener: Opener
     fields: Sequence[Field]
     names: Iterator[str]
-    rows_of_a_file: int
+    files: int
+    rows_of_a_file: int  # of all but the last
     entries: list[dict[str, Any]] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
     _held: list[pa.RecordBatch] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Outputs:
     def __post_init__(self) -> None:
         properties = self.layout.properties
         self.schema = arrow_schema(self.fields)
-        self._leaves = leaves(self.fields, properties, [number for number, _, _ in self.layout.order])
+        self._leaves = leaves(self.fields, properties, self.layout.sorted_by)
         said = parquet_property(properties, "row-group-size-bytes")
         self._group_bytes = min(int(said), self.layout.memory_bytes // _SHARE_OF_MEMORY)
         self._bytes = self._rows = 0
@@ -67,12 +68,13 @@ class Outputs:
         """Rows of the schema; a file that has its share is closed."""
         while batch.num_rows:
             written = self._file.rows if self._file is not None else 0
-            room = self.rows_of_a_file - written - self._rows
+            last = len(self.entries) + 1 >= self.files
+            room = batch.num_rows if last else self.rows_of_a_file - written - self._rows
             part, batch = batch.slice(0, room), batch.slice(room)
             self._held.append(part)
             self._rows += part.num_rows
             self._bytes += part.nbytes
-            full = written + self._rows >= self.rows_of_a_file
+            full = not last and written + self._rows >= self.rows_of_a_file
             if full or self._bytes >= self._group_bytes:
                 self._flush()
             if full:
@@ -139,7 +141,7 @@ class _File:
             for leaf in self._leaves
             if properties.get(_DICTIONARY + leaf.path, "").lower() == "false" or not repeats(_leaf(table, leaf), limit)
         }
-        return [path for path in every_path(self._fields) if path not in plain]
+        return [path for path, _ in every_path(self._fields) if path not in plain]
 
     def close(self) -> dict[str, Any]:
         """The entry of the file."""
@@ -153,7 +155,7 @@ class _File:
             footer.row_group(number).num_rows for number in range(footer.num_row_groups)
         ):
             raise RowsMiscounted(f"{self.path} has {footer.num_rows} rows of {self.rows} written")
-        metrics = entry_metrics(footer, self._leaves, self._nans)
+        metrics = entry_metrics(footer, self._fields, self._leaves, self._nans)
         self._bound_long_values(metrics)
         return {
             "content": "data",
@@ -163,16 +165,15 @@ class _File:
             "record-count": footer.num_rows,
             **{name: _map(found) for name, found in metrics.items() if found},
             "split-offsets": [offset(footer.row_group(number)) for number in range(footer.num_row_groups)],
-            "sort-order-id": 0,  # as Spark says of what it rewrote
+            "sort-order-id": self._layout.sort_order_id,
         }
 
     def _bound_long_values(self, metrics: dict[str, Any]) -> None:
         """Parquet keeps no bounds of values beyond 4 KB: theirs are taken from the file itself, by their beginnings."""
         for leaf in self._leaves:
-            length = leaf.mode.removeprefix("truncate(").removesuffix(")")
             missing = leaf.id in metrics["value-counts"] and leaf.id not in metrics["lower-bounds"]
             filled = metrics["null-value-counts"].get(leaf.id) != metrics["value-counts"].get(leaf.id)
-            if not (missing and filled and length.isdigit() and leaf.kind in ("string", "binary")):
+            if not (missing and filled and leaf.bounded and leaf.kind in ("string", "binary")):
                 continue
             with self._opener.parquet(self.path) as source:
                 columns = source.iter_batches(_A_BATCH, columns=[leaf.path], use_threads=False)
@@ -180,7 +181,7 @@ class _File:
             lows = [one["min"].as_py() for one in found if one["min"].is_valid]
             highs = [one["max"].as_py() for one in found if one["max"].is_valid]
             low, high = min(map(_bytes, lows)), max(map(_bytes, highs))
-            metrics["lower-bounds"][leaf.id], above = truncated(leaf.kind, low, high, int(length))
+            metrics["lower-bounds"][leaf.id], above = cut(leaf, low, high)
             if above is not None:
                 metrics["upper-bounds"][leaf.id] = above
 

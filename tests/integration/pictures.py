@@ -1,0 +1,314 @@
+"""A table compacted twice from the same bytes, by Spark's rows and as Arrow, and all in which the results differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import settings
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import PrimitiveType
+
+from icewright.core.paths import local_path
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState, Outcome
+from tests.integration.bench import Bench
+from tests.integration.javacore import JavaTable
+
+KNOBS: Mapping[str, object] = {
+    "compact.min_input_files": 2,
+    "compact.delete_file_threshold": 1,
+    "compact.hot_partitions": "include",
+}
+# Tiny queries, each of another shape: compiling them takes longer than running them.
+_QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+_COUNTS = ("value-counts", "null-value-counts", "nan-value-counts")
+_LARGE = 100_000  # bytes from which sizes are compared
+_MOST_MORE = 1.05
+Rows = Counter[str]
+Case = TypeVar("Case")
+LONG = settings.get_current_profile_name() == "long"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A live data file: what its entry says and what it is."""
+
+    path: str
+    partition: str
+    entry: Mapping[str, Any]
+    sequence_number: int
+    footer: pq.FileMetaData = field(repr=False)
+    table: pa.Table = field(repr=False)  # its rows in their order
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return int(self.entry["file-size-in-bytes"])
+
+    def metrics(self, name: str) -> dict[int, Any]:
+        """A map of the entry by column id."""
+        found = self.entry.get(name, {"keys": [], "values": []})
+        return dict(zip(found["keys"], found["values"], strict=True))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a table is to its readers."""
+
+    files: Mapping[str, Sequence[DataFile]]  # by partition
+    deletes: Counter[tuple[str, str, str]]  # content, format and partition of delete files
+    rows: Rows
+    by_pyiceberg: Rows | str  # or why it cannot read them
+    by_duckdb: Rows | str
+    columns: Mapping[int, PrimitiveType]  # primitive ones, by id
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What became of the copies."""
+
+    before: Picture
+    spark: Picture
+    arrow: Picture
+    outcome: Outcome  # Arrow's
+
+    @property
+    def differences(self) -> list[str]:
+        """All in which Arrow's result is not Spark's, in words."""
+        return [*self._tables(), *self._files()]
+
+    def _tables(self) -> Iterator[str]:
+        yield from _unequal("rows, of Spark's kernel", self.before.rows, self.spark.rows)
+        yield from _unequal("rows", self.spark.rows, self.arrow.rows)
+        yield from _unequal("rows in PyIceberg", self.spark.by_pyiceberg, self.arrow.by_pyiceberg)
+        yield from _unequal("rows in DuckDB", self.spark.by_duckdb, self.arrow.by_duckdb)
+        if self.spark.deletes != self.arrow.deletes:
+            yield f"delete files: {self.spark.deletes} and {self.arrow.deletes}"
+
+    def _files(self) -> Iterator[str]:
+        theirs, ours = self.spark.files, self.arrow.files
+        if theirs.keys() != ours.keys():
+            yield f"partitions: {sorted(theirs)} and {sorted(ours)}"
+        for partition in sorted(theirs.keys() & ours.keys()):
+            one, other = theirs[partition], ours[partition]
+            if len(one) != len(other):
+                yield f"{partition}: {len(one)} files and {len(other)}"
+            elif len(one) == 1:
+                yield from (f"{partition}: {said}" for said in _entries(one[0], other[0], self.arrow.columns))
+            size, own = sum(file.size for file in one), sum(file.size for file in other)
+            if own > max(_LARGE, size * _MOST_MORE):
+                yield f"{partition}: {size} bytes and {own}"
+
+
+def few(count: int, cases: Sequence[Case]) -> Sequence[Case]:
+    """The first of the cases, and all of them under the long profile: each costs seconds of Spark."""
+    return cases if LONG else cases[:count]
+
+
+@contextmanager
+def quick(bench: Bench) -> Iterator[None]:
+    """Spark without what makes large queries fast and tiny ones slow."""
+    conf = bench.lake.spark().conf
+    before = {name: conf.get(name) for name in _QUICK}
+    for name, value in _QUICK.items():
+        conf.set(name, value)
+    yield
+    for name, old in before.items():
+        conf.set(name, str(old))
+
+
+def compare(bench: Bench, name: str, knobs: Mapping[str, object] | None = None) -> Compared:
+    """Compact by each kernel from the same bytes; Arrow's result stays."""
+    said = {**KNOBS, **(knobs or {})}
+    saved, before = bench.save(name), picture(bench, name)
+    done = bench.run(name, Operation.COMPACT, {**said, "compact.kernel": "spark"})
+    assert done.state is OperationState.COMMITTED, done
+    by_spark = picture(bench, name)
+    saved.restore()
+    done = bench.run(name, Operation.COMPACT, {**said, "compact.kernel": "arrow"})
+    assert done.state is OperationState.COMMITTED, done
+    return Compared(before, by_spark, picture(bench, name), done)
+
+
+def picture(bench: Bench, name: str) -> Picture:
+    """The table as it is now."""
+    java = JavaTable.load(bench, name)
+    files, deletes = live(java)
+    by_path = {file.path: partition for partition, some in files.items() for file in some}
+    version = int(java.java.TableUtil.formatVersion(java.table))
+    lineage = ", _row_id, _last_updated_sequence_number" if version > 2 else ""
+    quoted = bench.lake.quoted(name)
+    frame: Any = bench.lake.spark().sql(f"SELECT *, _file{lineage} FROM {quoted}")  # noqa: S608 - quoted
+    table = pa.Table.from_batches(
+        frame._collect_as_arrow(empty_list_if_zero_records=False)
+    )  # `toArrow` fails at nulls above required columns
+    at = table.column_names.index("_file")
+    placed = pa.array([by_path[path] for path in table.column(at).to_pylist()], pa.string())
+    loaded = bench.lake.catalog.load_table(name)
+    kinds = {number: found.field_type for number, found in loaded.schema()._lazy_id_to_field.items()}
+    return Picture(
+        files,
+        deletes,
+        _counted(table.set_column(at, "_file", placed)),
+        _read(lambda: loaded.scan().to_arrow()),
+        _read(lambda: _by_duckdb(files, loaded.schema().as_arrow().names, version)) if not deletes else "deletes",
+        {number: kind for number, kind in kinds.items() if isinstance(kind, PrimitiveType)},
+    )
+
+
+def live(
+    java: JavaTable, *, rows: bool = True
+) -> tuple[Mapping[str, Sequence[DataFile]], Counter[tuple[str, str, str]]]:
+    """The data files by partition, and content, format and partition of the delete files that apply to them."""
+    files: dict[str, list[DataFile]] = defaultdict(list)
+    deletes: dict[tuple[str, int], tuple[str, str, str]] = {}
+    specs, parser = java.table.specs(), java.java.ContentFileParser
+
+    def said(file: Any) -> tuple[str, dict[str, Any]]:
+        entry: dict[str, Any] = json.loads(parser.toJson(file, specs[file.specId()]))
+        return f"{entry['spec-id']} {json.dumps(entry['partition'])}", entry
+
+    tasks = java.table.newScan().includeColumnStats().planFiles().iterator()
+    while tasks.hasNext():
+        task = tasks.next()
+        partition, entry = said(task.file())
+        local = local_path(entry["file-path"])
+        with pq.ParquetFile(local) as source:
+            number = int(task.file().dataSequenceNumber())
+            file = DataFile(
+                entry["file-path"], partition, entry, number, source.metadata, source.read(columns=None if rows else [])
+            )
+        files[partition].append(file)
+        for delete in task.deletes():
+            where, about = said(delete)
+            key = (about["file-path"], about.get("content-offset", 0))
+            deletes[key] = (about["content"], about["file-format"], where)
+    return files, Counter(deletes.values())
+
+
+def _by_duckdb(files: Mapping[str, Sequence[DataFile]], names: Sequence[str], version: int) -> pa.Table:
+    paths = [local_path(file.path) for some in files.values() for file in some]
+    if not paths:
+        return pa.table({})
+    found: pa.Table
+    with duckdb.connect() as connection:
+        found = connection.sql("SELECT * FROM read_parquet(?)", params=[paths]).to_arrow_table()
+    return found.select(range(len(names))) if version > 2 else found
+
+
+def _read(read: Callable[[], pa.Table]) -> Rows | str:
+    """What a reader reads, or why it cannot: what it cannot read of Spark's files it need not read of ours."""
+    try:
+        return _counted(read())
+    except Exception as error:  # noqa: BLE001 - whatever it does not know
+        return f"{type(error).__name__}: {error}"
+
+
+def _counted(table: pa.Table) -> Rows:
+    """The rows without order; floats by their words, so that NaN and minus zero are told apart."""
+    return Counter(repr(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _unequal(what: str, one: Rows | str, other: Rows | str) -> Iterator[str]:
+    if isinstance(one, str):
+        return
+    if isinstance(other, str):
+        yield f"{what}: {other}"
+    elif one != other:
+        yield f"{what}: only {_some(one - other)} and only {_some(other - one)}"
+
+
+def _some(rows: Rows) -> str:
+    return str([row[:300] for row in sorted(rows)[:3]])
+
+
+def _entries(theirs: DataFile, ours: DataFile, columns: Mapping[int, PrimitiveType]) -> Iterator[str]:
+    if theirs.path == ours.path:  # left alone by both
+        return
+    for name in ("record-count", "sort-order-id", "spec-id"):
+        if theirs.entry.get(name) != ours.entry.get(name):
+            yield f"{name} {theirs.entry.get(name)} and {ours.entry.get(name)}"
+    if theirs.sequence_number != ours.sequence_number:
+        yield f"sequence number {theirs.sequence_number} and {ours.sequence_number}"
+    if list(ours.entry["split-offsets"]) != _offsets(ours.footer):
+        yield f"split offsets {ours.entry['split-offsets']} of row groups at {_offsets(ours.footer)}"
+    for name in _COUNTS:
+        yield from _maps(name, theirs.metrics(name), ours.metrics(name))
+    for name in ("lower-bounds", "upper-bounds"):
+        yield from _maps(name, _values(theirs, name, columns), _values(ours, name, columns))
+    sized = theirs.metrics("value-counts").keys() - ours.metrics("column-sizes").keys()
+    if sized:
+        yield f"columns without a size: {sorted(sized)}"
+    yield from _parquet(theirs, ours)
+
+
+def _maps(name: str, theirs: Mapping[int, Any], ours: Mapping[int, Any]) -> Iterator[str]:
+    for number in sorted(theirs.keys() | ours.keys()):
+        one, other = theirs.get(number), ours.get(number)
+        if repr(one) != repr(other):
+            yield f"{name} of column {number}: {repr(one)[:60]} and {repr(other)[:60]}"
+
+
+def _values(file: DataFile, name: str, columns: Mapping[int, PrimitiveType]) -> dict[int, Any]:
+    said = {number: bytes.fromhex(value) for number, value in file.metrics(name).items()}
+    values = {n: from_bytes(columns[n], value) if n in columns else value for n, value in said.items()}
+    # Parquet widens zeros to either sign
+    return {n: 0.0 if isinstance(v, float) and v == 0 else v for n, v in values.items()}
+
+
+def _offsets(footer: pq.FileMetaData) -> list[int]:
+    groups = [footer.row_group(number).column(0) for number in range(footer.num_row_groups)]
+    return [min(o for o in (c.dictionary_page_offset, c.data_page_offset) if o is not None) for c in groups]
+
+
+def _parquet(theirs: DataFile, ours: DataFile) -> Iterator[str]:
+    for one, other in zip(_described(theirs), _described(ours), strict=False):
+        if one != other:
+            yield f"Parquet column {one} and {other}"
+    if theirs.footer.num_columns != ours.footer.num_columns:
+        yield f"{theirs.footer.num_columns} Parquet columns and {ours.footer.num_columns}"
+    one_codec, other_codec = _codecs(theirs.footer), _codecs(ours.footer)
+    if one_codec != other_codec:
+        yield f"codecs {one_codec} and {other_codec}"
+
+
+def _described(file: DataFile) -> list[tuple[Any, ...]]:
+    """Every field with its id, then every leaf with its types and levels."""
+    fields = list(_fields(file.table.schema))
+    leaves = [file.footer.schema.column(number) for number in range(file.footer.num_columns)]
+    return [
+        *fields,
+        *(
+            (c.path, c.physical_type, str(c.logical_type), c.length, c.max_definition_level, c.max_repetition_level)
+            for c in leaves
+        ),
+    ]
+
+
+def _fields(fields: Iterable[pa.Field]) -> Iterator[tuple[Any, ...]]:
+    for one in fields:
+        number = (one.metadata or {}).get(b"PARQUET:field_id")
+        yield one.name, number, one.nullable
+        kind = one.type
+        if pa.types.is_map(kind):
+            yield from _fields([kind.key_field, kind.item_field])
+        else:
+            yield from _fields([kind.field(number) for number in range(kind.num_fields)])
+
+
+def _codecs(footer: pq.FileMetaData) -> set[str]:
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    return {group.column(number).compression for group in groups for number in range(footer.num_columns)}
