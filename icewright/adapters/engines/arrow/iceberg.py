@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece, SortField
@@ -48,37 +49,32 @@ class IcebergTable:
         self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self._name)  # noqa: SLF001
         self._snapshot: int | None = None
 
-    @property
+    @cached_property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
-        return dict(self._table.properties())
+        return self._plain(self._table.properties())
 
     @property
     def location(self) -> str:
         """Where the table lies."""
         return str(self._table.location())
 
-    @property
+    @cached_property
     def lineage(self) -> bool:
         """Whether rows have ids."""
         return bool(self._iceberg.TableUtil.supportsRowLineage(self._table))
 
-    @property
+    @cached_property
     def schema(self) -> Mapping[str, Any]:
         """The current schema as the spec's JSON."""
         return self._json(self._table.schema())
 
-    @property
+    @cached_property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
         """Id and fields of the table's sort order; None when it has none."""
-        order = self._table.sortOrder()
-        if order.isUnsorted():
-            return None
-        fields = (
-            (int(f.sourceId()), str(f.direction()) == "desc", str(f.nullOrder()) == "NULLS LAST")
-            for f in _each(order.fields())
-        )
-        return int(order.orderId()), tuple(fields)
+        order = json.loads(self._iceberg.SortOrderParser.toJson(self._table.sortOrder()))
+        fields = ((f["source-id"], f["direction"] == "desc", f["null-order"] == "nulls-last") for f in order["fields"])
+        return (order["order-id"], tuple(fields)) if order["fields"] else None
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
         """Top-level columns of older schemas that the current one has not, each as it was last."""
@@ -93,7 +89,7 @@ class IcebergTable:
 
     def storage(self) -> Mapping[str, str]:
         """By which properties the table's files are opened, credentials that the catalog vends too."""
-        return dict(self._table.io().properties())
+        return self._plain(self._table.io().properties())
 
     def plan(self, where: str | None, options: Mapping[str, str]) -> list[FileGroup]:
         """What `rewrite_data_files` would rewrite, group by group."""
@@ -153,6 +149,10 @@ class IcebergTable:
         actions = self._iceberg.spark.actions.SparkActions.get(self._session._jsparkSession)  # noqa: SLF001
         return len(list(_each(actions.removeDanglingDeleteFiles(self._table).execute().removedDeleteFiles())))
 
+    def _plain(self, properties: Any) -> Mapping[str, str]:  # noqa: ANN401 - a Java map
+        read: Mapping[str, str] = json.loads(self._iceberg.util.JsonUtil.mapper().writeValueAsString(properties))
+        return read
+
     def _json(self, schema: Any) -> Mapping[str, Any]:  # noqa: ANN401
         read: Mapping[str, Any] = json.loads(self._iceberg.SchemaParser.toJson(schema))
         return read
@@ -170,38 +170,44 @@ class IcebergTable:
         return converter.convertToIcebergExpression(resolved)
 
     def _group(self, group: Any) -> FileGroup:  # noqa: ANN401
+        """What the planner chose, in one call: each question to the JVM takes longer than its answer."""
+        responses = self._iceberg.rest.responses
+        tasks = group.fileScanTasks()
+        response = responses.FetchScanTasksResponse.builder(self._table.specs()).withFileScanTasks(tasks).build()
+        said = json.loads(responses.FetchScanTasksResponseParser.toJson(response))
+        deletes = said.get("delete-files", ())
+        entries = [task["data-file"] for task in said["file-scan-tasks"]]
+        numbers = (
+            [int(task.file().dataSequenceNumber()) for task in _each(tasks)] if self.lineage else [0] * len(entries)
+        )
         output = int(group.outputSpecId())
-        specs = self._table.specs()
-        files: list[Piece] = []
-        unfit: str | None = None
-        values: Sequence[Any] = ()
-        for task in _each(group.fileScanTasks()):
-            data = task.file()
-            entry = self._entry(data, task.spec())
-            deletes = [self._entry(delete, specs[delete.specId()]) for delete in _each(task.deletes())]
-            unfit = unfit or next((why for one in (entry, *deletes) if (why := _unfit(one, output)) is not None), None)
-            values = entry["partition"]
-            files.append(_piece(entry, int(data.dataSequenceNumber() or 0), [_delete(one) for one in deletes]))
-        if unfit is None and any(value in _NOT_JSON for value in values):
-            unfit = "a partition value is not a number"
+        unfit = next((why for one in (*entries, *deletes) if (why := _unfit(one, output)) is not None), None)
+        values = entries[0]["partition"]
         return FileGroup(
             jvm=group,
-            files=tuple(files),
+            files=tuple(
+                _piece(task["data-file"], number, [_delete(deletes[i]) for i in task.get("delete-file-references", ())])
+                for task, number in zip(said["file-scan-tasks"], numbers, strict=True)
+            ),
             outputs=int(group.expectedOutputFiles()),
             split_bytes=int(group.inputSplitSize()),
             partition=values,
-            constants={} if unfit is not None else self._constants(specs[output], values),
+            constants={} if unfit is not None else self._constants(values),
             unfit=unfit,
         )
 
-    def _constants(self, spec: Any, values: Sequence[Any]) -> Mapping[int, Any]:  # noqa: ANN401
+    def _constants(self, values: Sequence[Any]) -> Mapping[int, Any]:
         """The values of identity partition fields, by their source."""
-        by_field = zip(_each(spec.fields()), values, strict=True)
-        return {int(f.sourceId()): value for f, value in by_field if str(f.transform()) == "identity"}
+        by_field = zip(self._fields, values, strict=True)
+        return {field["source-id"]: value for field, value in by_field if field["transform"] == "identity"}
 
-    def _entry(self, file: Any, spec: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        entry: Mapping[str, Any] = json.loads(self._iceberg.ContentFileParser.toJson(file, spec))
-        return entry
+    @cached_property
+    def _fields(self) -> Sequence[Mapping[str, Any]]:
+        """The fields of the partition spec."""
+        fields: Sequence[Mapping[str, Any]] = json.loads(self._iceberg.PartitionSpecParser.toJson(self._table.spec()))[
+            "fields"
+        ]
+        return fields
 
 
 def _each(found: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable, which py4j does not always know for one
@@ -214,6 +220,8 @@ def _unfit(entry: Mapping[str, Any], output_spec: int) -> str | None:
     """Why only Spark's own path reads a file."""
     if entry["content"] == "data" and entry["spec-id"] != output_spec:
         return "files of an older partition spec are partitioned anew"
+    if any(value in _NOT_JSON for value in entry["partition"]):
+        return "a partition value is not a number"
     if entry["file-format"] not in ("parquet", "puffin"):
         return f"{entry['file-path']} is {entry['file-format']}"
     return f"{entry['file-path']} is encrypted" if entry.get("key-metadata") else None
