@@ -46,9 +46,11 @@ def table_facts(
     `found` says of partitions (spec id and text) what the bounds of columns say.
     """
     live = _live(entries, metadata)
-    data = live.filter(pl.col("content") == DATA)
-    applying = _applying(live, metadata).collect()
-    counted = _data(data, metadata, thresholds).join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
+    counted = _data(live.filter(pl.col("content") == DATA), metadata, thresholds)
+    applying: pl.DataFrame | None = None
+    if any(m.content is ManifestContent.DELETES for m in manifests):  # most tables have none, and joins take their time
+        applying = _applying(live, metadata).collect()
+        counted = counted.join(_deletes(applying.lazy()), on=_KEY, how="full", coalesce=True)
     specs = {s.spec_id: s for s in metadata.specs}
     said = {partition_key(specs[s], text): one for (s, text), one in found.items()}
     partitions = tuple(
@@ -60,8 +62,8 @@ def table_facts(
         thresholds=thresholds,
         partitions=partitions,
         manifests=_manifest_facts(manifests, thresholds),
-        delete_files=applying["delete"].n_unique(),
-        deleted_rows=int(applying.filter("applies").unique("delete")["records"].sum()),
+        delete_files=0 if applying is None else applying["delete"].n_unique(),
+        deleted_rows=0 if applying is None else int(applying.filter("applies").unique("delete")["records"].sum()),
     )
 
 
@@ -269,8 +271,8 @@ def _scoped_ratio(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
 
 def _partition(row: dict[str, Any], key: PartitionKey, found: Mapping[PartitionKey, Measured]) -> PartitionFacts:
     others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest")
-    row["other_formats"] = (row["other_data"] or 0) + (row["other_deletes"] or 0)
-    counts = {name: row[name] or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
+    row["other_formats"] = (row["other_data"] or 0) + (row.get("other_deletes") or 0)
+    counts = {name: row.get(name) or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
     one = found.get(key, Measured())
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
     return PartitionFacts(

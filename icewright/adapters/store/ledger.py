@@ -137,9 +137,17 @@ class SqlLedger:
 
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row
-        namespace = json.dumps(ref.namespace, ensure_ascii=False)
-        mine = (TABLES.c.catalog == ref.catalog) & (TABLES.c.namespace == namespace) & (TABLES.c.name == ref.name)
-        return connection.execute(sa.select(TABLES).where(mine)).first()
+        return connection.execute(sa.select(TABLES).where(*of_table(ref))).first()
+
+
+def named(ref: TableRef) -> dict[str, str]:
+    """The columns of TABLES that say a name."""
+    return {"catalog": ref.catalog, "namespace": json.dumps(ref.namespace, ensure_ascii=False), "name": ref.name}
+
+
+def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
+    """The row of TABLES that has the name."""
+    return tuple(TABLES.c[column] == value for column, value in named(ref).items())
 
 
 def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import SqlLedger
+from icewright.adapters.store.ledger import SqlLedger, of_table
 from icewright.adapters.store.schema import PINS, TABLES
 from icewright.core.table import TableRef
 from icewright.ports import PinRow
@@ -18,12 +18,11 @@ class SqlPins(SqlLedger):
     def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:
         """Held snapshots of the table of this uuid."""
         columns = [PINS.c[name] for name in PinRow.__dataclass_fields__]
+        query = (
+            sa.select(*columns).select_from(PINS).join(TABLES).where(*of_table(ref), PINS.c.table_uuid == table_uuid)
+        )
         with self._begin() as connection:
-            row = self._row(connection, ref)
-            if row is None:
-                return []
-            mine = (PINS.c.table_id == row.id) & (PINS.c.table_uuid == table_uuid)
-            return [PinRow(*found) for found in connection.execute(sa.select(*columns).where(mine).order_by(PINS.c.id))]
+            return [PinRow(*found) for found in connection.execute(query.order_by(PINS.c.id))]
 
     def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
         """Hold a snapshot, unless another job works on the table."""

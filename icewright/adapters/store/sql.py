@@ -12,6 +12,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from icewright.adapters.store.history import last_runs
+from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.pins import SqlPins
 from icewright.adapters.store.schema import (
     DELETIONS,
@@ -58,7 +59,7 @@ class SqlStore(SqlPins):
             rows = connection.execute(sa.select(TABLES).where(TABLES.c.catalog == catalog)).all()
             known = {_ref(row): row for row in rows}
             new = [
-                {**_names(ref), "metadata_location": location, "first_seen": now, "dropped": False}
+                {**named(ref), "metadata_location": location, "first_seen": now, "dropped": False}
                 for ref, location in listed.items()
                 if ref not in known
             ]
@@ -137,7 +138,7 @@ class SqlStore(SqlPins):
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
         """The last evaluation as JSON."""
-        query = sa.select(FACTS.c.document).join(TABLES).where(*_is(ref))
+        query = sa.select(FACTS.c.document).join(TABLES).where(*of_table(ref))
         with self._begin() as connection:
             document: Mapping[str, Any] | None = connection.execute(query).scalar()
             return document
@@ -227,7 +228,7 @@ class SqlStore(SqlPins):
         """Failed jobs in a row since the last that did not fail."""
         with self._begin() as connection:
             ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
-            query = _jobs().where(*_is(ref), JOBS.c.state.in_(ended)).order_by(JOBS.c.created.desc()).limit(50)
+            query = _jobs().where(*of_table(ref), JOBS.c.state.in_(ended)).order_by(JOBS.c.created.desc()).limit(50)
             states = [row.state for row in connection.execute(query)]
         return next((i for i, state in enumerate(states) if state != JobState.FAILED), len(states))
 
@@ -235,7 +236,7 @@ class SqlStore(SqlPins):
         """Jobs, newest first."""
         query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
         with self._begin() as connection:
-            return [_job(row) for row in connection.execute(query if ref is None else query.where(*_is(ref)))]
+            return [_job(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
 
     def job(self, job_id: str) -> JobRow | None:
         """A job by its id or a beginning of it that no other has."""
@@ -281,7 +282,7 @@ class SqlStore(SqlPins):
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """The last run of each operation on the table of this name and uuid."""
         with self._begin() as connection:
-            return last_runs(connection, (*_is(ref), JOBS.c.table_uuid == table_uuid))
+            return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of a job."""
@@ -320,15 +321,7 @@ class SqlStore(SqlPins):
 
     def _update_table(self, ref: TableRef, **values: Any) -> bool:  # noqa: ANN401 - columns
         with self._begin() as connection:
-            return connection.execute(sa.update(TABLES).where(*_is(ref)).values(**values)).rowcount == 1
-
-
-def _names(ref: TableRef) -> dict[str, str]:
-    return {"catalog": ref.catalog, "namespace": json.dumps(ref.namespace, ensure_ascii=False), "name": ref.name}
-
-
-def _is(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
-    return tuple(TABLES.c[column] == value for column, value in _names(ref).items())
+            return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(**values)).rowcount == 1
 
 
 def _ref(row: Any) -> TableRef:  # noqa: ANN401 - a result row
