@@ -33,10 +33,11 @@ class Shape:
     target: float  # MiB
     deleted_from: int = 0  # files of which every tenth row is gone, by position deletes
     order: str | None = None
+    codec: str | None = "zstd"
 
     def seed(self, lake: Lake, layout: str) -> None:
         """Write the table."""
-        seed = Seed(lake, self.name, layout)
+        seed = Seed(lake, self.name, layout, codec=self.codec)
         for _ in range(A_TENTH):
             seed.commit([seed.written(self.rows) for _ in range(self.files // A_TENTH)])
         seed.publish()
@@ -68,7 +69,8 @@ class Shape:
         size = sum(file.size for file in before.values()) / MEBIBYTE
         gone = f", every tenth row of {self.deleted_from} files deleted" if self.deleted_from else ""
         sort = f", sorted by {self.order}" if self.order else ""
-        shape = f"{len(before)} files of {size:.0f} MiB in all{gone}{sort}; target {self.target} MiB"
+        codec = "" if self.codec else ", no codec set: Spark writes gzip, Arrow zstd"
+        shape = f"{len(before)} files of {size:.0f} MiB in all{gone}{sort}; target {self.target} MiB{codec}"
         ours, peer = outputs.sizes[-2:]
         task = max(run["child_mib"] for run in turns.ours)
         found = {"task_peak_mib": round(task), "output_mib": {"ours": round(ours, 1), "peer": round(peer, 1)}}
@@ -94,7 +96,8 @@ class Outputs:
 
 
 FULL = (
-    Shape("large", 100, 77_000, 256),
+    Shape("large", 100, 80_000, 256, codec=None),
+    Shape("large_zstd", 100, 80_000, 256),
     Shape("small", 200, 4_000, 32),
     Shape("deleted", 100, 19_000, 64, deleted_from=20),
     Shape("sorted", 100, 19_000, 64, order="user, id"),

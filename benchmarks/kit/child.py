@@ -84,7 +84,8 @@ def measured(pids: Iterable[int] = ()) -> Iterator[Measured]:
     """Measure the block; the kernel forgets the processes' earlier peaks first."""
     found = Measured((os.getpid(), *pids))
     for process in _all(found.pids):
-        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+        with suppress(FileNotFoundError, ProcessLookupError):  # a worker that was idle for long has ended
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
     before, started = sum(map(_cpu, _all(found.pids))), time.perf_counter()
     try:
         yield found
@@ -113,6 +114,6 @@ def _cpu(process: psutil.Process) -> float:
 def _high_water(pid: int) -> float:
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return next((int(line.split()[1]) for line in status if line.startswith("VmHWM")), 0) / 1024

@@ -108,7 +108,15 @@ class Commit:
 class Seed:
     """A new table: files, commits of them, and at the end its metadata file and its row in the catalog."""
 
-    def __init__(self, lake: Lake, table: str, layout_name: str = "spark", *, partitioned: bool = False) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        table: str,
+        layout_name: str = "spark",
+        *,
+        partitioned: bool = False,
+        codec: str | None = "zstd",
+    ) -> None:
         self.lake, self.table = lake, table
         spec = _SPEC if partitioned else []
         self.layout = layout(layout_name, _SCHEMA, spec)
@@ -139,7 +147,7 @@ class Seed:
             "last-partition-id": 1000 if spec else 999,
             "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}],
-            "properties": {"owner": "root", "write.parquet.compression-codec": "zstd"},
+            "properties": {"owner": "root"} | ({"write.parquet.compression-codec": codec} if codec else {}),
             "statistics": [],
             "partition-statistics": [],
             "metadata-log": [],
