@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 
 from icewright.adapters.engines.arrow import order
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Failed, Piece, Written, bins
-from icewright.adapters.engines.arrow.metrics import truncated
-from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field
+from icewright.adapters.engines.arrow.metrics import leaves, truncated
+from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 from icewright.core.sortedness import overlap
 from tests.adapters.arrow_tables import ID, MEMORY, NAME, Folder, column
 
@@ -127,6 +128,7 @@ def test_files_without_ids_need_a_name_mapping(folder: Folder, tmp_path: Path) -
     pq.write_table(pa.table({"ID": [1], "label": ["a"], "more": [2]}), path)
     refused = folder.rewrite(folder.piece(path))
     assert isinstance(refused, Failed)
+    assert refused.unfit
     assert "name mapping" in refused.why
     mapping = '[{"field-id": 1, "names": ["id", "ID"]}, {"field-id": 2, "names": ["label"]}]'
     folder.of(properties={"schema.name-mapping.default": mapping})
@@ -219,6 +221,28 @@ def test_outputs_share_the_rows(folder: Folder) -> None:
         assert "-7-" in one["file-path"]
 
 
+def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
+    """A file that is a thousandth of what it holds is rewritten, sorted too, in the memory of a task."""
+    long = [f"{n}" * 8000 for n in range(5)]
+    rows = pa.table(
+        {"id": range(60_000), "name": [long[n % 5] for n in range(60_000)]}, schema=arrow_schema([ID, NAME])
+    )
+    path = folder.place / "dictionary.parquet"
+    pq.write_table(rows, path)
+    del rows
+    for by in ((), ((1, True, True),)):
+        folder.of(order=by)
+        before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
+        pa.set_memory_pool(measured)
+        try:
+            found = folder.rewrite(folder.piece(str(path)))
+        finally:
+            pa.set_memory_pool(before)
+        assert isinstance(found, Written), found
+        assert found.files[0]["record-count"] == 60_000
+        assert measured.max_memory() < MEMORY
+
+
 @pytest.mark.cases(31)
 def test_no_rows_no_file(folder: Folder) -> None:
     """When every row is deleted nothing is written."""
@@ -241,21 +265,28 @@ def _overwrite(path: Path) -> None:
     path.write_bytes(content)
 
 
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[path.read_bytes().index(b"name 3")] ^= 1
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("break_it", "lie", "said"),
     [
         (_cut, {}, "bytes where its entry says"),
         (_overwrite, {}, ""),
+        (_flip, {}, ""),
         (Path.unlink, {}, ""),
         (_nothing, {"records": 11}, "rows where its entry says 11"),
     ],
-    ids=["cut short", "corrupt page", "missing", "lying footer"],
+    ids=["cut short", "corrupt page", "a flipped bit", "missing", "lying footer"],
 )
 def test_a_broken_file_is_named_and_nothing_is_left(
     break_it: Any, lie: Mapping[str, int], said: str, folder: Folder
 ) -> None:
     """The answer names the file; outputs that were begun are gone."""
-    well, broken = folder.write(ROWS), folder.write(ROWS, compression="zstd", write_page_checksum=True)
+    well, broken = folder.write(ROWS), folder.write(ROWS, compression="none", write_page_checksum=True)
     piece = folder.piece(broken, **lie)
     break_it(Path(broken))
     found = folder.rewrite(folder.piece(well), piece, outputs=4)
@@ -348,6 +379,23 @@ def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, 
     assert {path for path, _, _ in held} == {file.path for file in files}
     assert all(pieces and count >= 1 for pieces, count in found)
     assert not whole or len(found) == 1
+
+
+def test_metrics_of_many_columns() -> None:
+    """The first hundred columns have bounds: those of a struct come after the columns beside it."""
+    inside = {"type": "struct", "fields": [column(1000 + n, f"i{n}", "int") for n in range(5)]}
+    fields = [column(1, "s", inside), *(column(2 + n, f"c{n}", "int") for n in range(98))]
+    modes = {one.id: one.mode for one in leaves(fields, {}, [1004])}
+    assert [modes[number] for number in (2, 99, 1000, 1001, 1002, 1003, 1004)] == [
+        *["truncate(16)"] * 4,
+        *["none"] * 2,
+        "truncate(16)",
+    ]
+    assert {one.mode for one in leaves(fields, {"write.metadata.metrics.default": "counts"}, [])} == {"counts"}
+    assert {one.mode for one in leaves(fields[:1], {"write.metadata.metrics.column.s.i2": "Full"}, [])} == {
+        "truncate(16)",
+        "full",
+    }
 
 
 @pytest.mark.parametrize(

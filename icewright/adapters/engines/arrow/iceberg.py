@@ -47,6 +47,7 @@ class IcebergTable:
         self._java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)  # noqa: SLF001
         self._name = ".".join(quoted(part) for part in ref.parts)
         self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self._name)  # noqa: SLF001
+        self._spec = self._table.spec()  # of the plan: a commit may meet another one
         self._snapshot: int | None = None
 
     @cached_property
@@ -124,7 +125,7 @@ class IcebergTable:
         committer = self._iceberg.actions.RewriteDataFilesCommitManager(
             self._table, self._snapshot, starting_sequence, {JOB_ID: job_id}
         )
-        spec_id = int(self._table.spec().specId())
+        spec_id = int(self._spec.specId())
         groups = self._java.java.util.HashSet()
         try:
             for group, entries in done:
@@ -204,9 +205,7 @@ class IcebergTable:
     @cached_property
     def _fields(self) -> Sequence[Mapping[str, Any]]:
         """The fields of the partition spec."""
-        fields: Sequence[Mapping[str, Any]] = json.loads(self._iceberg.PartitionSpecParser.toJson(self._table.spec()))[
-            "fields"
-        ]
+        fields: Sequence[Mapping[str, Any]] = json.loads(self._iceberg.PartitionSpecParser.toJson(self._spec))["fields"]
         return fields
 
 

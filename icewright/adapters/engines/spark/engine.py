@@ -15,11 +15,9 @@ from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFa
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost
 from icewright.core.errors import (
-    Cancelled,
     CommitConflict,
     EngineUnavailable,
     IcewrightError,
-    LeaseLost,
     Refused,
     TerminalError,
 )
@@ -70,7 +68,7 @@ class SparkEngine:
         started = self.clock.now()
         try:
             answer = pool.run(_work(pool, assignment, step), f"icewright-{assignment.job_id}", assignment.check)
-        except (StatementFailed, EngineUnavailable, Cancelled, LeaseLost) as error:
+        except (StatementFailed, IcewrightError) as error:
             self._tell_what_stays(catalog, assignment, app_id, texts, started)
             raise _said(base, error) from error
         after = catalog.load(base.ref)

@@ -1,0 +1,156 @@
+"""Which kernel takes what: tables of the demo, tables that are sorted, and what Arrow leaves to Spark, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from icewright.app.demo import shop, web
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState, Outcome
+from tests.integration.bench import Bench
+from tests.integration.javacore import JavaTable
+from tests.integration.pictures import KNOBS, compare, picture, quick
+from tests.integration.tables import create, insert
+
+pytestmark = pytest.mark.spark
+
+Name = Callable[[str], str]
+OLDER = "files of an older partition spec are partitioned anew"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick(bench: Bench) -> Iterator[None]:
+    with quick(bench):
+        yield
+
+
+def compact(bench: Bench, name: str, kernel: str = "auto") -> Outcome:
+    """One compaction that keeps every row."""
+    before = picture(bench, name).rows
+    found = bench.run(name, Operation.COMPACT, {**KNOBS, "compact.kernel": kernel})
+    assert picture(bench, name).rows == before
+    return found
+
+
+def _orders(bench: Bench, name: str) -> None:
+    shop.orders(bench.lake, name, commits=3, rows_per_file=60)
+
+
+def _payments(bench: Bench, name: str) -> None:
+    shop.payments(bench.lake, name, checkpoints=9, rows_per_file=40)
+
+
+def _clicks(bench: Bench, name: str) -> None:
+    web.clicks(bench.lake, name, commits=20, rows_per_file=5)
+
+
+def _returns(bench: Bench, name: str) -> None:
+    shop.returns(bench.lake, name, size=300)
+
+
+@pytest.mark.parametrize("build", [_orders, _payments, _clicks, _returns])
+def test_tables_of_the_demo(build: Callable[[Bench, str], None], bench: Bench, new_name: Name) -> None:
+    """Position deletes, equality deletes, a stream of small files and deletion vectors come out the same."""
+    name = new_name("demo")
+    build(bench, name)
+    assert compare(bench, name).differences == []
+
+
+@pytest.mark.cases(41, 42)
+def test_older_specs_are_left_to_spark(bench: Bench, new_name: Name) -> None:
+    """Partitions of the current spec go as Arrow, those of an older one by Spark; Arrow alone is refused."""
+    name = new_name("specs")
+    quoted = create(bench, name, "id int, part string, other string", "part")
+    insert(bench, quoted, "(1, 'a', 'x')", "(2, 'a', 'y')")
+    bench.sql(f"ALTER TABLE {quoted} ADD PARTITION FIELD other")
+    insert(bench, quoted, "(3, 'a', 'x')", "(4, 'a', 'x')")
+    refused = compact(bench, name, "arrow")
+    assert refused.state is OperationState.SKIPPED
+    assert f"compact.kernel is arrow, but {OLDER}" in refused.reason
+    done = compact(bench, name)
+    assert done.state is OperationState.COMMITTED, done
+    assert any(OLDER in note for note in done.notes)
+    assert {key.split(" ")[0] for key in picture(bench, name).files} == {"1"}
+
+
+@pytest.mark.cases(23)
+def test_deletes_of_another_spec(bench: Bench, new_name: Name) -> None:
+    """Equality deletes of before the table was partitioned still delete what was written before them."""
+    name = new_name("global")
+    quoted = create(bench, name, "id int, part string")
+    insert(bench, quoted, "(1, 'a'), (2, 'a')")
+    java = JavaTable.load(bench, name)
+    java.row_delta(deletes=[java.equality_deletes({"id": [2]}, ["id"])])
+    bench.sql(f"ALTER TABLE {quoted} ADD PARTITION FIELD part")
+    insert(bench, quoted, "(2, 'a')", "(3, 'a')")
+    assert compact(bench, name).state is OperationState.COMMITTED
+    assert sorted(row["id"] for row in bench.sql(f"SELECT id FROM {quoted}")) == [1, 2, 3]  # noqa: S608 - quoted
+
+
+def test_the_order_of_the_table_is_kept(bench: Bench, new_name: Name) -> None:
+    """Merging files of a sorted table sorts them, and the entry says by which order, as with Spark."""
+    name = new_name("ordered")
+    quoted = create(bench, name, "id int, s string")
+    bench.sql(f"ALTER TABLE {quoted} WRITE ORDERED BY s DESC NULLS LAST, id")
+    insert(bench, quoted, "(3, 'b'), (1, NULL)", "(2, 'c'), (4, 'b')")
+    found = compare(bench, name)
+    assert found.differences == []
+    ((file,),) = found.arrow.files.values()
+    assert file.entry["sort-order-id"] == 1
+    assert file.table.column("id").to_pylist() == [2, 3, 4, 1]
+    assert "//" not in file.path.removeprefix("file://")
+
+
+def test_partitions_of_no_number_are_left_to_spark(bench: Bench, new_name: Name) -> None:
+    """NaN as a partition value is more than Iceberg's own JSON can say: these partitions alone take the other way."""
+    name = new_name("nan")
+    quoted = create(bench, name, "id int, p double", "p")
+    for rows in ("(1, double('nan')), (2, 1.5)", "(3, double('nan')), (4, 1.5)"):
+        insert(bench, quoted, rows)
+    done = compact(bench, name)
+    assert done.state is OperationState.COMMITTED, done
+    assert any("a partition value is not a number" in note for note in done.notes)
+    assert sum(map(len, picture(bench, name).files.values())) == 2
+
+
+def test_files_without_ids_are_left_to_spark(bench: Bench, new_name: Name) -> None:
+    """Spark finds their columns by position; with Arrow alone nothing is done, and it says why."""
+    name = new_name("noids")
+    bench.lake.identifier(name)
+    place = f"file://{bench.lake.folder(name)}"
+    table = bench.lake.catalog.create_table(name, Schema(NestedField(1, "id", LongType())), place)
+    folder = bench.lake.folder(name) / "data"
+    folder.mkdir(parents=True)
+    for number in range(2):
+        pq.write_table(pa.table({"id": [number, 7]}), folder / f"{number}.parquet")
+    table.add_files([f"file://{folder}/{number}.parquet" for number in range(2)])
+    with bench.lake.catalog.load_table(name).transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    refused = compact(bench, name, "arrow")
+    assert refused.state is OperationState.SKIPPED
+    assert "files without field ids" in refused.reason
+    done = compact(bench, name)
+    assert done.state is OperationState.COMMITTED, done
+    assert any("files without field ids" in note for note in done.notes)
+
+
+def test_a_broken_file_is_named_beside_what_was_done(bench: Bench, new_name: Name) -> None:
+    """The partition of a file with a flipped bit stays, the other is compacted, and the outcome names the file."""
+    name = new_name("broken")
+    quoted = create(bench, name, "id int, p string", "p", {"write.parquet.compression-codec": "uncompressed"})
+    insert(bench, quoted, "(1, 'a'), (2, 'b')", "(3, 'a'), (4, 'b')")
+    broken = min((bench.folder(name) / "data").glob("p=a/*.parquet"))
+    content = bytearray(broken.read_bytes())
+    content[30] ^= 1
+    broken.write_bytes(content)
+    done = bench.run(name, Operation.COMPACT, KNOBS)
+    assert done.state is OperationState.COMMITTED, done
+    assert any(broken.name in note for note in done.notes), done.notes
+    assert done.metrics["files_merged"] == 2
+    assert sum(path.endswith(".parquet") for _, path in bench.live(name)) == 3
