@@ -112,10 +112,12 @@ class IcebergTable:
     def place(self, group: FileGroup, number: int) -> str:
         """How the paths of a bin's outputs begin, as the table's location provider wants them."""
         name = f"{number:05d}-{uuid.uuid4()}"
-        spec, partition = self._table.spec(), group.jvm.info().partition()
-        return str(self._table.locationProvider().newDataLocation(spec, partition, f"{name}.parquet"))[
-            : -len(".parquet")
-        ]
+        provider = self._table.locationProvider()
+        if self._spec.isUnpartitioned():
+            place = provider.newDataLocation(f"{name}.parquet")
+        else:
+            place = provider.newDataLocation(self._spec, group.jvm.info().partition(), f"{name}.parquet")
+        return str(place).removesuffix(".parquet")
 
     def commit(self, done: Sequence[Done], *, starting_sequence: bool, job_id: str) -> None:
         """One commit of groups with the entries of their outputs, by Iceberg's own means for rewrites.

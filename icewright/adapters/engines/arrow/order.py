@@ -18,7 +18,7 @@ from icewright.adapters.engines.arrow.reading import RANK, Reading
 _BITS_OF_A_COLUMN = 16  # of the place on a z-curve
 _BITS = 63
 _BYTE = 8
-_KEYS_OF_MEMORY, _ROWS_OF_MEMORY = 2, 4  # the shares that both may take, one after the other
+_KEYS_OF_MEMORY, _ROWS_OF_MEMORY = 2, 8  # the shares that both may take, one after the other
 _MOST_SHARES = 128
 _BYTES_OF_A_RANK = 16  # while places are found
 _SLACK = 3  # shares are cut so much finer than the first rows ask for, and put together by what they hold
@@ -147,7 +147,6 @@ def _stretched(byte: int, stride: int) -> int:
 def _spread(batches: Iterator[pa.RecordBatch], files: Sequence[Path], total: int) -> list[int]:
     """All rows into the files, by shares of their places; how many bytes each file holds once read."""
     sizes = [0] * len(files)
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
     with ExitStack() as stack:
         writers: dict[int, pa.RecordBatchFileWriter] = {}
         for batch in batches:
@@ -160,7 +159,7 @@ def _spread(batches: Iterator[pa.RecordBatch], files: Sequence[Path], total: int
                 part = sorted_batch.slice(start, count)
                 start += count
                 if number not in writers:
-                    new = pa.ipc.new_file(str(files[number]), batch.schema, options=options)
+                    new = pa.ipc.new_file(str(files[number]), batch.schema)
                     writers[number] = stack.enter_context(new)
                 writers[number].write_batch(part)
                 sizes[number] += part.nbytes

@@ -34,7 +34,7 @@ _VALUES_OF_A_BLOOM = 1 << 19  # about the 1 MB to which Iceberg limits a filter
 _DICTIONARY = "write.parquet.dict-encoding-enabled.column."
 _FPP = "write.parquet.bloom-filter-fpp.column."
 _A_BATCH = 1 << 14  # rows
-_SHARE_OF_MEMORY = 4  # a row group is held decoded while it is encoded and its files are read
+_OF_MEMORY, _OF_MEMORY_SORTED = 4, 8  # a row group is held decoded while it is encoded, and beside what is sorted
 
 
 class RowsMiscounted(TerminalError):
@@ -61,7 +61,8 @@ class Outputs:
         self.schema = arrow_schema(self.fields)
         self._leaves = leaves(self.fields, properties, self.layout.sorted_by)
         said = parquet_property(properties, "row-group-size-bytes")
-        self._group_bytes = min(int(said), self.layout.memory_bytes // _SHARE_OF_MEMORY)
+        share = _OF_MEMORY_SORTED if self.layout.order else _OF_MEMORY
+        self._group_bytes = min(int(said), self.layout.memory_bytes // share)
         self._bytes = self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
