@@ -245,6 +245,7 @@ class Attempts:
             metrics |= self.predicted
         skipped_after_work = bool(real) and last.state is OperationState.SKIPPED
         kept = real[-1] if skipped_after_work else last
+        refused = [last.reason] if skipped_after_work and last.reason.startswith(REFUSED) else []
         return replace(
             kept,
             summary=_summary(self.operation, real, metrics, kept),
@@ -252,7 +253,7 @@ class Attempts:
             files=tuple(f for o in outcomes for f in o.files),
             partitions=tuple(p for o in outcomes for p in o.partitions),
             statements=tuple(s for o in outcomes for s in o.statements),
-            notes=(*self.notes, *(n for o in outcomes for n in o.notes)),
+            notes=(*self.notes, *(n for o in outcomes for n in o.notes), *refused),
         )
 
 

@@ -16,8 +16,10 @@ from pyroaring import BitMap64
 from icewright.adapters.engines.arrow.group import Answer, Bin, DeleteFile, DeleteKind, Layout, Piece, Written
 from icewright.adapters.engines.arrow.kernel import rewrite
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
+from icewright.core.policy import MEGABYTE, TASK_MEMORY
 
 MEMORY = 256 << 20
+DEFAULT_MEMORY = TASK_MEMORY.default * MEGABYTE
 PATH = {"id": 2147483546, "name": "file_path", "required": True, "type": "string"}
 POSITION = {"id": 2147483545, "name": "pos", "required": True, "type": "long"}
 

@@ -21,7 +21,7 @@ from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Faile
 from icewright.adapters.engines.arrow.metrics import leaves, truncated
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 from icewright.core.sortedness import overlap
-from tests.adapters.arrow_tables import ID, MEMORY, NAME, Folder, column
+from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, MEMORY, NAME, Folder, column
 
 POINT = {"type": "struct", "fields": [column(11, "x", "int"), column(12, "y", "int")]}
 
@@ -231,7 +231,7 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
     pq.write_table(rows, path)
     del rows
     for by in ((), ((1, True, True),)):
-        folder.of(order=by)
+        folder.of(order=by, memory_bytes=DEFAULT_MEMORY)
         before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
         pa.set_memory_pool(measured)
         try:
@@ -240,7 +240,7 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
             pa.set_memory_pool(before)
         assert isinstance(found, Written), found
         assert found.files[0]["record-count"] == 60_000
-        assert measured.max_memory() < MEMORY
+        assert measured.max_memory() < DEFAULT_MEMORY
 
 
 @pytest.mark.cases(31)

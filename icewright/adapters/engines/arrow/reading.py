@@ -17,7 +17,7 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 
 RANK = "rank of the row"  # the column that `ranks` fill
 _A_BATCH = 16 << 20  # bytes once decoded
-_MOST_ROWS = 1 << 14  # whatever the footer says: values of a dictionary are longer once decoded
+_MOST_ROWS = 1 << 13  # whatever the footer says: values of a dictionary are longer once decoded
 _LEAST_ROWS = 1 << 8
 
 
