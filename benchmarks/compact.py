@@ -106,7 +106,7 @@ class Rewritten:
         return sum(file.size for file in self.before.values())
 
     def left(self, _: Run) -> Hashable:
-        """The rows of the table, the files taken out of the partitions that count, and how many came in their place."""
+        """The rows of the table, and the files taken out of the partitions that count."""
         after = live_files(self.saved)
         removed = {path: file for path, file in self.before.items() if path not in after}
         self.sizes.append(sum(file.size for file in removed.values()))
@@ -114,7 +114,7 @@ class Rewritten:
         assert rows == sum(file.rows for file in self.before.values())
         assert removed
         taken = frozenset(path for path, file in removed.items() if self.counts(file.part))
-        return rows, taken, sum(self.counts(file.part) for path, file in after.items() if path not in self.before)
+        return rows, taken
 
     def turns(self, sides: Bench, target: float) -> Turns:
         """Ours by the policy's rules against the procedure of the same target and least number of files."""
