@@ -70,6 +70,11 @@ class Application:
         return time.perf_counter() - started
 
 
+def _files(config: Config) -> TableFiles:
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)))
+    return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+
+
 def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
     """What is said of catalogs whose pool is a Connect server, so that verdicts say it too."""
     return tuple(
@@ -96,15 +101,14 @@ def application(
     """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
     clock = clock or SystemClock()
     store = open_store(config)
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)))
-    files = TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+    files = _files(config)
     catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
 
-    no_arrow = _catalogs_without_arrow(config)
+    fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
 
     def policy() -> Policy:
-        return replace(config.policy, rules=(*no_arrow, *config.policy.rules, *store.rules()), command=command or {})
+        return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
     def evaluated() -> dict[Pointer, tuple[str, ...]]:
         rows = [row for row in store.tables() if not row.dropped]
@@ -114,11 +118,10 @@ def application(
             if row.location and row.evaluated_location and row.write_paths is not None
         }
 
-    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-
     def held(metadata: TableMetadata) -> list[Hold]:
         return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
+    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
     guard = Guard(catalogs, allowed, files.canonical, evaluated)
     deletion = Deletion(files, store, clock)
     engine = Engines(
