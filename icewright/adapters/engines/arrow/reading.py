@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import Deletes, Keys, both, unmatched, without
@@ -95,7 +96,7 @@ class Reading:
             return
         first = piece.first_row_id + start
         ids = pl.int_range(first, first + length, dtype=pl.Int64, eager=True).to_arrow()
-        columns[at] = columns[at].fill_null(0) if columns[at].null_count == 0 else _filled(columns[at], ids)
+        columns[at] = pc.coalesce(columns[at], ids)
         columns[at + 1] = columns[at + 1].fill_null(piece.sequence_number)
 
     def _raw(
@@ -130,10 +131,6 @@ class Reading:
             return resolved(batch, own, fields, self.bin.partition)
         except Unresolvable as error:
             raise Broken(f"{piece.path}: {error}") from error
-
-
-def _filled(array: pa.Array, ids: pa.Array) -> pa.Array:
-    return ids if array.null_count == len(array) else pa.compute.coalesce(array, ids)
 
 
 def _row_groups(metadata: pq.FileMetaData, piece: Piece) -> tuple[list[int], int]:
