@@ -21,7 +21,7 @@ from tests.integration.pictures import LONG, compare, quick
 
 pytestmark = pytest.mark.spark
 
-HISTORIES = 500 if LONG else 12  # three seconds each
+HISTORIES = 500 if LONG else 25  # two or three seconds each
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
 BATCHES = [min(BATCH, HISTORIES - start) for start in range(0, HISTORIES, BATCH)]
 WEIGHTS = {"append": 4, "evolve": 4, "equality": 3, "vectors": 2, "delete": 1, "update": 1, "copy": 1}
