@@ -15,7 +15,7 @@ from zipimport import zipimporter
 from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, SortField, Written, bins
 from icewright.adapters.engines.arrow.iceberg import Done, FileGroup, IcebergTable
 from icewright.adapters.engines.arrow.kernel import rewrite
-from icewright.adapters.engines.spark.failures import is_conflict, telling
+from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
 from icewright.core.sortedness import ordering_fields

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
 from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
+from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
-from icewright.adapters.engines.spark.failures import is_conflict, telling
 from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements
 from icewright.adapters.engines.spark.predicate import checked
 from icewright.core import cost

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.engines.arrow.executors import trouble
+from icewright.adapters.engines.failures import telling
 from icewright.adapters.engines.spark.application import Application
 from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
-from icewright.adapters.engines.spark.failures import telling
 from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
 from icewright.core.errors import EngineUnavailable
 from icewright.core.predicates import quoted
