@@ -44,7 +44,6 @@ class Folder:
 
     def __post_init__(self) -> None:
         self.layout = Layout(
-            location=str(self.place),
             schema={"type": "struct", "fields": list(self.fields)},
             older_fields={},
             properties={},

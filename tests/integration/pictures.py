@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -26,13 +25,6 @@ KNOBS: Mapping[str, object] = {
     "compact.min_input_files": 2,
     "compact.delete_file_threshold": 1,
     "compact.hot_partitions": "include",
-}
-# Tiny queries, each of another shape: compiling them takes longer than running them.
-_QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "1",
 }
 _COUNTS = ("value-counts", "null-value-counts", "nan-value-counts")
 _LARGE = 100_000  # bytes from which sizes are compared
@@ -116,18 +108,6 @@ class Compared:
 def few(count: int, cases: Sequence[Case]) -> Sequence[Case]:
     """The first of the cases, and all of them under the long profile: each costs seconds of Spark."""
     return cases if LONG else cases[:count]
-
-
-@contextmanager
-def quick(bench: Bench) -> Iterator[None]:
-    """Spark without what makes large queries fast and tiny ones slow."""
-    conf = bench.lake.spark().conf
-    before = {name: conf.get(name) for name in _QUICK}
-    for name, value in _QUICK.items():
-        conf.set(name, value)
-    yield
-    for name, old in before.items():
-        conf.set(name, str(old))
 
 
 def compare(bench: Bench, name: str, knobs: Mapping[str, object] | None = None) -> Compared:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
 
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
@@ -22,6 +22,7 @@ from tests.integration.bench import Bench, make_old, paths, spark_time
 from tests.integration.expiring import expired
 from tests.integration.histories import WEIGHTS, History, Plan, plans
 from tests.integration.planting import plant, remove
+from tests.integration.playing import long_examples, quick
 from tests.integration.tables import create, insert
 
 pytestmark = [
@@ -35,13 +36,6 @@ HISTORIES = settings().max_examples if LONG else 25
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
 BATCHES = [min(BATCH, HISTORIES - start) for start in range(0, HISTORIES, BATCH)]
 MANIFESTS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2}
-# Tiny queries, each of another shape: compiling them takes longer than running them.
-_QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
 _ORPHANS = (
     "data/orphan.parquet",
     "data/a+b c.parquet",
@@ -62,13 +56,8 @@ Rows = Counter[tuple[int, int | None, int | None]]  # hash, row id, last updated
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick(bench: Bench) -> Iterator[None]:
-    conf = bench.lake.spark().conf
-    before = {name: conf.get(name) for name in _QUICK}
-    for name, value in _QUICK.items():
-        conf.set(name, value)
-    yield
-    for name, old in before.items():
-        conf.set(name, str(old))
+    with quick(bench):
+        yield
 
 
 def read(history: History, versions: Iterable[str]) -> dict[str, Rows]:
@@ -196,14 +185,7 @@ def test_histories(batch: int, size: int, bench: Bench, happened: Counter[str]) 
     """After any history Icewright finds the orphans, expires the snapshots and keeps the entries that Spark does."""
 
     @seed(batch)
-    @settings(
-        max_examples=size,
-        deadline=None,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],  # an example takes seconds: the first failure is shown as it is
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
+    @long_examples(size)
     @given(plan=plans())
     def play(plan: Plan) -> None:
         happened.update(check(bench, plan), histories=1)

@@ -39,7 +39,8 @@ from pyiceberg.types import (
 from icewright.core.paths import local_path
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
-from tests.integration.pictures import compare, few, picture, quick
+from tests.integration.pictures import compare, few, picture
+from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,8 @@ import pytest
 
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
-from tests.integration.pictures import compare, few, quick
+from tests.integration.pictures import compare, few
+from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 
 pytestmark = pytest.mark.spark

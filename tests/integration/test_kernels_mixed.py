@@ -15,7 +15,8 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from tests.integration.bench import Bench
 from tests.integration.javacore import JavaTable
-from tests.integration.pictures import KNOBS, compare, picture, quick
+from tests.integration.pictures import KNOBS, compare, picture
+from tests.integration.playing import quick
 from tests.integration.tables import create, insert
 
 pytestmark = pytest.mark.spark

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from tests.integration.bench import Bench
 from tests.integration.evolving import COLUMNS, Evolving
-from tests.integration.pictures import LONG, compare, quick
+from tests.integration.pictures import LONG, compare
+from tests.integration.playing import long_examples, quick
 
 pytestmark = pytest.mark.spark
 
@@ -86,14 +87,7 @@ def test_kernels_agree(batch: int, size: int, bench: Bench, happened: Counter[st
     """After any history both kernels leave the same rows, entries and deletes, for every reader."""
 
     @seed(batch)
-    @settings(
-        max_examples=size,
-        deadline=None,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],  # an example takes seconds: the first failure is shown as it is
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
+    @long_examples(size)
     @given(plan=plans())
     def play(plan: Plan) -> None:
         happened.update(check(bench, plan), histories=1)

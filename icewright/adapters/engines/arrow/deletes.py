@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Layout, Piece
 from icewright.adapters.engines.arrow.opening import Broken, Opener
 from icewright.adapters.engines.arrow.resolve import Unfit, field_id, resolved, with_ids
-from icewright.adapters.engines.arrow.types import Field
+from icewright.adapters.engines.arrow.types import Field, plain
 
 _FILE_PATH, _POSITION = 2147483546, 2147483545  # reserved ids of position delete files
 _MAGIC = b"\xd1\xd3\x39\x64"
@@ -187,13 +187,11 @@ def _keyed(columns: Sequence[pa.Array], leaves: Sequence[_Leaf]) -> pl.DataFrame
 
 def _comparable(array: pa.Array) -> pa.Array:
     """Floats as their bits, all NaN alike; what Polars has no type for as bytes."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
     if pa.types.is_floating(array.type):
         nan = pa.scalar(math.nan, array.type)
         array = pc.if_else(pc.is_nan(array), nan, array)
         return array.view(pa.int32() if array.type.bit_width == _FLOAT_BITS else pa.int64())
-    return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
+    return plain(array)
 
 
 def _mask(length: int, gone: pl.Series) -> pa.BooleanArray:

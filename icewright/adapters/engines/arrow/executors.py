@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,7 @@ def trouble(session: SparkSession) -> str | None:
     """What the executors lack, and the remedy; None when nothing."""
     from pyspark.errors import PySparkException
 
-    here = versions()
+    (here,) = _question()(())
     try:
         # a function of the standard library alone: what is missing there must not hinder the question
         found = session.sparkContext.parallelize(range(_TASKS), _TASKS).mapPartitions(_question()).collect()
@@ -32,17 +30,8 @@ def trouble(session: SparkSession) -> str | None:
     return None
 
 
-def _differs(name: str, there: str | None, here: str) -> str:
+def _differs(name: str, there: str | None, here: str | None) -> str:
     return f"no {name}" if there is None else f"{name} {there} and not {here}"
-
-
-def versions() -> dict[str, str]:
-    """Of this process."""
-    return {**{name: importlib.metadata.version(name) for name in _PACKAGES}, "Python": _minor()}
-
-
-def _minor() -> str:
-    return ".".join(platform.python_version_tuple()[:2])
 
 
 def _question() -> Callable[[Iterable[int]], Iterator[dict[str, str | None]]]:

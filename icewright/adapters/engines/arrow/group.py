@@ -60,7 +60,6 @@ class Piece:
 class Layout:
     """How the table wants its files: the same for all tasks of a call."""
 
-    location: str
     schema: Mapping[str, Any]  # the spec's JSON
     older_fields: Mapping[int, Mapping[str, Any]]  # dropped columns that equality deletes still name
     properties: Mapping[str, str]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files that Iceberg rewrites together: of one partition, in the spec of the outputs unless `older`."""
+    """Files that Iceberg rewrites together: of one partition; `unfit` where this path does not."""
 
     jvm: Any
     files: tuple[Piece, ...]
@@ -146,11 +146,11 @@ class IcebergTable:
         for path in paths:
             self._table.io().deleteFile(path)
 
-    def remove_dangling_deletes(self) -> int:
-        """Drop delete files that apply to nothing any more; how many."""
+    def remove_dangling_deletes(self) -> None:
+        """Drop delete files that apply to nothing any more."""
         self._table.refresh()
         actions = self._iceberg.spark.actions.SparkActions.get(self._session._jsparkSession)  # noqa: SLF001
-        return len(list(_each(actions.removeDanglingDeleteFiles(self._table).execute().removedDeleteFiles())))
+        actions.removeDanglingDeleteFiles(self._table).execute()
 
     def _plain(self, properties: Any) -> Mapping[str, str]:  # noqa: ANN401 - a Java map
         read: Mapping[str, str] = json.loads(self._iceberg.util.JsonUtil.mapper().writeValueAsString(properties))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.group import Layout
 from icewright.adapters.engines.arrow.reading import RANK, Reading
+from icewright.adapters.engines.arrow.types import plain
 
 _BITS_OF_A_COLUMN = 16  # of the place on a z-curve
 _BITS = 63
@@ -69,7 +70,7 @@ def _ranks(reading: Reading, budget: int) -> pl.Series:
     fields = [by_id[number] for number, _, _ in layout.order]
     batches, held = [], 0
     for columns in reading.every_row(fields):
-        batch = pa.RecordBatch.from_arrays([_sortable(c) for c in columns], [str(n) for n in range(len(columns))])
+        batch = pa.RecordBatch.from_arrays([plain(c) for c in columns], [str(n) for n in range(len(columns))])
         held += batch.nbytes + _BYTES_OF_A_RANK * batch.num_rows
         if held > budget:
             raise TooLarge(f"the columns that order its rows take more than {budget >> 20} MB")
@@ -87,12 +88,6 @@ def _ranks(reading: Reading, budget: int) -> pl.Series:
 def _order(keys: pl.DataFrame, layout: Layout) -> pl.Series:
     descending, last = [d for _, d, _ in layout.order], [n for _, _, n in layout.order]
     return keys.select(pl.arg_sort_by(keys.columns, descending=descending, nulls_last=last)).to_series()
-
-
-def _sortable(array: pa.Array) -> pa.Array:
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
 
 
 def _places(order: pl.Series) -> pl.Series:

@@ -153,7 +153,6 @@ class ArrowRewrite:
         own = table.sort_order
         order, zorder = self._order(schema, own[1] if own else ())
         return Layout(
-            location=location,
             schema=schema,
             older_fields=table.older_fields() if by_keys else {},
             properties=table.properties,

@@ -87,6 +87,13 @@ def map_value(kind: Mapping[str, Any]) -> Field:
     return {"id": kind["value-id"], "name": "value", "required": kind["value-required"], "type": kind["value"]}
 
 
+def plain(array: pa.Array) -> pa.Array:
+    """The values as a type that Polars has: what an extension stores, bytes of a fixed length as bytes."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
+
+
 def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - JSON
     """A JSON single value (spec, Appendix D) over and over; of nested types only null."""
     wanted = arrow_type(kind)
