@@ -15,6 +15,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 SECTIONS: dict[str, type[BaseModel]] = {
     "catalogs.*": sections.CatalogSection,
     "pools.*": sections.PoolSection,
+    "detect": sections.DetectSection,
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
 }

@@ -83,7 +83,7 @@ class Ours:
             if listing is not None:
                 orphans = _listing_other_files(app, listing)
                 world = replace(world, engine=replace(app.engines, orphans=orphans))
-            detect(world, ["lake"], world.clock.now())  # a table that the store does not know cannot be claimed
+            detect(world, ["lake"])  # a table that the store does not know cannot be claimed
             evaluate_table(world, ref, world.clock.now())
             request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
             with _profiled(profile), self._measured() as found:

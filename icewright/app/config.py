@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
+    DetectSection,
     LedgerSection,
     LimitsSection,
     PoolSection,
@@ -26,13 +28,13 @@ from icewright.app.sections import (
 )
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
-from icewright.core.plan import Limits
+from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "limits", "policy", "guardrails", "cache", "ledger")
+_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class CatalogConfig:
     scope: Scope
     allowed_locations: tuple[str, ...]
     pool: str
+    limits: CatalogLimits = field(default_factory=CatalogLimits)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class PoolConfig:
     max_concurrent: int
     conf: Mapping[str, str] = field(repr=False)
     remote: str | None = None
+    gb_hours_per_day: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,8 @@ class _Reader:
             if key not in _SECTIONS:
                 self.faults.append(f"{key}: there is no such key{near(str(key), _SECTIONS)}")
         pools = self._pools(raw.get("pools"))
-        catalogs = self._catalogs(raw.get("catalogs"), pools)
+        detect = self._section("detect", DetectSection, raw.get("detect") or {}) or DetectSection.model_validate({})
+        catalogs = self._catalogs(raw.get("catalogs"), pools, detect)
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
@@ -169,6 +174,8 @@ class _Reader:
                 {Operation(op): n for op, n in {**default_limits_per_operation(), **limits.per_operation}.items()},
                 limits.max_jobs_per_detection,
                 limits.per_worker,
+                {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
+                {name: catalog.limits for name, catalog in catalogs.items()},
             ),
             policy=policy,
             cache_folder=cache_folder,
@@ -246,7 +253,8 @@ class _Reader:
                 if found.remote is not None and "master" in found.model_fields_set:
                     self.faults.append(f"pools.{name}: both master and remote given; a pool has one of them")
                 conf = {k: _text(v) for k, v in found.conf.items()}
-                pools[name] = PoolConfig(name, found.master, found.max_concurrent, conf, found.remote)
+                budget = found.gb_hours_per_day
+                pools[name] = PoolConfig(name, found.master, found.max_concurrent, conf, found.remote, budget)
         return pools
 
     def _named(self, path: str, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - YAML
@@ -257,7 +265,12 @@ class _Reader:
             return {}
         return {str(name): section if section is not None else {} for name, section in raw.items()}
 
-    def _catalogs(self, raw: Any, pools: Mapping[str, PoolConfig]) -> dict[str, CatalogConfig]:  # noqa: ANN401
+    def _catalogs(
+        self,
+        raw: Any,  # noqa: ANN401 - YAML
+        pools: Mapping[str, PoolConfig],
+        detect: DetectSection,
+    ) -> dict[str, CatalogConfig]:
         if not raw:
             self.faults.append("catalogs: missing; name at least one catalog")
         catalogs: dict[str, CatalogConfig] = {}
@@ -279,9 +292,17 @@ class _Reader:
                 name=name,
                 type=found.type,
                 properties=properties,
-                scope=Scope(found.enabled, found.scope.namespaces, found.scope.tables),
+                scope=Scope(
+                    found.enabled,
+                    found.scope.namespaces,
+                    found.scope.tables,
+                    found.pool,
+                    timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
+                    timedelta(seconds=detect.timeout_seconds),
+                ),
                 allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
                 pool=found.pool,
+                limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog

@@ -41,6 +41,9 @@ class CatalogSection(Section):
     scope: ScopeSection = Field(default_factory=ScopeSection)
     allowed_locations: list[str] | None = None
     pool: str = "default"
+    detect_interval_seconds: Annotated[int, Field(ge=1)] | None = None
+    max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
 
 
 class PoolSection(Section):
@@ -50,6 +53,7 @@ class PoolSection(Section):
     master: str = "local[*]"
     remote: Annotated[str, Field(pattern="^sc://.+")] | None = None
     max_concurrent: int = Field(2, ge=1)
+    gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
@@ -79,6 +83,13 @@ class LimitsSection(Section):
     )
     per_worker: int = Field(4, ge=1)
     max_jobs_per_detection: int = Field(100, ge=1)
+
+
+class DetectSection(Section):
+    """How often each catalog is asked what moved, and how long it may take."""
+
+    interval_seconds: int = Field(60, ge=1)
+    timeout_seconds: int = Field(300, ge=1)
 
 
 class CacheSection(Section):
@@ -117,6 +128,8 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "dict_type": "a mapping",
         "model_type": "a mapping",
         "greater_than_equal": f"a number of at least {context.get('ge')}",
+        "greater_than": f"a number above {context.get('gt')}",
+        "float_type": "a number",
         "string_pattern_mismatch": "an address such as sc://host:15002",  # the one pattern there is
         "literal_error": str(context.get("expected", "")).replace("'", ""),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -35,6 +35,7 @@ class Knob(Generic[T]):
     choices: tuple[str, ...] = ()
     also: str | None = None
     numbers: bool = False  # of a mapping: each value is a whole number
+    check: Callable[[str], object] | None = None  # of a text: raises ValueError with what would be right
 
     @property
     def expects(self) -> str:
@@ -77,6 +78,8 @@ class Knob(Generic[T]):
                     parsed = None
         if parsed is None or not self._within(parsed):
             raise ValueError(f"{value!r} is not {self.expects}")
+        if self.check is not None:
+            self.check(parsed)
         return cast(T, parsed)
 
     def saturate(self, number: float) -> T:

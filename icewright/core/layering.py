@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
@@ -51,13 +52,19 @@ class Guardrail:
         return max(value, self.bound) if self.at_least else min(value, self.bound)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """All rules and guardrails; `knobs_for` says what holds for one table."""
 
     rules: tuple[Rule, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
     command: Mapping[str, Any] = field(default_factory=dict)  # --set: above all, below guardrails
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for policies that say the same."""
+        said = [(r.match, sorted((k, repr(v)) for k, v in r.settings.items()), r.source) for r in self.rules]
+        return sha256(repr((said, self.guardrails)).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
         """The knobs of one table with their origins.

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import log2
 
-from icewright.core.policy import COOLDOWN, IMPORTANCE, ORDER, ORDERS, Knobs, Operation
-from icewright.core.runs import History
-from icewright.core.steps import Due
+from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
+from icewright.core.windows import opens
 
 IMPORTANCES: Mapping[str, float] = {"critical": 8.0, "high": 3.0, "normal": 1.0, "low": 0.3}
 AGEING = timedelta(hours=6)  # waiting this long counts as much as the score itself, so that nothing starves
 LEAST_COST = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """What a pool may be given: jobs at the same time, and GB-hours a day."""
+
+    max_concurrent: int
+    gb_hours_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogLimits:
+    """What a catalog's tables may take: jobs at the same time, and GB-hours a day."""
+
+    max_concurrent: int | None = None
+    gb_hours_per_day: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,19 @@ class Limits:
     per_operation: Mapping[Operation, int] = field(default_factory=dict)
     max_jobs: int = 100
     per_worker: int = 4  # jobs that one process runs at the same time
+    pools: Mapping[str, PoolLimits] = field(default_factory=dict)  # of a pool that is not named: no limit of its own
+    catalogs: Mapping[str, CatalogLimits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A due operation as the queue sees it."""
+
+    benefit: float
+    cost: float
+    why: str
+    on_pool: bool = False  # Spark does it; else the service itself
+    cooled: datetime | None = None  # when the cooldown after its last run is over
 
 
 @dataclass(frozen=True)
@@ -33,11 +62,35 @@ class Candidate:
 
     ref: TableRef
     table_uuid: str
-    due: Mapping[Operation, Due]
-    knobs: Knobs
-    history: History
+    wishes: Mapping[Operation, Wish]
     due_since: datetime
-    blocked: str | None = None  # paused, leased by another job, catalog disabled: why nothing may start
+    importance: str = "normal"
+    order: str = "canonical"
+    windows: str | None = None
+    heat: float = 1.0
+    pool: str = "default"
+    blocked: str | None = None  # paused, held by another job, catalog disabled: why nothing may start
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A job that waits for a worker or runs."""
+
+    catalog: str
+    pool: str
+    operations: tuple[Operation, ...]
+    on_pool: bool
+    cost: float = 0.0  # GB-hours, as predicted
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What is taken already: the jobs that are not done, GB-hours spent today, jobs that this pass has started."""
+
+    active: tuple[Active, ...] = ()
+    spent_by_pool: Mapping[str, float] = field(default_factory=dict)
+    spent_by_catalog: Mapping[str, float] = field(default_factory=dict)
+    started: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +104,8 @@ class PlannedJob:
     benefit: float
     cost: float
     why: str
+    pool: str = "default"
+    on_pool: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,33 +127,29 @@ class Plan:
     deferred: tuple[Deferred, ...]
 
 
-def score(due: Due, knobs: Knobs, waited: timedelta, heat: float = 1.0) -> float:
+def score(wish: Wish, importance: str, waited: timedelta, heat: float = 1.0) -> float:
     """Benefit per cost, weighted by importance and heat, growing with the time waited.
 
     Not relative to the other candidates: one alone scores as it would among many. Failures do not enter.
     """
     ageing = 1.0 + max(timedelta(0), waited) / AGEING
-    return due.benefit * IMPORTANCES[knobs[IMPORTANCE]] * heat * ageing / max(due.cost, LEAST_COST)
+    return wish.benefit * IMPORTANCES[importance] * heat * ageing / max(wish.cost, LEAST_COST)
 
 
-def make_plan(
-    candidates: Sequence[Candidate],
-    limits: Limits,
-    now: datetime,
-    running: Sequence[Sequence[Operation]] = (),
-    started: int = 0,
-) -> Plan:
-    """Admit the best candidates.
+def heat_factor(queries_per_day: float) -> float:
+    """How much more the health of a table is worth that is read so often: 1 for none, doubled at 1, fivefold at 15."""
+    return 1.0 + log2(1.0 + max(0.0, queries_per_day))
 
-    `running` has the operations of each job that runs already, `started` counts the jobs of this pass so far.
-    """
+
+def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, usage: Usage | None = None) -> Plan:
+    """Admit the best candidates; what is left is deferred, each with its reason and the place in the queue."""
     deferred: list[Deferred] = []
     waiting: list[tuple[float, Candidate, dict[Operation, float]]] = []
     for candidate in candidates:
         scores: dict[Operation, float] = {}
-        for operation, due in candidate.due.items():
-            points = score(due, candidate.knobs, now - candidate.due_since)
-            reason = candidate.blocked or _cooling(candidate, operation, now)
+        for operation, wish in candidate.wishes.items():
+            points = score(wish, candidate.importance, now - candidate.due_since, candidate.heat)
+            reason = candidate.blocked or _cooling(wish, now) or _closed(candidate, now)
             if reason is None:
                 scores[operation] = points
             else:
@@ -106,60 +157,118 @@ def make_plan(
         if scores:
             waiting.append((max(scores.values()), candidate, scores))
     waiting.sort(key=lambda item: (-item[0], item[1].ref))
-    jobs, queued = _admit(waiting, limits, running, started)
+    jobs, queued = _admit(waiting, _Room(limits, usage or Usage()))
     return Plan(jobs, (*queued, *deferred))
 
 
-def _cooling(candidate: Candidate, operation: Operation, now: datetime) -> str | None:
-    last = candidate.history.get(operation)
-    if last is None:
+def _cooling(wish: Wish, now: datetime) -> str | None:
+    if wish.cooled is None or now >= wish.cooled:
         return None
-    until = last.finished + timedelta(minutes=candidate.knobs[COOLDOWN[operation]])
-    return f"cooling down until {until:%Y-%m-%d %H:%M} UTC" if now < until else None
+    return f"cooling down until {wish.cooled:%Y-%m-%d %H:%M} UTC"
+
+
+def _closed(candidate: Candidate, now: datetime) -> str | None:
+    opening = opens(candidate.windows, now)
+    return None if opening is None else f"outside of its maintenance window, which opens {opening:%Y-%m-%d %H:%M} UTC"
 
 
 def _admit(
-    waiting: Sequence[tuple[float, Candidate, Mapping[Operation, float]]],
-    limits: Limits,
-    running: Sequence[Sequence[Operation]],
-    started: int,
+    waiting: Sequence[tuple[float, Candidate, Mapping[Operation, float]]], room: _Room
 ) -> tuple[tuple[PlannedJob, ...], list[Deferred]]:
-    used = Counter(op for operations in running for op in operations)
     jobs: list[PlannedJob] = []
     queued: list[Deferred] = []
     position = 0
     for best, candidate, scores in waiting:
-        operations = tuple(op for op in ORDERS[candidate.knobs[ORDER]] if op in scores)
-        # what stands after an operation without room waits with it: the order within a table is kept
-        full = next((i for i, op in enumerate(operations) if used[op] >= _room(limits, op)), len(operations))
-        reason = None
-        if started + len(jobs) >= limits.max_jobs:
-            reason, full = f"limit max_jobs_per_detection ({limits.max_jobs}) reached", 0
-        elif len(running) + len(jobs) >= limits.total:
-            reason, full = f"global limit ({limits.total}) reached", 0
-        elif full < len(operations):
-            reason = f"limit per_operation.{operations[full]} ({_room(limits, operations[full])}) reached"
-        if full:
-            used.update(operations[:full])
-            jobs.append(_job(candidate, operations[:full], best))
+        operations = tuple(op for op in ORDERS[candidate.order] if op in scores)
+        admitted, reason = room.admit(candidate, operations)
+        if admitted:
+            jobs.append(_job(candidate, admitted, best))
         if reason is not None:
             position += 1
-            queued += [Deferred(candidate.ref, op, reason, scores[op], position) for op in operations[full:]]
+            queued += [Deferred(candidate.ref, op, reason, scores[op], position) for op in operations[len(admitted) :]]
     return tuple(jobs), queued
 
 
-def _room(limits: Limits, operation: Operation) -> int:
-    return limits.per_operation.get(operation, limits.total)
+class _Room:
+    """What the limits still leave, less with every job that is admitted."""
+
+    def __init__(self, limits: Limits, usage: Usage) -> None:
+        self._limits = limits
+        self._jobs, self._started = len(usage.active), usage.started
+        self._operations = Counter(op for job in usage.active for op in job.operations)
+        self._in_catalog = Counter(job.catalog for job in usage.active)
+        self._in_pool = Counter(job.pool for job in usage.active if job.on_pool)
+        self._by_pool = defaultdict(float, usage.spent_by_pool)
+        self._by_catalog = defaultdict(float, usage.spent_by_catalog)
+        for job in usage.active:
+            self._by_catalog[job.catalog] += job.cost
+            self._by_pool[job.pool] += job.cost if job.on_pool else 0.0
+
+    def admit(self, candidate: Candidate, operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str | None]:
+        """The first of the operations that there is room for, and why not the next: the order in a table is kept."""
+        reason = self._job_refused(candidate)
+        admitted: list[Operation] = []
+        on_pool = False
+        for operation in operations if reason is None else ():
+            wish = candidate.wishes[operation]
+            reason = self._refused(candidate, operation, wish, new_on_pool=wish.on_pool and not on_pool)
+            if reason is not None:
+                break
+            on_pool |= wish.on_pool
+            self._operations[operation] += 1
+            self._by_catalog[candidate.ref.catalog] += wish.cost
+            self._by_pool[candidate.pool] += wish.cost if wish.on_pool else 0.0
+            admitted.append(operation)
+        if admitted:
+            self._jobs += 1
+            self._started += 1
+            self._in_catalog[candidate.ref.catalog] += 1
+            self._in_pool[candidate.pool] += on_pool
+        return tuple(admitted), reason
+
+    def _job_refused(self, candidate: Candidate) -> str | None:
+        limits, catalog = self._limits, candidate.ref.catalog
+        if self._started >= limits.max_jobs:
+            return f"limit max_jobs_per_detection ({limits.max_jobs}) reached"
+        if self._jobs >= limits.total:
+            return f"global limit ({limits.total}) reached"
+        most = limits.catalogs.get(catalog, CatalogLimits()).max_concurrent
+        if most is not None and self._in_catalog[catalog] >= most:
+            return f"limit of catalog {catalog} ({most}) reached"
+        return None
+
+    def _refused(self, candidate: Candidate, operation: Operation, wish: Wish, *, new_on_pool: bool) -> str | None:
+        limits, catalog = self._limits, candidate.ref.catalog
+        most = limits.per_operation.get(operation, limits.total)
+        if self._operations[operation] >= most:
+            return f"limit per_operation.{operation} ({most}) reached"
+        pool = limits.pools.get(candidate.pool)
+        if new_on_pool and pool is not None and self._in_pool[candidate.pool] >= pool.max_concurrent:
+            return f"limit of pool {candidate.pool} ({pool.max_concurrent}) reached"
+        budget = limits.catalogs.get(catalog, CatalogLimits()).gb_hours_per_day
+        if _too_much(budget, self._by_catalog[catalog], wish.cost):
+            return f"the budget of catalog {catalog} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
+        budget = pool.gb_hours_per_day if pool is not None and wish.on_pool else None
+        if _too_much(budget, self._by_pool[candidate.pool], wish.cost):
+            return f"the budget of pool {candidate.pool} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
+        return None
+
+
+def _too_much(budget: float | None, spent: float, cost: float) -> bool:
+    """Whether the budget is passed; work larger than a whole day's budget runs first of a day, or it never would."""
+    return budget is not None and spent > 0 and spent + cost > budget
 
 
 def _job(candidate: Candidate, operations: tuple[Operation, ...], best: float) -> PlannedJob:
-    chosen = [candidate.due[op] for op in operations]
+    chosen = [candidate.wishes[op] for op in operations]
     return PlannedJob(
         candidate.ref,
         candidate.table_uuid,
         operations,
         best,
-        sum(d.benefit for d in chosen),
-        sum(d.cost for d in chosen),
-        "; ".join(f"{op}: {d.why}" for op, d in zip(operations, chosen, strict=True)),
+        sum(w.benefit for w in chosen),
+        sum(w.cost for w in chosen),
+        "; ".join(f"{op}: {w.why}" for op, w in zip(operations, chosen, strict=True)),
+        candidate.pool,
+        any(w.on_pool for w in chosen),
     )

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 from icewright.core.knob import Kind, Knob
+from icewright.core.windows import parse_windows
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ class Operation(enum.StrEnum):
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHANS = "remove_orphans"
 
+
+ON_POOL = frozenset({Operation.EXPIRE_ROWS, Operation.COMPACT, Operation.REWRITE_DELETES})  # always Spark's work
 
 ORDERS: Mapping[str, tuple[Operation, ...]] = {
     "canonical": tuple(Operation),
@@ -71,6 +74,13 @@ def _choice(name: str, default: str, choices: tuple[str, ...], text: str) -> Kno
 PRESET = _choice("preset", "iceberg", ("iceberg", "seaweedfs", "streaming", "compliance"), "named set of defaults")
 ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operations of one job run")
 IMPORTANCE = _choice("importance", "normal", ("critical", "high", "normal", "low"), "weight of the table in the queue")
+WINDOWS: Knob[str | None] = _knob(
+    "windows",
+    Kind.TEXT,
+    None,
+    "days and hours (UTC) in which work may start by itself, such as mon-fri 22:00-06:00; sat,sun",
+    check=parse_windows,
+)
 EVALUATE_COOLDOWN = _integer(
     "evaluate.cooldown_minutes", 10, "a changed table is evaluated at most this often", unit="minutes", minimum=0
 )
@@ -265,7 +275,16 @@ DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired 
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark"), "who expires snapshots")
 
-ORPHAN_EVERY: Knob[int] = _integer("remove_orphans.every_hours", 168, "time between two scans", unit="hours")
+ORPHAN_EVERY: Knob[int | str] = _knob(
+    "remove_orphans.every_hours",
+    Kind.INTEGER,
+    168,
+    "time between two scans; auto: 1 to 90 days, by what the scans find",
+    unit="hours",
+    minimum=1,
+    maximum=YEARS_HOURS,
+    also="auto",
+)
 ORPHAN_AGE = _integer(
     "remove_orphans.older_than_hours",
     72,

@@ -206,6 +206,7 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "files_failed": "orphans that could not be deleted: the job is partial",
         "bytes_deleted": "bytes of the deleted files",
         "files_scanned": "files listed",
+        "every_hours": "time between two scans by which this one ran",
         **_TIME_AND_COST,
     },
 }
@@ -214,3 +215,9 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
 def backoff(attempt: int) -> timedelta:
     """How long to wait before the attempt of this number (from 1): 50 ms, 100 ms, 200 ms ... at most 5 s."""
     return timedelta(milliseconds=min(5000, 50 * 2 ** (attempt - 1)))
+
+
+def later(failures: int, interval: timedelta, most: timedelta) -> timedelta:
+    """How long to wait after so many failures in a row: the interval, doubled with each, at most `most`."""
+    doubled: timedelta = interval * 2 ** min(failures - 1, 20)
+    return max(interval, min(most, doubled))

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
@@ -98,6 +99,7 @@ class RemoveOrphans:
     max_delete_ratio: float
     max_concurrent_deletes: int
     inventory: str | None  # listed in place of the storage
+    every_hours: int = 0  # the cadence by which it ran, for the record
     max_files: int = 1_000_000  # of one run; the rest waits for the next
     check_totals: bool = True
 
@@ -151,6 +153,18 @@ class Unsupported:
 Verdict = Due | NotDue | Blocked | Unsupported
 
 VERDICT_NAMES: Mapping[type, str] = {Due: "due", NotDue: "not_due", Blocked: "blocked", Unsupported: "unsupported"}
+
+
+def on_pool(step: Step) -> bool:
+    """Whether Spark does the step; else the service itself."""
+    match step:
+        case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes():
+            return True
+        case RewriteManifests(by_spark=by_spark) | ExpireSnapshots(by_spark=by_spark):
+            return by_spark
+        case RemoveOrphans():
+            return False
+    assert_never(step)
 
 
 def why(verdict: Verdict) -> str:

@@ -19,13 +19,18 @@ from icewright.core.operations import (
     rewrite_manifests,
 )
 from icewright.core.policy import (
+    COOLDOWN,
     ENABLED,
+    EVALUATE_COOLDOWN,
+    IMPORTANCE,
     MAX_FILE_SIZE_RATIO,
     MEGABYTE,
     MIN_FILE_SIZE_RATIO,
+    ORDER,
     ROWS_COLUMN,
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
+    WINDOWS,
     Knobs,
     Operation,
 )
@@ -58,6 +63,17 @@ EVALUATE: Mapping[Operation, Evaluate] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms the table stands in the queue: what its knobs and its past say beside the verdicts."""
+
+    importance: str
+    order: str
+    windows: str | None
+    rest: timedelta  # before the next evaluation of a table that changed
+    cooled: Mapping[Operation, datetime]  # when the cooldown of each operation that ran is over
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What there is to say of one table: verdicts by operation, health and its parts."""
@@ -67,6 +83,7 @@ class Evaluation:
     parts: Mapping[str, Part]
     health: int | None
     revisit: datetime
+    terms: Terms
 
 
 def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
@@ -96,7 +113,18 @@ def evaluate(facts: TableFacts, knobs: Knobs, history: History, now: datetime) -
         share = left / scan.metrics["files_scanned"]
     parts = health_parts(facts, knobs, expire_snapshots.expiry(facts, knobs, now), share)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
-    return Evaluation(facts, verdicts, parts, overall(parts), min([now + REVISIT, *(r for r in revisits if r > now)]))
+    revisit = min([now + REVISIT, *(r for r in revisits if r > now)])
+    return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history))
+
+
+def _terms(knobs: Knobs, history: History) -> Terms:
+    return Terms(
+        knobs[IMPORTANCE],
+        knobs[ORDER],
+        knobs[WINDOWS],
+        timedelta(minutes=knobs[EVALUATE_COOLDOWN]),
+        {op: last.finished + timedelta(minutes=knobs[COOLDOWN[op]]) for op, last in history.items()},
+    )
 
 
 def verdict(

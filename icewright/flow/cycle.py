@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from icewright.core.plan import Candidate, Deferred, Plan, PlannedJob, make_plan
+from icewright.core.plan import Deferred, PlannedJob
+from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.core.verdicts import Evaluation, due
-from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.detect import Detected, detect, look_now
+from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
+from icewright.flow.queue import plan_now
 from icewright.flow.world import World
-from icewright.ports import TableRow
 
 
 @dataclass(frozen=True)
@@ -33,30 +33,24 @@ class CycleResult:
 
 def run_cycle(world: World, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
     """One pass over the given catalogs."""
-    now = world.clock.now()
-    world.store.event("scan_started", now, catalogs=list(catalogs))
-    found = detect(world, catalogs, now, force=force)
-    world.tell("detected", {"tables": found.tables, "changed": len(found.changed)})
-    candidates = _candidates(world, (*found.changed, *found.pending))
-    due_tables = candidates.keys()
-    world.tell("evaluated", {"due": len(candidates)})
+    world.store.event("scan_started", world.clock.now(), catalogs=list(catalogs))
+    found, changed = look(world, catalogs, force=force)
+    plan = plan_now(world, catalogs)
+    due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
+    world.tell("evaluated", {"due": len(due)})
     jobs: list[JobResult] = []
-    left = dict(candidates)
-    plan = make_plan(list(left.values()), world.limits, now)
+    done: set[tuple[TableRef, Operation]] = set()
     while plan.jobs:
         jobs += _round(world, plan.jobs, dry_run=dry_run)
-        for job in plan.jobs:
-            rest = {op: due for op, due in left[job.ref].due.items() if op not in job.operations}
-            left[job.ref] = replace(left[job.ref], due=rest)
-        plan = make_plan(list(left.values()), world.limits, world.clock.now(), started=len(jobs))
-    known = [r for r in world.store.tables() if r.ref.catalog in catalogs and not r.dropped]
-    unreadable = [(str(r.ref), r.error) for r in known if r.error]
-    ran = len({job.ref for job in jobs if job.dry_run or job.job_id is not None})
+        done |= {(job.ref, op) for job in plan.jobs for op in job.operations}
+        plan = plan_now(world, catalogs, started=len(jobs), without=done)
+    known = [row for name in catalogs for row in world.store.tables(name) if not row.dropped]
+    unreadable = [(str(row.ref), row.error) for row in known if row.error]
     result = CycleResult(
         tables=found.tables,
-        changed=len({r.ref for r in found.changed} | due_tables),
-        due=len(due_tables),
-        run=ran,
+        changed=len(due.union(changed)),
+        due=len(due),
+        run=len({job.ref for job in jobs if job.dry_run or job.job_id is not None}),
         jobs=tuple(jobs),
         deferred=plan.deferred,
         errors=(*found.errors, *unreadable),
@@ -67,41 +61,14 @@ def run_cycle(world: World, catalogs: Sequence[str], *, dry_run: bool = False, f
     return result
 
 
-def plan_now(world: World, catalogs: Sequence[str]) -> tuple[Plan, int]:
-    """What the next pass would start, and what would wait; the number of tables seen. Nothing is run."""
-    now = world.clock.now()
-    found = detect(world, catalogs, now)
-    candidates = _candidates(world, (*found.changed, *found.pending))
-    return make_plan(list(candidates.values()), world.limits, now), found.tables
-
-
-def _candidates(world: World, rows: Sequence[TableRow]) -> dict[TableRef, Candidate]:
-    """Tables with something due, judged now: neither a verdict of yesterday nor a health of nobody starts anything."""
-    now = world.clock.now()
-    with ThreadPoolExecutor(4) as pool:
-        evaluations = list(pool.map(lambda row: evaluate_and_record(world, row.ref, now), rows))
-    known = {row.ref: row for row in world.store.tables()}
-    return {
-        row.ref: _candidate(world, evaluation, known[row.ref])
-        for row, evaluation in zip(rows, evaluations, strict=True)
-        if evaluation is not None and due(evaluation)
-    }
-
-
-def _candidate(world: World, evaluation: Evaluation, row: TableRow) -> Candidate:
-    metadata = evaluation.facts.metadata
-    blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
-    if not world.scopes[row.ref.catalog].enabled:
-        blocked = f"catalog {row.ref.catalog} is not enabled: set catalogs.{row.ref.catalog}.enabled to true"
-    return Candidate(
-        ref=row.ref,
-        table_uuid=metadata.table_uuid,
-        due=due(evaluation),
-        knobs=world.policy().knobs_for(row.ref, metadata),
-        history=world.store.history(row.ref, metadata.table_uuid),
-        due_since=row.due_since or world.clock.now(),
-        blocked=blocked,
-    )
+def look(world: World, catalogs: Sequence[str], *, force: bool = False) -> tuple[Detected, list[TableRef]]:
+    """Detect, and evaluate what moved or whose time has come; `force` looks past the evaluation cooldown."""
+    found = detect(world, catalogs)
+    read = [name for name in catalogs if name not in dict(found.errors)]
+    if force:
+        look_now(world, read, world.clock.now())
+    world.tell("detected", {"tables": found.tables, "changed": found.moved})
+    return found, evaluate_due(world, read)
 
 
 def _round(world: World, jobs: Sequence[PlannedJob], *, dry_run: bool) -> list[JobResult]:

@@ -2,59 +2,97 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from icewright.core.errors import IcewrightError
-from icewright.core.layering import Policy
-from icewright.core.policy import EVALUATE_COOLDOWN
+from icewright.core.errors import CatalogUnavailable, IcewrightError
+from icewright.core.runs import later
 from icewright.flow.world import World
-from icewright.ports import TableRow
+from icewright.ports import Pointer
+
+MOST_BACKOFF = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a pass of detection found. `changed` are in scope and moved, or time alone may have made them due."""
+    """What a pass of detection found: tables in scope, those that are new or moved, and catalogs that failed."""
 
     tables: int
-    changed: tuple[TableRow, ...]
-    pending: tuple[TableRow, ...]  # unchanged, but found due before and not done yet
+    moved: int
     errors: tuple[tuple[str, str], ...]  # catalog, error
 
 
-def detect(world: World, catalogs: Sequence[str], now: datetime, *, force: bool = False) -> Detected:
-    """Ask each catalog for its tables and write down what moved; `force` looks past the evaluation cooldown."""
+def detect(world: World, catalogs: Sequence[str]) -> Detected:
+    """Ask each catalog for its tables, and write down what moved."""
+    tables = moved = 0
     errors: list[tuple[str, str]] = []
-    read: list[str] = []
+    failures = {row.name: row.failures for row in world.store.catalogs()}
     for name in catalogs:
+        scope = world.scopes[name]
         try:
-            pointers = world.catalogs[name].pointers()
-            world.store.detected(name, pointers, now)
-            read.append(name)
+            pointers = _asked(world, name)
+            moved += world.store.detected(name, pointers, world.clock.now())
+            _hold_policy(world, name)
+            tables += sum(scope.holds(p.ref) for p in pointers)
+            now = world.clock.now()
+            world.store.catalog_read(name, now, now + scope.interval)
         except IcewrightError as error:
             errors.append((name, str(error)))
+            now = world.clock.now()
+            wait = later(failures.get(name, 0) + 1, scope.interval, MOST_BACKOFF)
+            world.store.catalog_failed(name, str(error), now + wait)
             world.store.event("catalog_failed", now, catalog=name, error=str(error))
             world.tell("catalog_failed", {"catalog": name, "error": str(error)})
-    rows = [row for row in world.store.tables() if row.ref.catalog in read and not row.dropped]
-    rows = [row for row in rows if world.scopes[row.ref.catalog].holds(row.ref)]
-    policy = world.policy()
-    changed = tuple(row for row in rows if _changed(row, policy, now) and (force or not _cooling(row, policy, now)))
-    pending = tuple(row for row in rows if row.due_since is not None and row not in changed)
-    return Detected(len(rows), changed, pending, tuple(errors))
+    return Detected(tables, moved, tuple(errors))
 
 
-def _cooling(row: TableRow, policy: Policy, now: datetime) -> bool:
-    """Evaluated so shortly ago that the next look waits."""
-    wait = timedelta(minutes=policy.knobs_for(row.ref, None)[EVALUATE_COOLDOWN])
-    return row.evaluated_at is not None and now - row.evaluated_at < wait
+def detect_due(world: World) -> Detected:
+    """Ask the catalogs whose turn it is, unless another process is asking them."""
+    now = world.clock.now()
+    until = now + max((s.timeout for s in world.scopes.values()), default=timedelta(0)) + timedelta(minutes=1)
+    mine = world.store.claim_catalogs(sorted(world.scopes), world.trigger.holder, now, until)
+    return detect(world, [row.name for row in mine])
 
 
-def _changed(row: TableRow, policy: Policy, now: datetime) -> bool:
-    """The catalog names another metadata file than the last evaluation read, the policy is another, or it is time."""
-    moved = row.metadata_location != row.evaluated_location
-    if row.error is not None and row.evaluated_at is not None and not moved:
-        return row.revisit_at is None or now >= row.revisit_at
-    if row.policy is not None and row.policy != policy.knobs_for(row.ref, None).fingerprint:
-        return True
-    return moved or (row.revisit_at is not None and now >= row.revisit_at)
+def _asked(world: World, name: str) -> Sequence[Pointer]:
+    """The catalog's tables, or `CatalogUnavailable` when it does not answer in time."""
+    answer: list[Sequence[Pointer] | BaseException] = []
+
+    def ask() -> None:
+        try:
+            answer.append(world.catalogs[name].pointers())
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            answer.append(error)
+
+    limit = world.scopes[name].timeout
+    thread = threading.Thread(target=ask, name=f"detect {name}", daemon=True)
+    thread.start()
+    thread.join(limit.total_seconds())
+    if not answer:
+        raise CatalogUnavailable(
+            f"catalog {name} did not list its tables within {limit.total_seconds():g} s (detect.timeout_seconds)"
+        )
+    if isinstance(answer[0], BaseException):
+        raise answer[0]
+    return answer[0]
+
+
+def _hold_policy(world: World, name: str) -> None:
+    """When the policy or the scope is another than before, the tables that it changes are looked at again."""
+    policy, scope, now = world.policy(), world.scopes[name], world.clock.now()
+    mark = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}"
+    if any(row.name == name and row.policy == mark for row in world.store.catalogs()):
+        return
+    rows = [row for row in world.store.tables(name) if not row.dropped and scope.holds(row.ref)]
+    changed = [row.ref for row in rows if row.policy != policy.knobs_for(row.ref, None).fingerprint]
+    world.store.look_again(changed, now)
+    world.store.policy_held(name, mark, now)
+
+
+def look_now(world: World, names: Sequence[str], now: datetime) -> None:
+    """Look past the evaluation cooldown: whatever moved is evaluated now."""
+    for name in names:
+        rows = [row for row in world.store.tables(name) if not row.dropped]
+        world.store.look_again([r.ref for r in rows if r.metadata_location != r.evaluated_location], now)

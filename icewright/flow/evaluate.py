@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from icewright.core.errors import TableNotFound
 from icewright.core.policy import Knobs
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.world import World
+
+AT_ONCE = 4  # tables that one process reads at the same time
+BATCH = 64
+CLAIM = timedelta(minutes=10)  # after which another process may evaluate what this one has not
 
 
 def read_facts(world: World, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
@@ -32,10 +38,29 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
     try:
         evaluation = evaluate_table(world, ref, now)
     except TableNotFound:
-        return None  # dropped since it was listed; the next detection sees it
+        world.store.look_again([ref], None)  # dropped since it was listed; the next detection sees it
+        return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         world.store.unreadable(ref, f"{type(error).__name__}: {error}", now)
         world.tell("unreadable", {"table": str(ref), "error": str(error)})
         return None
     world.store.evaluated(evaluation, now, world.policy().knobs_for(ref, None).fingerprint)
     return evaluation
+
+
+def evaluate_due(world: World, catalogs: Sequence[str], most: int | None = None) -> list[TableRef]:
+    """Evaluate the tables whose time has come, at most so many, and say which. What is out of scope waits."""
+    done: list[TableRef] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        while most is None or len(done) < most:
+            now = world.clock.now()
+            limit = BATCH if most is None else min(BATCH, most - len(done))
+            rows = world.store.claim_evaluations(catalogs, world.trigger.holder, now, now + CLAIM, limit)
+            if not rows:
+                break
+            mine = [row.ref for row in rows if world.scopes[row.ref.catalog].holds(row.ref)]
+            wanted = set(mine)
+            world.store.look_again([row.ref for row in rows if row.ref not in wanted], None)
+            list(pool.map(evaluate_and_record, [world] * len(mine), mine, [now] * len(mine)))
+            done += mine
+    return done

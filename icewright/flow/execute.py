@@ -16,7 +16,10 @@ from icewright.flow.evaluate import evaluate_and_record, read_facts
 from icewright.flow.lease import Lease, NoLease, held
 from icewright.flow.operation import Attempts, Request, Stop, load
 from icewright.flow.world import World
-from icewright.ports import LedgerState, RunRow, Unfinished
+from icewright.ports import JobRow, LedgerState, RunRow, Unfinished
+
+BY_HAND = "manual"  # the trigger of what a person asked for
+MOST_INTERRUPTED = 10  # in a row: what ends its process so often must not be tried for ever
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,33 @@ def execute(world: World, request: Request) -> JobResult:
     row = world.store.table(request.ref)
     if row is not None and row.paused and not request.force:
         return no_job(JobState.SKIPPED, f"paused: {row.paused}")
-    job_id = world.store.claim(request.ref, metadata.table_uuid, operations, world.trigger, world.clock.now())
+    pool = world.scopes[request.ref.catalog].pool
+    job_id = world.store.claim(request.ref, metadata.table_uuid, operations, world.trigger, world.clock.now(), pool)
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")
     return _run(world, request, job_id, knobs)
+
+
+def execute_taken(world: World, job: JobRow) -> JobResult:
+    """Run a job that waited in the queue and was taken from it; the table is judged as it is now."""
+    options = dict(job.options)
+    if options.get("set"):
+        policy = world.policy
+        world = replace(world, policy=lambda: replace(policy(), command=options["set"]))
+    by_hand, force = job.trigger == BY_HAND, bool(options.get("force"))
+    request = Request(job.ref, job.operations, job.table_uuid, by_hand=by_hand, force=force)
+    try:
+        metadata = load(world, request)
+        knobs = world.policy().knobs_for(request.ref, metadata)
+    except IcewrightError as error:
+        gone = isinstance(error, TableNotFound | TableReplaced)
+        state = JobState.SKIPPED if gone else JobState.FAILED
+        world.store.finish(job.job_id, state, str(error), world.clock.now())
+        _after(world, request, state)
+        return JobResult(job.ref, job.job_id, state, (), reason=str(error))
+    order = ORDERS[knobs[ORDER]]
+    request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
+    return _run(world, request, job.job_id, knobs)
 
 
 def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult:
@@ -135,19 +161,27 @@ def _numbers(world: World, ref: TableRef) -> dict[str, Any]:
 def _after(world: World, request: Request, state: JobState) -> None:
     """The table as the job left it is evaluated, so that own commits are no change; too many failures pause it."""
     evaluation = evaluate_and_record(world, request.ref, world.clock.now())
-    if state is JobState.FAILED and evaluation is not None:
-        limit = world.policy().knobs_for(request.ref, evaluation.facts.metadata)[BREAKER]
-        count = world.store.failures(request.ref)
-        row = world.store.table(request.ref)
-        if count >= limit and row is not None and not row.paused:
-            world.store.pause(
-                request.ref, f"{count} jobs failed in a row; `icewright resume {request.ref}` when mended"
-            )
+    if state is JobState.FAILED:
+        metadata = evaluation.facts.metadata if evaluation is not None else None
+        limit = world.policy().knobs_for(request.ref, metadata)[BREAKER]
+        _break(world, request.ref, state, limit, "failed")
+
+
+def _break(world: World, ref: TableRef, state: JobState, limit: int, said: str) -> None:
+    """The circuit breaker: a table whose jobs end so again and again is paused."""
+    count = world.store.ended_in_a_row(ref, state)
+    row = world.store.table(ref)
+    if count >= limit and row is not None and not row.paused:
+        world.store.pause(ref, f"{count} jobs {said} in a row; `icewright resume {ref}` when mended")
+        world.store.event("paused", world.clock.now(), ref, jobs=count, state=state)
 
 
 def settle_interrupted(world: World, dead: Callable[[str], bool]) -> list[str]:
     """At a start: end jobs whose process is gone, and finish planned deletions after a fresh proof."""
-    said = [f"{job.ref}: job {job.job_id} was interrupted" for job in world.store.interrupted(world.clock.now(), dead)]
+    said = []
+    for job in world.store.interrupted(world.clock.now(), dead):
+        said.append(f"{job.ref}: job {job.job_id} was interrupted")
+        _break(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
     said += [line for unfinished in world.store.unfinished() if (line := _resumed(world, unfinished))]
     for line in said:
         world.store.event("settled", world.clock.now(), said=line)

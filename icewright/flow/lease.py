@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
 from icewright.flow.world import World
+from icewright.ports import Beat
 
 HEARTBEAT_SECONDS = 30
 
@@ -22,10 +23,13 @@ class Lease:
 
     def check(self) -> None:
         """Renew the hold. Raises `LeaseLost` when it is gone, `Cancelled` when the job was asked to stop or is late."""
-        if not self._world.store.heartbeat(self._job_id, self._world.clock.now()):
-            raise LeaseLost(f"job {self._job_id} does not hold its table any more")
-        if self._world.store.cancel_requested(self._job_id):
-            raise Cancelled("somebody asked it to stop")
+        match self._world.store.heartbeat(self._job_id, self._world.clock.now()):
+            case Beat.LOST:
+                raise LeaseLost(f"job {self._job_id} does not hold its table any more")
+            case Beat.CANCELLED:
+                raise Cancelled("somebody asked it to stop")
+            case Beat.HELD:
+                pass
         if self._world.clock.now() >= self._until:
             raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
 
@@ -48,7 +52,7 @@ def held(world: World, job_id: str, limit: timedelta) -> Iterator[Lease]:
     def beat() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
             try:
-                if not world.store.heartbeat(job_id, world.clock.now()):
+                if world.store.heartbeat(job_id, world.clock.now()) is Beat.LOST:
                     return
             except IcewrightError:  # the store is away for a moment: the lease outlives some beats
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from icewright.core.errors import UsageError
@@ -15,11 +16,14 @@ from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which tables of a catalog are maintained by themselves; blank lists mean all."""
+    """Which tables of a catalog are maintained by themselves (blank lists mean all), where, and how it is watched."""
 
     enabled: bool = False
     namespaces: str = ""
     tables: str = ""
+    pool: str = "default"
+    interval: timedelta = timedelta(seconds=60)
+    timeout: timedelta = timedelta(seconds=300)
 
     def holds(self, ref: TableRef) -> bool:
         """Whether the table is in scope."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from icewright.core.layering import Rule
+from icewright.core.plan import Candidate, Deferred, PlannedJob, Usage
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, History, JobState, Outcome
 from icewright.core.table import Hold, TableRef
@@ -27,9 +29,9 @@ class TableRow:
     metadata_location: str  # as the catalog last said
     evaluated_location: str | None  # as last evaluated; another than the former means: changed
     evaluated_at: datetime | None
-    revisit_at: datetime | None
+    evaluate_at: datetime | None  # when it is looked at next, if it does not move before
     due_since: datetime | None
-    held_by: str | None  # the job that holds the table
+    held_by: str | None  # the job that waits for the table's turn, or runs
     policy: str | None  # fingerprint of the policy of the last evaluation
     dropped: bool
     paused: str | None
@@ -62,6 +64,40 @@ class JobRow:
     finished: datetime | None
     summary: str
     cancel_requested: bool
+    options: Mapping[str, Any]  # of a job asked for by hand: its own knobs, force
+    holder: str  # the process that runs it; blank while it waits
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRow:
+    """A catalog as detection knows it."""
+
+    name: str
+    detect_at: datetime
+    detected_at: datetime | None  # when it last answered
+    failures: int  # in a row
+    error: str | None
+    policy: str | None  # fingerprint of what its tables were last held against
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A service or a worker."""
+
+    holder: str
+    kind: str
+    started: datetime
+    heartbeat: datetime
+    slots: int
+    details: Mapping[str, Any]  # what its pools and loops say
+
+
+class Beat(enum.Enum):
+    """What became of a lease that was to be renewed."""
+
+    HELD = enum.auto()
+    CANCELLED = enum.auto()  # held, but somebody asked the job to stop
+    LOST = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -135,8 +171,8 @@ class Ledger(Protocol):
 class StoreReader(Protocol):
     """What is known; the planner gets this and cannot write."""
 
-    def tables(self) -> Sequence[TableRow]:
-        """Every table, dropped ones too."""
+    def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
+        """Every table, or those of one catalog; dropped ones too."""
         ...
 
     def table(self, ref: TableRef) -> TableRow | None:
@@ -171,13 +207,144 @@ class StoreReader(Protocol):
         """Held snapshots of the table of this uuid, aged-out pins too."""
         ...
 
+    def events(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Activities, newest first; of one job all of them, in their order."""
+        ...
+
+    def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
+        """Tables with something due, by their last evaluation; the flow adds what only configuration knows."""
+        ...
+
+    def usage(self, day: datetime) -> Usage:
+        """What is queued or runs, and the GB-hours spent since the day began."""
+        ...
+
+    def catalogs(self) -> Sequence[CatalogRow]:
+        """Every catalog that was ever asked."""
+        ...
+
+    def processes(self) -> Sequence[ProcessRow]:
+        """Services and workers, those too whose heartbeat has stopped."""
+        ...
+
+    def pool_limits(self) -> Mapping[str, int]:
+        """How many jobs each pool is given now, where that was adapted."""
+        ...
+
     def rules(self) -> Sequence[Rule]:
         """Policy rules that were set through the command line or API."""
         ...
 
 
-class Store(StoreReader, Ledger, Protocol):
-    """The state store. Claims are compare-and-set: of two that claim one table, one gets it."""
+class Queue(Protocol):
+    """Jobs. Each change is a compare-and-set: of two that want a table or a job, one gets it.
+
+    A table has one job at a time, from the moment that it is queued.
+    """
+
+    def enqueue(
+        self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Let a job wait for a worker: its id, or None when the table has a job already."""
+        ...
+
+    def waits(self, deferred: Sequence[Deferred]) -> None:
+        """Write down what the plan did not start, with reasons and places."""
+        ...
+
+    def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
+        """The best jobs that wait, begun by this process."""
+        ...
+
+    def claim(
+        self,
+        ref: TableRef,
+        table_uuid: str,
+        operations: Sequence[Operation],
+        trigger: Trigger,
+        now: datetime,
+        pool: str = "default",
+    ) -> str | None:
+        """Start a job at once: its id, or None when another runs on the table. One that waits there gives way."""
+        ...
+
+    def heartbeat(self, job_id: str, now: datetime) -> Beat:
+        """Renew the job's lease."""
+        ...
+
+    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
+        """End a job and free its table."""
+        ...
+
+    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
+        """Running jobs whose lease ran out, or whose holder is `dead`: ended, their tables freed, for settling."""
+        ...
+
+    def request_cancel(self, job_id: str, now: datetime) -> bool:
+        """Ask a job to stop; one that waits ends at once. False when it has ended already."""
+        ...
+
+    def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
+        """How many of the table's last jobs ended so, up to now."""
+        ...
+
+
+class Loops(Protocol):
+    """What loops of many processes share."""
+
+    def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
+        """Those of the catalogs whose turn it is to be asked, for this process until then."""
+        ...
+
+    def catalog_read(self, name: str, now: datetime, detect_at: datetime) -> None:
+        """The catalog answered, and is asked again then."""
+        ...
+
+    def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:
+        """The catalog could not be read, and is tried again then."""
+        ...
+
+    def detect_soon(self, names: Sequence[str], now: datetime) -> None:
+        """Ask these catalogs at the next opportunity."""
+        ...
+
+    def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
+        """The catalog's tables have been held against the policy of this fingerprint."""
+        ...
+
+    def claim_evaluations(
+        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
+    ) -> Sequence[TableRow]:
+        """Tables that are to be evaluated now, for this process until then."""
+        ...
+
+    def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """When tables are to be evaluated next; None: not before they move."""
+        ...
+
+    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> bool:
+        """Take or renew what one process alone does at a time; False when another does it."""
+        ...
+
+    def release(self, name: str, holder: str) -> None:
+        """Give it back."""
+        ...
+
+    def alive(self, row: ProcessRow) -> None:
+        """This process is there."""
+        ...
+
+    def gone(self, holders: Sequence[str]) -> None:
+        """These processes have ended."""
+        ...
+
+    def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
+        """Adapt how many jobs a pool is given."""
+        ...
+
+
+class Store(StoreReader, Ledger, Queue, Loops, Protocol):
+    """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """Write down what a catalog lists: new, moved and dropped tables. Returns how many moved or are new."""
@@ -191,34 +358,8 @@ class Store(StoreReader, Ledger, Protocol):
         """A table whose evaluation failed whole, with the reason."""
         ...
 
-    def claim(
-        self, ref: TableRef, table_uuid: str, operations: Sequence[Operation], trigger: Trigger, now: datetime
-    ) -> str | None:
-        """Start a job: its id, or None when another job holds the table."""
-        ...
-
-    def heartbeat(self, job_id: str, now: datetime) -> bool:
-        """Renew the job's lease; False when the job does not hold its table any more."""
-        ...
-
     def run_recorded(self, run: RunRow, ref: TableRef) -> None:
         """Write down one operation's outcome."""
-        ...
-
-    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
-        """End a job and free its table."""
-        ...
-
-    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
-        """Running jobs whose lease ran out, or whose holder is `dead`: ended, their tables freed, for settling."""
-        ...
-
-    def request_cancel(self, job_id: str) -> bool:
-        """Ask a job to stop; False when it does not run any more."""
-        ...
-
-    def cancel_requested(self, job_id: str) -> bool:
-        """Whether somebody asked."""
         ...
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
@@ -234,10 +375,6 @@ class Store(StoreReader, Ledger, Protocol):
 
     def unpin(self, ref: TableRef, reader: str) -> bool:
         """Release a reader's pin; False when it has none."""
-        ...
-
-    def failures(self, ref: TableRef) -> int:
-        """Failed jobs in a row, up to now."""
         ...
 
     def event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401

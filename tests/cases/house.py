@@ -156,7 +156,7 @@ class House:
 
     def detect(self) -> None:
         """Let the store know every table: one that it does not know cannot be claimed."""
-        detect(self.app.world, list(self.icebergs), self.clock.now())
+        detect(self.app.world, list(self.icebergs))
 
     def job(
         self, *operations: Operation, name: str = NAME, catalog: str = "lake", dry_run: bool = False, **knobs: object

@@ -16,7 +16,7 @@ from icewright.app.demo.rot import events, ledger, metrics, sessions, uploads
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, JobState
 from icewright.core.table import TableRef
-from icewright.ports import LedgerState, Pointer, Trigger
+from icewright.ports import Beat, LedgerState, Pointer, Trigger
 from tests.cli.house import House
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
@@ -193,7 +193,7 @@ def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(house: House) ->
     assert house("tables", "--json").json["tables"][0]["state"] == f"running {job_id}"
     cancelled = house("cancel", job_id[:-3])
     assert (cancelled.code, cancelled.out) == (0, f"job {job_id} was asked to stop\n")
-    assert store.cancel_requested(job_id)
+    assert store.heartbeat(job_id, now) is Beat.CANCELLED
     store.finish(job_id, JobState.CANCELLED, "", now)
     store.engine.dispose()
     late = house("cancel", job_id)

@@ -15,15 +15,16 @@ import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.queue import LEASE
 from icewright.adapters.store.schema import EVENTS, POLICIES, SCHEMA
-from icewright.adapters.store.sql import LEASE, SqlStore
+from icewright.adapters.store.sql import SqlStore
 from icewright.core.layering import Rule
 from icewright.core.partitions import partition_text
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import FileFate, JobState, OperationState, Outcome, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
-from icewright.ports import LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
+from icewright.ports import Beat, LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
 from icewright.testing import NOW, REF, facts, metadata
 from tests.contracts.bench import new_database
 
@@ -202,8 +203,8 @@ def test_a_job_that_ended_stays_ended(store: SqlStore) -> None:
     store.finish(first, JobState.SUCCEEDED, "done", NOW)
     second = start(store, now=NOW + timedelta(seconds=1))
     store.finish(first, JobState.FAILED, "late", NOW)
-    assert not store.heartbeat(first, NOW)
-    assert not store.request_cancel(first)
+    assert store.heartbeat(first, NOW) is Beat.LOST
+    assert not store.request_cancel(first, NOW)
     ended = store.job(first)
     assert ended is not None
     assert (ended.state, ended.summary, row(store).held_by) == (JobState.SUCCEEDED, "done", second)
@@ -218,10 +219,10 @@ def test_interrupted_jobs(store: SqlStore) -> None:
     old, beating, dead = (start(store, name) for name in names)
     late = NOW + LEASE + timedelta(seconds=1)
     assert store.interrupted(NOW + LEASE, lambda _: False) == []
-    assert store.heartbeat(beating, late)
-    assert store.heartbeat(dead, late)
+    assert store.heartbeat(beating, late) is Beat.HELD
+    assert store.heartbeat(dead, late) is Beat.HELD
     assert [job.job_id for job in store.interrupted(late, lambda _: False)] == [old]
-    assert not store.heartbeat(old, late)
+    assert store.heartbeat(old, late) is Beat.LOST
     store.finish(beating, JobState.SUCCEEDED, "", late)
     assert [job.job_id for job in store.interrupted(late, lambda holder: holder == ME.holder)] == [dead]
     found = store.job(dead)
@@ -234,10 +235,10 @@ def test_cancel_and_pause(store: SqlStore) -> None:
     """A request to stop is seen by the job alone; a table is paused with its reason, and resumed."""
     see(store)
     job_id = start(store)
-    assert not store.cancel_requested(job_id)
-    assert store.request_cancel(job_id)
-    assert store.cancel_requested(job_id)
-    assert not store.request_cancel("nobody")
+    assert store.heartbeat(job_id, NOW) is Beat.HELD
+    assert store.request_cancel(job_id, NOW)
+    assert store.heartbeat(job_id, NOW) is Beat.CANCELLED
+    assert not store.request_cancel("nobody", NOW)
     assert store.pause(REF, "by hand")
     assert row(store).paused == "by hand"
     assert store.pause(REF, None)
@@ -254,9 +255,9 @@ def test_failures_in_a_row(store: SqlStore) -> None:
         for ref in (REF, OTHER):
             now = NOW + timedelta(minutes=number)
             store.finish(start(store, ref, now), JobState(state if ref == REF else "failed"), "", now)
-        counts.append(store.failures(REF))
+        counts.append(store.ended_in_a_row(REF, JobState.FAILED))
     assert counts == [1, 2, 2, 3, 0, 1, 0]
-    assert store.failures(OTHER) == 7
+    assert store.ended_in_a_row(OTHER, JobState.FAILED) == 7
 
 
 def test_history_has_the_last_run_of_each_operation(store: SqlStore) -> None:

@@ -2,58 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from icewright.core.plan import AGEING, Candidate, Limits, make_plan, score
-from icewright.core.policy import COOLDOWN, Knobs, Operation
-from icewright.core.runs import LastRun, OperationState
-from icewright.core.steps import Due, Work
+from icewright.core.plan import (
+    AGEING,
+    Active,
+    Candidate,
+    CatalogLimits,
+    Limits,
+    PoolLimits,
+    Usage,
+    Wish,
+    heat_factor,
+    make_plan,
+    score,
+)
+from icewright.core.policy import Operation
 from icewright.core.table import TableRef
-from icewright.testing import NOW, knobs
+from icewright.testing import NOW
 
 COMPACT, MANIFESTS, EXPIRE = Operation.COMPACT, Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS
 HOUR = timedelta(hours=1)
 
 
-def due(operation: Operation = COMPACT, benefit: float = 10, cost: float = 1) -> Due:
+def due(operation: Operation = COMPACT, benefit: float = 10, cost: float = 1, **more: Any) -> Wish:
     """Something worth doing."""
-    return Due(Work(operation, ()), benefit, cost, f"{operation} is due")
+    return Wish(benefit, cost, f"{operation} is due", **more)
 
 
 def candidate(name: str = "orders", *operations: Operation, benefit: float = 10, **more: Any) -> Candidate:
     """A table with operations due, by default a compaction, since now."""
     found = {op: due(op, benefit) for op in operations or (COMPACT,)}
-    made = Candidate(TableRef("lake", ("sales",), name), f"uuid-{name}", found, Knobs(), {}, NOW)
+    made = Candidate(TableRef("lake", ("sales",), name), f"uuid-{name}", found, NOW)
     return replace(made, **more)
-
-
-def _ran(hours: float, state: OperationState = OperationState.COMMITTED, op: Operation = COMPACT) -> Any:
-    return {op: LastRun(op, NOW - hours * HOUR, state)}
 
 
 def test_score_is_benefit_per_cost() -> None:
     """Twice the benefit or half the cost is twice the score; work that costs next to nothing is bounded."""
     zero = timedelta(0)
-    assert score(due(benefit=20), Knobs(), zero) == 2 * score(due(), Knobs(), zero)
-    assert score(due(cost=0.5), Knobs(), zero) == 2 * score(due(), Knobs(), zero)
-    assert score(due(), Knobs(), zero, heat=3) == pytest.approx(3 * score(due(), Knobs(), zero))
-    assert score(due(cost=0), Knobs(), zero) < float("inf")
+    assert score(due(benefit=20), "normal", zero) == 2 * score(due(), "normal", zero)
+    assert score(due(cost=0.5), "normal", zero) == 2 * score(due(), "normal", zero)
+    assert score(due(), "normal", zero, heat=3) == pytest.approx(3 * score(due(), "normal", zero))
+    assert score(due(cost=0), "normal", zero) < float("inf")
 
 
 def test_importance_weighs() -> None:
     """Critical beats high beats normal beats low."""
-    scores = [score(due(), knobs({"importance": i}), timedelta(0)) for i in ("critical", "high", "normal", "low")]
+    scores = [score(due(), i, timedelta(0)) for i in ("critical", "high", "normal", "low")]
     assert scores == sorted(set(scores), reverse=True)
 
 
 def test_waiting_raises_a_score() -> None:
     """Time waited counts for the table; a clock that runs backwards counts for nothing."""
-    scores = [score(due(), Knobs(), hours * HOUR) for hours in (-5, 0, 6, 600)]
+    scores = [score(due(), "normal", hours * HOUR) for hours in (-5, 0, 6, 600)]
     assert scores[0] == scores[1] < scores[2] < scores[3]
     assert scores[2] == pytest.approx(2 * scores[1])
     assert timedelta(hours=6) == AGEING
@@ -64,14 +70,7 @@ def test_a_lone_candidate_scores_as_among_many(others: int) -> None:
     """A score does not depend on the other candidates."""
     crowd = [candidate(f"t{i}", benefit=i) for i in range(others)]
     plan = make_plan([*crowd, candidate()], Limits(100), NOW)
-    assert next(job.score for job in plan.jobs if job.ref.name == "orders") == score(due(), Knobs(), timedelta(0)) > 0
-
-
-@pytest.mark.parametrize("state", OperationState)
-def test_failures_never_raise_a_score(state: OperationState) -> None:
-    """Whatever became of the last run, the score is the same."""
-    (job,) = make_plan([candidate(history=_ran(100, state))], Limits(), NOW).jobs
-    assert job.score == score(due(), Knobs(), timedelta(0))
+    assert next(job.score for job in plan.jobs if job.ref.name == "orders") == score(due(), "normal", timedelta(0)) > 0
 
 
 def test_the_best_come_first() -> None:
@@ -93,21 +92,91 @@ def test_nothing_starves() -> None:
 
 
 @pytest.mark.parametrize("operation", Operation)
-def test_cooldowns(operation: Operation) -> None:
+@pytest.mark.parametrize(("minutes", "runs"), [(1, False), (0, True), (-1, True)])
+def test_cooldowns(operation: Operation, minutes: int, runs: bool) -> None:
     """Until the cooldown is over the operation is deferred, without a place in the queue; then it runs."""
-    minutes = Knobs()[COOLDOWN[operation]]
-    for past, runs in ((minutes - 1, False), (minutes, True)):
-        plan = make_plan([candidate("t", operation, history=_ran(past / 60, op=operation))], Limits(), NOW)
-        assert bool(plan.jobs) is runs
-        assert [(d.operation, d.position) for d in plan.deferred] == ([] if runs else [(operation, None)])
-        assert all(d.reason.startswith("cooling down until 2026-11-21 12:01") for d in plan.deferred)
+    wish = due(operation, cooled=NOW + timedelta(minutes=minutes))
+    plan = make_plan([candidate("t", wishes={operation: wish})], Limits(), NOW)
+    assert bool(plan.jobs) is runs
+    assert [(d.operation, d.position) for d in plan.deferred] == ([] if runs else [(operation, None)])
+    assert all(d.reason == "cooling down until 2026-11-21 12:01 UTC" for d in plan.deferred)
 
 
 def test_one_operation_cools_another_runs() -> None:
     """A due operation runs alone: it neither waits for one that cools down nor drags it along."""
-    (job,) = (plan := make_plan([candidate("t", COMPACT, EXPIRE, history=_ran(0.5))], Limits(), NOW)).jobs
+    wishes = {COMPACT: due(cooled=NOW + HOUR), EXPIRE: due(EXPIRE)}
+    (job,) = (plan := make_plan([candidate("t", wishes=wishes)], Limits(), NOW)).jobs
     assert job.operations == (EXPIRE,)
     assert [d.operation for d in plan.deferred] == [COMPACT]
+
+
+@pytest.mark.parametrize(
+    ("windows", "runs"), [(None, True), ("sat 11:00-13:00", True), ("mon-fri; sat 13:00-14:00", False)]
+)
+def test_windows(windows: str | None, runs: bool) -> None:
+    """Outside of its windows a table waits, without a place in the queue, and the reason says until when."""
+    plan = make_plan([candidate("t", windows=windows)], Limits(), NOW)
+    assert bool(plan.jobs) is runs
+    said = "outside of its maintenance window, which opens 2026-11-21 13:00 UTC"
+    assert [(d.reason, d.position) for d in plan.deferred] == ([] if runs else [(said, None)])
+
+
+def test_heat() -> None:
+    """A table that is read counts for more than one that is not, and twice the reading for less than twice as much."""
+    factors = [heat_factor(queries) for queries in (-1, 0, 1, 15, 30)]
+    assert factors[:4] == [1, 1, 2, 5]
+    assert 5 < factors[4] < 10
+    plan = make_plan([candidate("cold"), candidate("hot", heat=heat_factor(10))], Limits(), NOW)
+    assert [job.ref.name for job in plan.jobs] == ["hot", "cold"]
+
+
+POOLED = {COMPACT: Wish(10, 1, "small files", on_pool=True)}
+
+
+def test_limits_of_pools() -> None:
+    """A pool takes so many jobs; what needs no pool does not count, nor wait."""
+    active = Active("lake", "default", (COMPACT,), on_pool=True)
+    limits = Limits(9, pools={"default": PoolLimits(2)})
+    crowd = [candidate("a", wishes=POOLED), candidate("b", wishes=POOLED), candidate("c", EXPIRE)]
+    plan = make_plan(crowd, limits, NOW, Usage((active,)))
+    assert [job.ref.name for job in plan.jobs] == ["a", "c"]
+    assert [(d.ref.name, d.reason, d.position) for d in plan.deferred] == [
+        ("b", "limit of pool default (2) reached", 1)
+    ]
+
+
+def test_limits_of_catalogs() -> None:
+    """A catalog's tables take so many jobs, whatever runs for others."""
+    limits = Limits(9, catalogs={"lake": CatalogLimits(1)})
+    plan = make_plan(
+        [candidate("a"), candidate("b")], limits, NOW, Usage((Active("pond", "default", (COMPACT,), True),))
+    )
+    assert [job.ref.name for job in plan.jobs] == ["a"]
+    assert [d.reason for d in plan.deferred] == ["limit of catalog lake (1) reached"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "catalog", "spent", "active", "admitted"),
+    [
+        (None, None, 100, 0, 2),
+        (2, None, 0, 0, 2),  # each costs 1
+        (2, None, 0.5, 0, 1),
+        (2, None, 0, 1.5, 0),
+        (2, None, 2, 0, 0),
+        (None, 1.5, 0, 0, 1),
+        (0.5, None, 0, 0, 1),  # larger than the whole budget: the first of the day
+        (0.5, None, 0.1, 0, 0),
+    ],
+)
+def test_budgets(pool: float | None, catalog: float | None, spent: float, active: float, admitted: int) -> None:
+    """GB-hours of a day: what was spent, what runs and what is admitted stay within."""
+    limits = Limits(9, {}, 9, 9, {"default": PoolLimits(9, pool)}, {"lake": CatalogLimits(None, catalog)})
+    jobs = (Active("lake", "default", (COMPACT,), on_pool=True, cost=active),)
+    usage = Usage(jobs, {"default": spent}, {"lake": spent})
+    plan = make_plan([candidate("a", wishes=POOLED), candidate("b", wishes=POOLED)], limits, NOW, usage)
+    assert len(plan.jobs) == admitted
+    said = "GB-hours a day) has no room until 00:00 UTC"
+    assert all(d.reason.endswith(said) for d in plan.deferred)
 
 
 def test_blocked_tables_wait_with_their_reason() -> None:
@@ -133,7 +202,8 @@ def test_blocked_tables_wait_with_their_reason() -> None:
 )
 def test_limits(limits: Limits, running: Sequence[Sequence[Operation]], started: int, reasons: Sequence[str]) -> None:
     """What no limit holds back starts; the rest waits with the limit as its reason, and its place."""
-    plan = make_plan([candidate(name) for name in "abc"], limits, NOW, running, started)
+    usage = Usage(tuple(Active("lake", "default", tuple(ops), on_pool=True) for ops in running), started=started)
+    plan = make_plan([candidate(name) for name in "abc"], limits, NOW, usage)
     assert [job.ref.name for job in plan.jobs] == [n for n, r in zip("abc", reasons, strict=True) if not r]
     waiting = [(n, r) for n, r in zip("abc", reasons, strict=True) if r]
     assert [(d.ref.name, d.reason) for d in plan.deferred] == waiting
@@ -153,13 +223,13 @@ def test_a_full_operation_does_not_stop_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "operations"),
-    [({}, (COMPACT, MANIFESTS, EXPIRE)), ({"order": "seaweedfs"}, (COMPACT, EXPIRE, MANIFESTS))],
+    ("order", "operations"),
+    [("canonical", (COMPACT, MANIFESTS, EXPIRE)), ("seaweedfs", (COMPACT, EXPIRE, MANIFESTS))],
 )
 @pytest.mark.cases(81)
-def test_one_job_for_a_table(settings: Mapping[str, object], operations: tuple[Operation, ...]) -> None:
+def test_one_job_for_a_table(order: str, operations: tuple[Operation, ...]) -> None:
     """The operations of one table run in one job, in the order of its policy, whatever order they come in."""
-    (job,) = make_plan([candidate("t", EXPIRE, MANIFESTS, COMPACT, knobs=knobs(settings))], Limits(), NOW).jobs
+    (job,) = make_plan([candidate("t", EXPIRE, MANIFESTS, COMPACT, order=order)], Limits(), NOW).jobs
     assert job.operations == operations
     assert (job.benefit, job.cost, job.table_uuid) == (30, 3, "uuid-t")
     assert job.why == "; ".join(f"{op}: {op} is due" for op in operations)
@@ -167,5 +237,5 @@ def test_one_job_for_a_table(settings: Mapping[str, object], operations: tuple[O
 
 def test_nothing_due_is_nothing_planned() -> None:
     """No candidates, or one without anything due, make an empty plan."""
-    assert make_plan([], Limits(), NOW) == make_plan([candidate(due={})], Limits(), NOW)
+    assert make_plan([], Limits(), NOW) == make_plan([candidate(wishes={})], Limits(), NOW)
     assert make_plan([], Limits(), NOW).jobs == ()

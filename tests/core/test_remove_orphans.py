@@ -115,8 +115,32 @@ def test_knobs_reach_the_step() -> None:
         NOW,
     )
     assert step == RemoveOrphans(
-        NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2, "s3://lists/today/"
+        NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2, "s3://lists/today/", 168
     )
+
+
+def test_nothing_younger_than_the_longest_write_is_an_orphan() -> None:
+    """A job may run for execute.timeout_seconds: what it wrote and has not committed yet is no orphan before."""
+    said = {"remove_orphans.older_than_hours": 24, "execute.timeout_seconds": 48 * 3600}
+    assert remove_orphans.step(knobs(said), NOW).older_than == NOW - 48 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("metrics", "hours"),
+    [
+        ({}, 168),
+        ({"files_scanned": 1000, "orphans_found": 0}, 336),  # nothing found: twice as long
+        ({"files_scanned": 1000, "orphans_found": 10}, 168),
+        ({"files_scanned": 1000, "orphans_found": 11}, 84),  # more than 1 %: half as long
+        ({"files_scanned": 1000, "orphans_found": 0, "every_hours": 2000}, 90 * 24),
+        ({"files_scanned": 1000, "orphans_found": 500, "every_hours": 30}, 24),
+    ],
+)
+def test_the_cadence_learns(metrics: dict[str, float], hours: int) -> None:
+    """`auto` begins with a week and goes by what scans find, from one day to ninety."""
+    last = LastRun(Operation.REMOVE_ORPHANS, NOW, OperationState.COMMITTED, metrics=metrics)
+    assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": "auto"}), last) == hours
+    assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": 5}), last) == 5
 
 
 def test_larger_tables_cost_more() -> None:

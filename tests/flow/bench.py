@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.layering import Guardrail, Policy, Rule
-from icewright.core.plan import Limits
+from icewright.core.plan import Limits, Plan
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
 from icewright.core.table import ManifestFacts, PartitionFacts, TableFacts, TableMetadata, TableRef, Thresholds
-from icewright.flow.cycle import CycleResult, run_cycle
+from icewright.flow.cycle import CycleResult, look, run_cycle
 from icewright.flow.execute import JobResult, execute, settle_interrupted
 from icewright.flow.operation import Request
+from icewright.flow.queue import plan_now
 from icewright.flow.world import Scope, World
 from icewright.ports import AddSnapshot, Assignment, Catalog, Change, DeleteReport, RemoveSnapshots, Trigger
 from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition
@@ -144,6 +145,12 @@ class Bench:
     def cycle(self, *catalogs: str, **options: Any) -> CycleResult:
         """One pass."""
         return run_cycle(self.world(), catalogs or sorted(self.catalogs), **options)
+
+    def plan(self) -> Plan:
+        """What a pass would start."""
+        world, catalogs = self.world(), sorted(self.catalogs)
+        look(world, catalogs)
+        return plan_now(world, catalogs)
 
     def run(self, *operations: Operation, ref: TableRef = REF, **options: Any) -> JobResult:
         """One job by hand, on a table that detection has seen."""

@@ -7,7 +7,6 @@ import pytest
 from icewright.core.layering import Rule
 from icewright.core.plan import Limits
 from icewright.core.runs import JobState
-from icewright.flow.cycle import plan_now
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, ORPHANS, Bench
 
 
@@ -16,8 +15,8 @@ def test_limits_and_places(bench: Bench) -> None:
     for number in range(5):
         bench.table(f"t{number}")
     bench.limits = Limits(total=2, per_operation={EXPIRE: 1})
-    made, tables = plan_now(bench.world(), ["lake"])
-    assert (tables, len(made.jobs)) == (5, 1)
+    made = bench.plan()
+    assert len(made.jobs) == 1
     assert {d.reason for d in made.deferred} == {"limit per_operation.expire_snapshots (1) reached"}
     assert [d.position for d in made.deferred] == [1, 2, 3, 4]
     assert bench.asked == []
@@ -73,7 +72,7 @@ def test_cooldowns(bench: Bench) -> None:
 def test_a_paused_table_waits(bench: Bench) -> None:
     """It is still detected and evaluated, and its work is deferred with the reason until it is resumed."""
     ref = bench.table()
-    plan_now(bench.world(), ["lake"])
+    bench.plan()
     bench.store.pause(ref, "somebody looks at it")
     result = bench.cycle()
     assert [d.reason for d in result.deferred] == ["paused: somebody looks at it"]
@@ -96,6 +95,6 @@ def test_a_full_operation_does_not_hold_the_others(bench: Bench) -> None:
         bench.table(name)
     bench.settings = {}
     bench.limits = Limits(total=4, per_operation={ORPHANS: 1, EXPIRE: 4})
-    made, _ = plan_now(bench.world(), ["lake"])
+    made = bench.plan()
     assert [job.operations for job in made.jobs] == [(EXPIRE, ORPHANS), (EXPIRE,), (EXPIRE,)]
     assert {d.operation for d in made.deferred} == {ORPHANS}

@@ -10,7 +10,7 @@ from icewright.core.errors import (
     CommitStateUnknown,
     IcewrightError,
 )
-from icewright.core.runs import FileFate, OperationState
+from icewright.core.runs import FileFate, JobState, OperationState
 from icewright.core.steps import RewriteDataFiles
 from icewright.ports import Assignment, LedgerState
 from icewright.testing import REF, partition, spec
@@ -61,7 +61,7 @@ def test_too_many_lost_commits_defer_the_operation(bench: Bench, retries: int, s
     assert outcome.reason == f"lost the commit {retries + 1} times to other writers: somebody was first"
     assert bench.clock.slept == slept
     assert len(bench.catalog.load(ref).snapshots) == 10
-    assert bench.store.failures(REF) == 0
+    assert bench.store.ended_in_a_row(REF, JobState.FAILED) == 0
 
 
 def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:

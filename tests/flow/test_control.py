@@ -42,14 +42,14 @@ def test_cancel_between_operations(bench: Bench) -> None:
     bench.rot(bench.table())
 
     def after(assignment: Assignment) -> None:
-        bench.store.request_cancel(assignment.job_id)
+        bench.store.request_cancel(assignment.job_id, bench.clock.now())
 
     bench.after = after
     result = bench.run(COMPACT, MANIFESTS, EXPIRE)
     assert (result.state, [o.operation for o in result.outcomes]) == (JobState.CANCELLED, [COMPACT])
     assert bench.asked == [("orders", COMPACT)]
     assert bench.store.tables()[0].held_by is None
-    assert bench.store.failures(REF) == 0
+    assert bench.store.ended_in_a_row(REF, JobState.FAILED) == 0
 
 
 def stopped(assignment: Assignment) -> bool:
@@ -68,7 +68,7 @@ def test_the_engine_hears_of_a_cancel(bench: Bench) -> None:
 
     def before(assignment: Assignment) -> None:
         heard.append(stopped(assignment))
-        bench.store.request_cancel(assignment.job_id)
+        bench.store.request_cancel(assignment.job_id, bench.clock.now())
         heard.append(stopped(assignment))
 
     bench.before = before

@@ -11,7 +11,6 @@ from icewright.core.errors import CatalogUnavailable, MetadataUnreadable
 from icewright.core.plan import Limits
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.flow.cycle import plan_now
 from icewright.flow.world import Scope
 from icewright.testing import NOW, REF, partition
 from tests.flow.bench import EXPIRE, ORPHANS, YOUNG, Bench, job_states
@@ -118,8 +117,8 @@ def test_errors_of_other_catalogs_are_not_repeated(bench: Bench) -> None:
     assert bench.cycle("lake").errors == ()
 
 
-def test_a_pass_evaluates_what_an_earlier_one_found_due(bench: Bench) -> None:
-    """What waited is judged again, now: neither a verdict of yesterday nor a health of nobody starts anything."""
+def test_what_waited_is_judged_again_when_it_begins(bench: Bench) -> None:
+    """It is not read anew while it waits; and a verdict of yesterday does nothing to a table of today."""
     ref = bench.table()
     bench.limits = Limits(max_jobs=1)
     other = bench.table("other")
@@ -132,7 +131,11 @@ def test_a_pass_evaluates_what_an_earlier_one_found_due(bench: Bench) -> None:
     made = bench.catalog.load(left)
     bench.catalog.put(replace(made, properties={"gc.enabled": "false"}))  # the same metadata file, re-read
     second = bench.cycle()
-    assert (second.changed, second.due, second.run) == (0, 0, 0)
+    assert (second.changed, second.due, second.run) == (0, 1, 1)
+    (job,) = second.jobs
+    assert (job.state, job.summary) == (JobState.SKIPPED, "expire_snapshots: gc.enabled is false on the table")
+    assert bench.asked == [(first.jobs[0].ref.name, EXPIRE)]
+    assert bench.cycle().due == 0
 
 
 def test_a_catalog_that_is_not_enabled_is_looked_at_only(bench: Bench) -> None:
@@ -149,7 +152,7 @@ def test_tables_out_of_scope_are_not_touched(bench: Bench) -> None:
     """They are not counted, and come back when the scope does; what was due of them is then due again."""
     bench.table("inside")
     outside = bench.table("outside")
-    plan_now(bench.world(), ["lake"])
+    bench.plan()
     bench.scopes["lake"] = Scope(enabled=True, tables="in*")
     result = bench.cycle()
     assert (result.tables, [job.ref.name for job in result.jobs]) == (1, ["inside"])
@@ -162,8 +165,8 @@ def test_time_alone_makes_a_quiet_table_due(bench: Bench) -> None:
     ref = bench.table(ages=tuple(100 - hours for hours in range(10)))
     assert bench.cycle().due == 0
     row = next(row for row in bench.store.tables() if row.ref == ref)
-    assert row.revisit_at is not None
-    assert row.revisit_at > NOW
+    assert row.evaluate_at is not None
+    assert row.evaluate_at > NOW
     runs = 0
     for _ in range(12):
         bench.clock.advance(hours=12)

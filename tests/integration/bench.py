@@ -101,7 +101,7 @@ class Bench:
         """One operation by hand, with these knobs."""
         request = Request(self.ref(name), (operation,), by_hand=True, dry_run=dry_run)
         world = self.with_knobs(knobs)
-        detect(world, ["lake"], world.clock.now())  # a table that the store does not know cannot be claimed
+        detect(world, ["lake"])  # a table that the store does not know cannot be claimed
         result = execute(world, request)
         assert len(result.outcomes) == 1, result
         return result.outcomes[0]

@@ -95,7 +95,7 @@ class Running:
 
     def cancel(self) -> None:
         """Ask it to stop."""
-        assert self.bench.world.store.request_cancel(self.job_id)
+        assert self.bench.world.store.request_cancel(self.job_id, self.bench.world.clock.now())
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def running(
     """A compaction by hand that has begun; at the end of the block it is cancelled, if it still runs."""
     ref = bench.ref(name)
     world = replace(world or bench.world, policy=bench.with_knobs(knobs).policy)
-    detect(world, ["lake"], world.clock.now())
+    detect(world, ["lake"])
     with ThreadPoolExecutor(1) as threads:
         request = Request(ref, (Operation.COMPACT,), by_hand=True)
         known = {job.job_id for job in world.store.jobs(ref)}
@@ -119,7 +119,7 @@ def running(
         try:
             yield Running(bench, name, job_id, result)
         finally:
-            world.store.request_cancel(job_id)
+            world.store.request_cancel(job_id, world.clock.now())
 
 
 def settled(bench: Bench, job_id: str) -> JobState:

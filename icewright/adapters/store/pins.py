@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from icewright.adapters.store.ledger import SqlLedger, of_table
-from icewright.adapters.store.schema import PINS, TABLES
+from icewright.adapters.store.schema import JOBS, PINS, TABLES
+from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.ports import PinRow
 
@@ -27,13 +28,12 @@ class SqlPins(SqlLedger):
     def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
         """Hold a snapshot, unless another job works on the table."""
         with self._begin() as connection:
-            row = self._row(connection, ref)
+            # the lock makes a job that begins on the table wait for this pin, or this pin see the job
+            row = connection.execute(sa.select(TABLES).where(*of_table(ref)).with_for_update()).first()
             if row is None:
                 return False
-            # writing the row makes a claim of the table wait for this pin, or this pin see the claim
-            free = TABLES.c.held_by.is_(None) if job_id is None else TABLES.c.held_by == job_id
-            touched = sa.update(TABLES).where(TABLES.c.id == row.id, free).values(held_by=TABLES.c.held_by)
-            if connection.execute(touched).rowcount != 1:
+            state = connection.execute(sa.select(JOBS.c.state).where(JOBS.c.job_id == row.held_by)).scalar()
+            if row.held_by != job_id if job_id is not None else state == JobState.RUNNING:
                 return False
             connection.execute(sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == pin.reader))
             values = {name: getattr(pin, name) for name in PinRow.__dataclass_fields__}

@@ -50,7 +50,6 @@ TABLES = sa.Table(
     sa.Column("metadata_location", sa.Text, nullable=False),
     sa.Column("evaluated_location", sa.Text),
     sa.Column("evaluated_at", Moment),
-    sa.Column("revisit_at", Moment),
     sa.Column("due_since", Moment),
     sa.Column("health", sa.Integer),
     sa.Column("error", sa.Text),
@@ -59,7 +58,16 @@ TABLES = sa.Table(
     sa.Column("held_by", sa.Text),
     sa.Column("policy", sa.Text),
     sa.Column("first_seen", Moment, nullable=False),
+    sa.Column("evaluate_at", Moment),  # when it is to be looked at next; empty: when it moves
+    sa.Column("rest_until", Moment),  # the evaluation cooldown
+    sa.Column("evaluating_by", sa.Text),
+    sa.Column("evaluating_until", Moment),
+    sa.Column("importance", sa.Text, nullable=False, server_default="normal"),
+    sa.Column("run_order", sa.Text, nullable=False, server_default="canonical"),
+    sa.Column("windows", sa.Text),
+    sa.Column("queries_per_day", sa.Float, nullable=False, server_default="0"),
     sa.UniqueConstraint("catalog", "namespace", "name"),
+    sa.Index("ix_tables_evaluate_at", "evaluate_at"),
 )
 
 FACTS = sa.Table(
@@ -80,6 +88,12 @@ VERDICTS = sa.Table(
     sa.Column("benefit", sa.Float),
     sa.Column("cost", sa.Float),
     sa.Column("at", Moment, nullable=False),
+    sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("cooled", Moment),  # when the cooldown after the last run is over
+    sa.Column("waits", sa.Text),  # why the last plan did not start it
+    sa.Column("position", sa.Integer),  # its place in the queue then
+    sa.Column("score", sa.Float),
+    sa.Index("ix_verdicts_verdict", "verdict"),
 )
 
 JOBS = sa.Table(
@@ -99,8 +113,14 @@ JOBS = sa.Table(
     sa.Column("finished", Moment),
     sa.Column("summary", sa.Text, nullable=False, default=""),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, default=False),
+    sa.Column("score", sa.Float, nullable=False, server_default="0"),  # which of the queued comes first
+    sa.Column("pool", sa.Text, nullable=False, server_default="default"),
+    sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("cost", sa.Float, nullable=False, server_default="0"),  # GB-hours, as predicted
+    sa.Column("options", sa.JSON),  # of a job asked for by hand: knobs of its own, force
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
-    sa.Index("ix_jobs_state", "state"),
+    sa.Index("ix_jobs_state_score", "state", "score"),
+    sa.Index("ix_jobs_created", "created"),
 )
 
 RUNS = sa.Table(
@@ -123,7 +143,9 @@ RUNS = sa.Table(
     sa.Column("before", sa.JSON, nullable=False),
     sa.Column("after", sa.JSON, nullable=False),
     sa.Column("partitions", sa.JSON),
+    sa.Column("gb_hours", sa.Float, nullable=False, server_default="0"),
     sa.Index("ix_runs_job_id", "job_id"),
+    sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
 )
 
@@ -165,7 +187,9 @@ EVENTS = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id")),
     sa.Column("details", sa.JSON, nullable=False),
+    sa.Column("job_id", sa.Text),
     sa.Index("ix_events_at", "at"),
+    sa.Index("ix_events_job_id", "job_id"),
 )
 
 POLICIES = sa.Table(
@@ -177,4 +201,96 @@ POLICIES = sa.Table(
     sa.Column("author", sa.Text, nullable=False),
     sa.Column("at", Moment, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
+)
+
+CATALOGS = sa.Table(
+    "catalogs",
+    SCHEMA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("detect_at", Moment, nullable=False),  # when it is to be asked next
+    sa.Column("detecting_by", sa.Text),
+    sa.Column("detecting_until", Moment),
+    sa.Column("detected_at", Moment),  # when it last answered
+    sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
+    sa.Column("error", sa.Text),
+    sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
+)
+
+LEASES = sa.Table(  # what one process alone does at a time, such as planning
+    "leases",
+    SCHEMA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+)
+
+PROCESSES = sa.Table(
+    "processes",
+    SCHEMA,
+    sa.Column("holder", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),  # service or worker
+    sa.Column("started", Moment, nullable=False),
+    sa.Column("heartbeat", Moment, nullable=False),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("details", sa.JSON, nullable=False),  # what its pools and loops say
+)
+
+POOLS = sa.Table(
+    "pools",
+    SCHEMA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("max_concurrent", sa.Integer, nullable=False),  # as adapted to what Spark says
+    sa.Column("changed", Moment, nullable=False),
+)
+
+SCANS = sa.Table(  # what readers report of a table, by day
+    "scans",
+    SCHEMA,
+    sa.Column("table_id", sa.ForeignKey("tables.id"), primary_key=True),
+    sa.Column("day", sa.Date, primary_key=True),
+    sa.Column("queries", sa.Integer, nullable=False),
+    sa.Column("planning_ms", sa.Float, nullable=False),
+    sa.Column("duration_ms", sa.Float, nullable=False),
+    sa.Column("files", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+
+RECEIVED = sa.Table(  # events that came in, so that one sent twice counts once
+    "received",
+    SCHEMA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("at", Moment, nullable=False),
+    sa.Index("ix_received_at", "at"),
+)
+
+ALERTS = sa.Table(
+    "alerts",
+    SCHEMA,
+    _id(),
+    sa.Column("key", sa.Text, nullable=False),  # of what it is about: one open alert a key
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("table_id", sa.ForeignKey("tables.id")),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("severity", sa.Text, nullable=False),
+    sa.Column("since", Moment, nullable=False),  # when the condition was first seen
+    sa.Column("raised_at", Moment),  # when it had lasted as long as its rule asks
+    sa.Column("told_at", Moment),  # when the channels took it
+    sa.Column("resolved_at", Moment),
+    sa.Column("resolution_told_at", Moment),
+    sa.Column("failures", sa.Integer, nullable=False, default=0),  # of telling, in a row
+    sa.Index("ix_alerts_key", "key"),
+    sa.Index("ix_alerts_resolved_at", "resolved_at"),
+)
+
+ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
+    "archives",
+    SCHEMA,
+    _id(),
+    sa.Column("batch", sa.Text, nullable=False, unique=True),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("before", Moment, nullable=False),
+    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved
+    sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
+    sa.Column("at", Moment, nullable=False),
 )

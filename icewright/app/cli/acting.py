@@ -99,7 +99,7 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
         found = opened.world.store.job(job)
         if found is None:
             raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
-        if not opened.world.store.request_cancel(found.job_id):
+        if not opened.world.store.request_cancel(found.job_id, opened.world.clock.now()):
             raise UsageError(f"job {found.job_id} does not run: it is {found.state}")
     output.OUT.print(f"job {found.job_id} was asked to stop")
 

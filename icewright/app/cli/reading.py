@@ -20,9 +20,10 @@ from icewright.app.cli.base import (
 )
 from icewright.core.describe import evaluation_document
 from icewright.core.errors import MetadataUnreadable, UsageError
-from icewright.flow.cycle import plan_now
+from icewright.flow.cycle import look
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.queue import plan_now
 from icewright.ports import TableRow
 
 
@@ -31,7 +32,7 @@ def tables(as_json: Json = False) -> None:
     """All tables with health and state."""
     with opened_application() as opened:
         world = opened.world
-        found = detect(world, chosen_catalogs(opened, None), world.clock.now())
+        found = detect(world, chosen_catalogs(opened, None))
         known = [row for row in world.store.tables() if not row.dropped]
         if as_json:
             output.print_json({"tables": [_table_document(row) for row in known], "errors": list(found.errors)})
@@ -62,7 +63,7 @@ def _table_document(row: TableRow) -> dict[str, Any]:
         "health": row.health,
         "state": _state(row),
         "evaluated_at": row.evaluated_at,
-        "revisit_at": row.revisit_at,
+        "evaluate_at": row.evaluate_at,
         "paused": row.paused,
         "error": row.error,
     }
@@ -112,7 +113,7 @@ def explain(
         if table is not None:
             refs = [known_table(opened, table).ref]
         else:
-            detect(world, chosen_catalogs(opened, None), world.clock.now())
+            detect(world, chosen_catalogs(opened, None))
             refs = [row.ref for row in world.store.tables() if not row.dropped]
         documents = []
         for ref in refs:
@@ -139,11 +140,13 @@ def explain(
 def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:
     """What the next cycle would start, in order, and what would wait. Changes nothing."""
     with opened_application() as opened:
-        made, count = plan_now(opened.world, chosen_catalogs(opened, catalog))
+        catalogs = chosen_catalogs(opened, catalog)
+        found, _ = look(opened.world, catalogs)
+        made = plan_now(opened.world, catalogs)
     if as_json:
         output.print_json(
             {
-                "tables": count,
+                "tables": found.tables,
                 "jobs": [
                     {
                         "table": str(j.ref),

@@ -11,6 +11,9 @@ from icewright.core.runs import REFUSED, LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
 
+START_HOURS, LEAST_HOURS, MOST_HOURS = 7 * 24, 24, 90 * 24  # what `auto` begins with, and its bounds
+MANY = 0.01  # share of orphans that asks for more scans
+
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
     """Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
@@ -18,13 +21,13 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return Blocked("gc.enabled is false on the table")
     mode = knobs[policy.ORPHAN_MODE]
     if last is not None and last.reason.startswith(REFUSED):
-        again = last.finished + timedelta(hours=knobs[policy.ORPHAN_EVERY])
+        again = last.finished + timedelta(hours=cadence(knobs, last))
         if now < again:
             return Blocked(f"{last.reason} (looked at again at {again:%Y-%m-%d %H:%M} UTC)")
     scanned = last.finished if last is not None and last.state is OperationState.COMMITTED else None
     if scanned is not None and last is not None:
         waiting = mode == "confirm" and last.metrics.get("orphans_found", 0) > last.metrics.get("orphans_removed", 0)
-        wait = knobs[policy.CONFIRM_HOURS] if waiting else knobs[policy.ORPHAN_EVERY]
+        wait = knobs[policy.CONFIRM_HOURS] if waiting else cadence(knobs, last)
         again = scanned + timedelta(hours=wait)
         if now < again:
             return NotDue(f"scanned at {scanned:%Y-%m-%d %H:%M} UTC, next scan at {again:%Y-%m-%d %H:%M} UTC", again)
@@ -32,17 +35,42 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     why = f"the last scan was at {scanned:%Y-%m-%d %H:%M} UTC" if scanned else "never scanned for orphans"
     found = last.metrics.get("orphans_found", 0) if last is not None else 0
     return Due(
-        Work(Operation.REMOVE_ORPHANS, (step(knobs, now),)),
+        Work(Operation.REMOVE_ORPHANS, (step(knobs, now, last),)),
         benefit=storage_benefit(max(1, int(found))),
         cost=service_cost(2 * files),
         why=f"{why}; mode {mode}",
     )
 
 
-def step(knobs: Knobs, now: datetime) -> RemoveOrphans:
-    """What the knobs say of a scan that begins now."""
+def cadence(knobs: Knobs, last: LastRun | None) -> int:
+    """Hours between two scans.
+
+    `auto` begins with a week; a scan that finds more than 1 % of the files orphan halves the time, one that finds
+    none doubles it, from 1 to 90 days.
+    """
+    said = knobs[policy.ORPHAN_EVERY]
+    if not isinstance(said, str):
+        return said
+    if last is None or not last.metrics.get("files_scanned"):
+        return START_HOURS
+    hours = last.metrics.get("every_hours", START_HOURS)
+    share = last.metrics.get("orphans_found", 0) / last.metrics["files_scanned"]
+    if share > MANY:
+        hours /= 2
+    elif not share:
+        hours *= 2
+    return int(min(MOST_HOURS, max(LEAST_HOURS, hours)))
+
+
+def step(knobs: Knobs, now: datetime, last: LastRun | None = None) -> RemoveOrphans:
+    """What the knobs say of a scan that begins now.
+
+    No write of ours is older than its time-out, so a file that is may be called an orphan.
+    """
+    age = max(timedelta(hours=knobs[policy.ORPHAN_AGE]), timedelta(seconds=knobs[policy.TIMEOUT]))
     return RemoveOrphans(
-        older_than=now - timedelta(hours=knobs[policy.ORPHAN_AGE]),
+        older_than=now - age,
+        every_hours=cadence(knobs, last),
         mode=knobs[policy.ORPHAN_MODE],
         confirm_before=now - timedelta(hours=knobs[policy.CONFIRM_HOURS]),
         equal_schemes=knobs[policy.EQUAL_SCHEMES],

@@ -78,6 +78,7 @@ class RemoveOrphansInService:
                 "files_failed": gone.failed,
                 "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
                 "files_scanned": scan.listed,
+                "every_hours": step.every_hours,
                 "duration_ms": round(seconds * 1000),
             },
             scan.orphans if step.mode == "report" else gone.files,

@@ -1,0 +1,125 @@
+"""What loops of many processes share: whose turn a catalog is, leases on what one alone does, who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from icewright.adapters.store.queue import SqlQueue
+from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES
+from icewright.ports import CatalogRow, ProcessRow
+
+
+class SqlLoops(SqlQueue):
+    """The loops of the Store port."""
+
+    # -- detection
+
+    def catalogs(self) -> Sequence[CatalogRow]:
+        """Every catalog that was ever asked."""
+        columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
+        with self._begin() as connection:
+            return [CatalogRow(*row) for row in connection.execute(sa.select(*columns).order_by(CATALOGS.c.name))]
+
+    def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
+        """Those of the catalogs whose turn it is, for this process until then."""
+        with self._begin() as connection:
+            new = [{"name": name, "detect_at": now, "failures": 0} for name in names]
+            insert = _insert(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
+            if new:
+                connection.execute(insert, new)
+            free = CATALOGS.c.detecting_until.is_(None) | (CATALOGS.c.detecting_until <= now)
+            mine = CATALOGS.c.name.in_(names) & (CATALOGS.c.detect_at <= now) & free
+            claimed = sa.update(CATALOGS).where(mine).values(detecting_by=holder, detecting_until=until)
+            columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
+            return [CatalogRow(*row) for row in connection.execute(claimed.returning(*columns))]
+
+    def catalog_read(self, name: str, now: datetime, detect_at: datetime) -> None:
+        """The catalog answered; when it is asked next."""
+        self._asked(name, detect_at, {"detected_at": now, "failures": 0, "error": None})
+
+    def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:
+        """The catalog could not be read; when it is tried again."""
+        self._asked(name, detect_at, {"failures": CATALOGS.c.failures + 1, "error": error}, failures=1, error=error)
+
+    def _asked(self, name: str, detect_at: datetime, change: Mapping[str, Any], **first: Any) -> None:  # noqa: ANN401
+        free = {"detecting_by": None, "detecting_until": None, "detect_at": detect_at, **change}
+        with self._begin() as connection:
+            new = {"name": name, "detect_at": detect_at, "failures": 0, **(first or change)}
+            insert = _insert(connection, CATALOGS).values(**new)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=free))
+
+    def detect_soon(self, names: Sequence[str], now: datetime) -> None:
+        """Somebody says that something moved there."""
+        with self._begin() as connection:
+            later = CATALOGS.c.name.in_(names) & (CATALOGS.c.detect_at > now)
+            connection.execute(sa.update(CATALOGS).where(later).values(detect_at=now))
+
+    def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
+        """The catalog's tables were held against this policy."""
+        with self._begin() as connection:
+            insert = _insert(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"policy": fingerprint}))
+
+    # -- what one process alone does
+
+    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> bool:
+        """Take or renew a lease; False when another holds it."""
+        with self._begin() as connection:
+            values = {"name": name, "holder": holder, "until": until}
+            insert = _insert(connection, LEASES).values(**values)
+            free = (LEASES.c.holder == holder) | (LEASES.c.until <= now)
+            taken = insert.on_conflict_do_update(
+                index_elements=["name"], set_={"holder": holder, "until": until}, where=free
+            )
+            return connection.execute(taken.returning(LEASES.c.name)).scalar() is not None
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back."""
+        with self._begin() as connection:
+            connection.execute(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
+
+    # -- who is alive
+
+    def alive(self, row: ProcessRow) -> None:
+        """This process is there, and what it says of itself."""
+        values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__}
+        with self._begin() as connection:
+            insert = _insert(connection, PROCESSES).values(**values)
+            changed = {name: value for name, value in values.items() if name not in ("holder", "started")}
+            connection.execute(insert.on_conflict_do_update(index_elements=["holder"], set_=changed))
+
+    def processes(self) -> Sequence[ProcessRow]:
+        """Every process that has not said that it is gone, the silent ones too."""
+        columns = [PROCESSES.c[name] for name in ProcessRow.__dataclass_fields__]
+        with self._begin() as connection:
+            return [ProcessRow(*row) for row in connection.execute(sa.select(*columns).order_by(PROCESSES.c.started))]
+
+    def gone(self, holders: Sequence[str]) -> None:
+        """These processes are there no more."""
+        with self._begin() as connection:
+            connection.execute(sa.delete(PROCESSES).where(PROCESSES.c.holder.in_(holders)))
+
+    # -- pools
+
+    def pool_limits(self) -> Mapping[str, int]:
+        """How many jobs each pool is given now, as adapted."""
+        with self._begin() as connection:
+            rows = connection.execute(sa.select(POOLS.c.name, POOLS.c.max_concurrent)).all()
+            return {row.name: row.max_concurrent for row in rows}
+
+    def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
+        """Adapt it."""
+        values = {"max_concurrent": limit, "changed": now}
+        with self._begin() as connection:
+            insert = _insert(connection, POOLS).values(name=name, **values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that knows what to do where the row is there already."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

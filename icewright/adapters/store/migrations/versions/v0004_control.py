@@ -1,0 +1,182 @@
+"""What loops meet in: when tables and catalogs are looked at, queued jobs, processes, scans, alerts, archives.
+
+Revision ID: 0004
+Revises: 0003
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+_NEW = ("archives", "alerts", "received", "scans", "pools", "processes", "leases", "catalogs")
+
+
+def upgrade() -> None:
+    """Every table is looked at anew soon: what was known of its terms is nothing yet."""
+    with op.batch_alter_table("tables") as tables:
+        tables.alter_column("revisit_at", new_column_name="evaluate_at", existing_type=sa.DateTime())
+        tables.add_column(sa.Column("rest_until", sa.DateTime()))
+        tables.add_column(sa.Column("evaluating_by", sa.Text()))
+        tables.add_column(sa.Column("evaluating_until", sa.DateTime()))
+        tables.add_column(sa.Column("importance", sa.Text(), nullable=False, server_default="normal"))
+        tables.add_column(sa.Column("run_order", sa.Text(), nullable=False, server_default="canonical"))
+        tables.add_column(sa.Column("windows", sa.Text()))
+        tables.add_column(sa.Column("queries_per_day", sa.Float(), nullable=False, server_default="0"))
+    op.create_index("ix_tables_evaluate_at", "tables", ["evaluate_at"])
+    op.execute("update tables set evaluate_at = first_seen")
+    with op.batch_alter_table("verdicts") as verdicts:
+        verdicts.add_column(sa.Column("on_pool", sa.Boolean(), nullable=False, server_default=sa.false()))
+        verdicts.add_column(sa.Column("cooled", sa.DateTime()))
+        verdicts.add_column(sa.Column("waits", sa.Text()))
+        verdicts.add_column(sa.Column("position", sa.Integer()))
+        verdicts.add_column(sa.Column("score", sa.Float()))
+    op.create_index("ix_verdicts_verdict", "verdicts", ["verdict"])
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.add_column(sa.Column("score", sa.Float(), nullable=False, server_default="0"))
+        jobs.add_column(sa.Column("pool", sa.Text(), nullable=False, server_default="default"))
+        jobs.add_column(sa.Column("on_pool", sa.Boolean(), nullable=False, server_default=sa.false()))
+        jobs.add_column(sa.Column("cost", sa.Float(), nullable=False, server_default="0"))
+        jobs.add_column(sa.Column("options", sa.JSON()))
+    op.drop_index("ix_jobs_state", "jobs")
+    op.create_index("ix_jobs_state_score", "jobs", ["state", "score"])
+    op.create_index("ix_jobs_created", "jobs", ["created"])
+    with op.batch_alter_table("runs") as runs:
+        runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
+    op.create_index("ix_runs_finished", "runs", ["finished"])
+    with op.batch_alter_table("events") as events:
+        events.add_column(sa.Column("job_id", sa.Text()))
+    op.create_index("ix_events_job_id", "events", ["job_id"])
+    _loops()
+    _records()
+
+
+def _loops() -> None:
+    op.create_table(
+        "catalogs",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("detect_at", sa.DateTime(), nullable=False),
+        sa.Column("detecting_by", sa.Text()),
+        sa.Column("detecting_until", sa.DateTime()),
+        sa.Column("detected_at", sa.DateTime()),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("error", sa.Text()),
+        sa.Column("policy", sa.Text()),
+        sa.PrimaryKeyConstraint("name", name="pk_catalogs"),
+    )
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("holder", sa.Text(), nullable=False),
+        sa.Column("until", sa.DateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_leases"),
+    )
+    op.create_table(
+        "processes",
+        sa.Column("holder", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("started", sa.DateTime(), nullable=False),
+        sa.Column("heartbeat", sa.DateTime(), nullable=False),
+        sa.Column("slots", sa.Integer(), nullable=False),
+        sa.Column("details", sa.JSON(), nullable=False),
+        sa.PrimaryKeyConstraint("holder", name="pk_processes"),
+    )
+    op.create_table(
+        "pools",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("max_concurrent", sa.Integer(), nullable=False),
+        sa.Column("changed", sa.DateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_pools"),
+    )
+
+
+def _records() -> None:
+    wide = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "scans",
+        sa.Column("table_id", wide, nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("queries", sa.Integer(), nullable=False),
+        sa.Column("planning_ms", sa.Float(), nullable=False),
+        sa.Column("duration_ms", sa.Float(), nullable=False),
+        sa.Column("files", sa.BigInteger(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["table_id"], ["tables.id"], name="fk_scans_table_id"),
+        sa.PrimaryKeyConstraint("table_id", "day", name="pk_scans"),
+    )
+    op.create_table(
+        "received",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("at", sa.DateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_received"),
+    )
+    op.create_index("ix_received_at", "received", ["at"])
+    op.create_table(
+        "alerts",
+        sa.Column("id", wide, autoincrement=True, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("table_id", wide),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("severity", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(), nullable=False),
+        sa.Column("raised_at", sa.DateTime()),
+        sa.Column("told_at", sa.DateTime()),
+        sa.Column("resolved_at", sa.DateTime()),
+        sa.Column("resolution_told_at", sa.DateTime()),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(["table_id"], ["tables.id"], name="fk_alerts_table_id"),
+        sa.PrimaryKeyConstraint("id", name="pk_alerts"),
+    )
+    op.create_index("ix_alerts_key", "alerts", ["key"])
+    op.create_index("ix_alerts_resolved_at", "alerts", ["resolved_at"])
+    op.create_table(
+        "archives",
+        sa.Column("id", wide, autoincrement=True, nullable=False),
+        sa.Column("batch", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("before", sa.DateTime(), nullable=False),
+        sa.Column("rows", sa.JSON(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("at", sa.DateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_archives"),
+        sa.UniqueConstraint("batch", name="uq_archives_batch"),
+    )
+
+
+def downgrade() -> None:
+    """Take it all away again."""
+    for name in _NEW:
+        op.drop_table(name)
+    for table, indexes in {
+        "events": ["ix_events_job_id"],
+        "runs": ["ix_runs_finished"],
+        "jobs": ["ix_jobs_state_score", "ix_jobs_created"],
+        "verdicts": ["ix_verdicts_verdict"],
+        "tables": ["ix_tables_evaluate_at"],
+    }.items():
+        for index in indexes:
+            op.drop_index(index, table)
+    op.create_index("ix_jobs_state", "jobs", ["state"])
+    for table, columns in {
+        "events": ["job_id"],
+        "runs": ["gb_hours"],
+        "jobs": ["score", "pool", "on_pool", "cost", "options"],
+        "verdicts": ["on_pool", "cooled", "waits", "position", "score"],
+        "tables": [
+            "rest_until",
+            "evaluating_by",
+            "evaluating_until",
+            "importance",
+            "run_order",
+            "windows",
+            "queries_per_day",
+        ],
+    }.items():
+        with op.batch_alter_table(table) as altered:
+            for column in columns:
+                altered.drop_column(column)
+    with op.batch_alter_table("tables") as tables:
+        tables.alter_column("evaluate_at", new_column_name="revisit_at", existing_type=sa.DateTime())

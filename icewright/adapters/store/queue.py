@@ -1,0 +1,278 @@
+"""Jobs: queued by the plan, claimed by workers, held by a lease. Each change is a compare-and-set.
+
+A table's row names the job that holds it, from the moment the job is queued: so there is one job a table at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.ledger import named, of_table
+from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.tables import SqlTables, ref_of
+from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, Wish, heat_factor
+from icewright.core.policy import ON_POOL, Operation
+from icewright.core.runs import TRANSITIONS, JobState
+from icewright.core.table import TableRef
+from icewright.ports import Beat, JobRow, Trigger
+
+LEASE = timedelta(seconds=120)
+_OPEN = (JobState.QUEUED, JobState.RUNNING)
+
+
+class SqlQueue(SqlTables):
+    """The jobs of the Store port."""
+
+    # -- what the plan is made from
+
+    def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
+        """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
+        columns = [TABLES.c[n] for n in ("id", "catalog", "namespace", "name", "table_uuid", "due_since", "importance")]
+        columns += [TABLES.c[n] for n in ("run_order", "windows", "queries_per_day", "paused", "held_by")]
+        wishes = [VERDICTS.c[n] for n in ("operation", "benefit", "cost", "reason", "on_pool", "cooled")]
+        query = (
+            sa.select(*columns, *wishes)
+            .join(VERDICTS)
+            .where(VERDICTS.c.verdict == "due", TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped)
+            .order_by(TABLES.c.id)
+        )
+        found: dict[int, tuple[Any, dict[Operation, Wish]]] = {}
+        with self._begin() as connection:
+            for row in connection.execute(query):
+                wish = Wish(row.benefit, row.cost, row.reason, row.on_pool, row.cooled)
+                found.setdefault(row.id, (row, {}))[1][Operation(row.operation)] = wish
+        return [_candidate(row, due) for row, due in found.values()]
+
+    def usage(self, day: datetime) -> Usage:
+        """What is queued or runs, and what was spent since the day began."""
+        active = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.operations, JOBS.c.on_pool, JOBS.c.cost)
+        active = active.join_from(JOBS, TABLES).where(JOBS.c.state.in_(_OPEN))
+        spent = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
+        spent = spent.select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
+        spent = spent.where(RUNS.c.finished >= day, RUNS.c.gb_hours > 0)
+        spent = spent.group_by(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool)
+        by_pool: dict[str, float] = {}
+        by_catalog: dict[str, float] = {}
+        with self._begin() as connection:
+            jobs = tuple(
+                Active(row.catalog, row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
+                for row in connection.execute(active)
+            )
+            for row in connection.execute(spent):
+                by_catalog[row.catalog] = by_catalog.get(row.catalog, 0.0) + row.spent
+                by_pool[row.pool] = by_pool.get(row.pool, 0.0) + (row.spent if row.on_pool else 0.0)
+        return Usage(jobs, by_pool, by_catalog)
+
+    def waits(self, deferred: Sequence[Deferred]) -> None:
+        """Write down what the plan left waiting, and why; only what changed is written."""
+        told = {(*named(d.ref).values(), str(d.operation)): d for d in deferred}
+        names = ("catalog", "namespace", "name")
+        columns = [VERDICTS.c[n] for n in ("table_id", "operation", "waits", "position")]
+        query = sa.select(*(TABLES.c[n] for n in names), *columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
+        changes = []
+        with self._begin() as connection:
+            for row in connection.execute(query):
+                said = told.get((row.catalog, row.namespace, row.name, row.operation))
+                reason, position, score = (said.reason, said.position, said.score) if said else (None, None, None)
+                if (row.waits, row.position) != (reason, position):
+                    key = {"row": row.table_id, "op": row.operation}
+                    changes.append({**key, "why": reason, "place": position, "points": score})
+            if changes:
+                mine = (VERDICTS.c.table_id == sa.bindparam("row")) & (VERDICTS.c.operation == sa.bindparam("op"))
+                values = {"waits": "why", "position": "place", "score": "points"}
+                update = sa.update(VERDICTS).where(mine).values({k: sa.bindparam(v) for k, v in values.items()})
+                connection.execute(update, changes)
+
+    # -- the life of a job
+
+    def enqueue(
+        self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """A job that waits for a worker; None when the table has one already."""
+        with self._begin() as connection:
+            row = self._row(connection, planned.ref)
+            if row is None or row.dropped:
+                return None
+            values = {"pool": planned.pool, "on_pool": planned.on_pool, "cost": planned.cost, "score": planned.score}
+            return self._made(
+                connection, row, planned.table_uuid, planned.operations, trigger, now, options=options, **values
+            )
+
+    def claim(
+        self,
+        ref: TableRef,
+        table_uuid: str,
+        operations: Sequence[Operation],
+        trigger: Trigger,
+        now: datetime,
+        pool: str = "default",
+    ) -> str | None:
+        """A job that runs at once and holds the table, or None when another runs on it. One that waits gives way."""
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+            if row is None:
+                return None
+            if row.held_by is not None:
+                waits = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
+                gone = {"state": JobState.CANCELLED, "finished": now, "summary": "gave way to a job that began at once"}
+                if connection.execute(sa.update(JOBS).where(waits).values(**gone)).rowcount != 1:
+                    return None
+                freed = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by == row.held_by)
+                connection.execute(freed.values(held_by=None))
+            on_pool = any(op in ON_POOL for op in operations)
+            running = {"state": JobState.RUNNING, "holder": trigger.holder, "started": now, "pool": pool}
+            return self._made(connection, row, table_uuid, operations, trigger, now, on_pool=on_pool, **running)
+
+    @staticmethod
+    def _made(
+        connection: sa.Connection,
+        row: Any,  # noqa: ANN401 - a result row
+        table_uuid: str,
+        operations: Sequence[Operation],
+        trigger: Trigger,
+        now: datetime,
+        **values: Any,  # noqa: ANN401 - columns
+    ) -> str | None:
+        job_id = f"{now:%Y%m%d-%H%M%S}-{uuid4().hex[:8]}"
+        free = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by.is_(None)).values(held_by=job_id)
+        if connection.execute(free).rowcount != 1:
+            return None
+        said = {"trigger": trigger.kind, "actor": trigger.actor, "operations": [str(op) for op in operations]}
+        times = {"heartbeat": now, "created": now}
+        given = {"state": JobState.QUEUED, "holder": "", **said, **times, **values}
+        connection.execute(sa.insert(JOBS).values(job_id=job_id, table_id=row.id, table_uuid=table_uuid, **given))
+        return job_id
+
+    def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
+        """The best of the queued jobs, this worker's from now on."""
+        best = (
+            sa.select(JOBS.c.job_id)
+            .join_from(JOBS, TABLES)
+            .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
+            .order_by(JOBS.c.score.desc(), JOBS.c.created)
+            .limit(limit)
+            .with_for_update(skip_locked=True, of=JOBS)
+        )
+        with self._begin() as connection:
+            ids = connection.execute(best).scalars().all()
+            if not ids:
+                return ()
+            mine = JOBS.c.job_id.in_(ids) & (JOBS.c.state == JobState.QUEUED)
+            taken = (
+                sa.update(JOBS).where(mine).values(state=JobState.RUNNING, holder=holder, started=now, heartbeat=now)
+            )
+            connection.execute(taken)
+            # whoever pins a snapshot waits for this, or this for the pin
+            connection.execute(sa.update(TABLES).where(TABLES.c.held_by.in_(ids)).values(held_by=TABLES.c.held_by))
+            rows = connection.execute(_jobs().where(JOBS.c.job_id.in_(ids)).order_by(JOBS.c.score.desc())).all()
+            return [_job(row) for row in rows]
+
+    def heartbeat(self, job_id: str, now: datetime) -> Beat:
+        """Renew the lease of a running job."""
+        alive = sa.update(JOBS).where(JOBS.c.job_id == job_id, JOBS.c.state == JobState.RUNNING).values(heartbeat=now)
+        with self._begin() as connection:
+            asked = connection.execute(alive.returning(JOBS.c.cancel_requested)).scalar()
+        return Beat.LOST if asked is None else Beat.CANCELLED if asked else Beat.HELD
+
+    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
+        """End a running job and free its table; a job that ended already stays as it is."""
+        with self._begin() as connection:
+            self._end(connection, job_id, state, summary, now)
+
+    def _end(self, connection: sa.Connection, job_id: str, state: JobState, summary: str, now: datetime) -> bool:
+        sources = [source for source, targets in TRANSITIONS.items() if state in targets]
+        ended = connection.execute(
+            sa.update(JOBS)
+            .where(JOBS.c.job_id == job_id, JOBS.c.state.in_(sources))
+            .values(state=state, summary=summary, finished=now)
+        )
+        connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+        return ended.rowcount == 1
+
+    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
+        """Running jobs whose lease ran out or whose holder is dead, ended here; their tables are looked at again."""
+        with self._begin() as connection:
+            running = connection.execute(_jobs().where(JOBS.c.state == JobState.RUNNING)).all()
+            lost = [row for row in running if now - row.heartbeat > LEASE or dead(row.holder)]
+            said = "its process ended before the job did"
+            ended = [r for r in lost if self._end(connection, r.job_id, JobState.INTERRUPTED, said, now)]
+            ids = [row.table_id for row in ended]
+            connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(evaluate_at=now))
+            return [_job(row) for row in ended]
+
+    def request_cancel(self, job_id: str, now: datetime) -> bool:
+        """Ask a running job to stop; one that waits ends at once."""
+        with self._begin() as connection:
+            queued = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.QUEUED)
+            gone = {"state": JobState.CANCELLED, "finished": now, "summary": "cancelled before it began"}
+            if connection.execute(sa.update(JOBS).where(queued).values(**gone)).rowcount == 1:
+                connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+                return True
+            running = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.RUNNING)
+            return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
+
+    # -- what became of jobs
+
+    def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
+        """How many of the table's last jobs ended so, one after another; cancelled ones count for nothing."""
+        with self._begin() as connection:
+            ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
+            query = _jobs().where(*of_table(ref), JOBS.c.state.in_(ended)).order_by(JOBS.c.created.desc()).limit(50)
+            states = [row.state for row in connection.execute(query)]
+        return next((i for i, found in enumerate(states) if found != state), len(states))
+
+    def jobs(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
+        """Jobs, newest first."""
+        query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
+        with self._begin() as connection:
+            return [_job(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
+
+    def job(self, job_id: str) -> JobRow | None:
+        """A job by its id or a beginning of it that no other has."""
+        query = _jobs().where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
+        with self._begin() as connection:
+            rows = connection.execute(query).all()
+        return _job(rows[0]) if len(rows) == 1 else None
+
+
+def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa: ANN401 - a result row
+    blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
+    return Candidate(
+        ref=ref_of(row),
+        table_uuid=row.table_uuid,
+        wishes=wishes,
+        due_since=row.due_since,
+        importance=row.importance,
+        order=row.run_order,
+        windows=row.windows,
+        heat=heat_factor(row.queries_per_day),
+        blocked=blocked,
+    )
+
+
+def _jobs() -> sa.Select[Any]:
+    return sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
+
+
+def _job(row: Any) -> JobRow:  # noqa: ANN401 - a result row
+    return JobRow(
+        job_id=row.job_id,
+        ref=ref_of(row),
+        table_uuid=row.table_uuid,
+        operations=tuple(Operation(op) for op in row.operations),
+        state=JobState(row.state),
+        trigger=row.trigger,
+        actor=row.actor,
+        created=row.created,
+        started=row.started,
+        finished=row.finished,
+        summary=row.summary,
+        cancel_requested=row.cancel_requested,
+        options=row.options or {},
+        holder=row.holder,
+    )

@@ -1,0 +1,189 @@
+"""What is known of tables: what catalogs list, what evaluations found, and when they are looked at next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.ledger import named, of_table
+from icewright.adapters.store.pins import SqlPins
+from icewright.adapters.store.schema import DELETIONS, FACTS, TABLES, VERDICTS
+from icewright.core.describe import evaluation_document
+from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
+from icewright.core.table import TableRef
+from icewright.core.verdicts import Evaluation, due
+from icewright.ports import LedgerState, Pointer, TableRow
+
+_AGAIN = timedelta(hours=1)  # after which a table that could not be read is tried again
+
+
+class SqlTables(SqlPins):
+    """The tables of the Store port."""
+
+    def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
+        """Every table, dropped ones too."""
+        query = sa.select(TABLES).order_by(TABLES.c.id)
+        with self._begin() as connection:
+            rows = connection.execute(query if catalog is None else query.where(TABLES.c.catalog == catalog))
+            return [_table(row) for row in rows]
+
+    def table(self, ref: TableRef) -> TableRow | None:
+        """One table."""
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+        return None if row is None else _table(row)
+
+    def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
+        """New, moved and dropped tables of one catalog; returns how many are new or moved."""
+        columns = [TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "rest_until", "dropped")]
+        with self._begin() as connection:
+            rows = connection.execute(sa.select(*columns).where(TABLES.c.catalog == catalog)).all()
+            known = {(row.namespace, row.name): row for row in rows}
+            new, moved, seen = [], [], set()
+            for pointer in pointers:
+                name = named(pointer.ref)
+                seen.add(key := (name["namespace"], name["name"]))
+                row, location = known.get(key), pointer.metadata_location
+                if row is None:
+                    more = {"metadata_location": location, "first_seen": now, "evaluate_at": now, "dropped": False}
+                    new.append({**name, **more})
+                elif row.metadata_location != location or row.dropped:
+                    at = max(now, row.rest_until or now)
+                    moved.append({"row": row.id, "moved_to": location, "look": at})
+            gone = [{"row": row.id} for key, row in known.items() if key not in seen and not row.dropped]
+            mine = TABLES.c.id == sa.bindparam("row")
+            if new:
+                connection.execute(sa.insert(TABLES), new)
+            if moved:
+                moving = sa.update(TABLES).where(mine)
+                values = {"metadata_location": sa.bindparam("moved_to"), "dropped": False}
+                connection.execute(moving.values(evaluate_at=sa.bindparam("look"), **values), moved)
+            if gone:
+                nothing = {"due_since": None, "evaluated_location": None, "evaluate_at": None}
+                connection.execute(sa.update(TABLES).where(mine).values(dropped=True, **nothing), gone)
+                ids = [row["row"] for row in gone]
+                connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
+        return len(new) + len(moved)
+
+    def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """When these tables are to be evaluated next, whatever was planned; None: when they move."""
+        with self._begin() as connection:
+            for ref in refs:
+                connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
+
+    def claim_evaluations(
+        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
+    ) -> Sequence[TableRow]:
+        """Tables whose time has come, for this process until then."""
+        free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
+        waiting = (
+            sa.select(TABLES)
+            .where(TABLES.c.evaluate_at <= now, TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, free)
+            .order_by(TABLES.c.evaluate_at, TABLES.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        with self._begin() as connection:
+            rows = connection.execute(waiting).all()
+            if rows:
+                claimed = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
+                connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
+        return [_table(row) for row in rows]
+
+    def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
+        """The evaluation replaces what was known; a table of another uuid begins anew."""
+        metadata = evaluation.facts.metadata
+        with self._begin() as connection:
+            row = self._row(connection, metadata.ref)
+            if row is None:
+                return
+            dues = due(evaluation)
+            same = row.table_uuid in (None, metadata.table_uuid)
+            connection.execute(
+                sa.update(TABLES)
+                .where(TABLES.c.id == row.id)
+                .values(
+                    table_uuid=metadata.table_uuid,
+                    location=metadata.location,
+                    write_paths=list(metadata.write_paths),
+                    metadata_location=metadata.metadata_location,
+                    evaluated_location=metadata.metadata_location,
+                    evaluated_at=now,
+                    evaluate_at=evaluation.revisit,
+                    rest_until=now + evaluation.terms.rest,
+                    evaluating_by=None,
+                    evaluating_until=None,
+                    importance=evaluation.terms.importance,
+                    run_order=evaluation.terms.order,
+                    windows=evaluation.terms.windows,
+                    due_since=((row.due_since if same else None) or now) if dues else None,
+                    health=evaluation.health,
+                    error=None,
+                    policy=policy,
+                )
+            )
+            if not same:
+                found = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
+                connection.execute(sa.delete(DELETIONS).where(found))
+            for table in (FACTS, VERDICTS):
+                connection.execute(sa.delete(table).where(table.c.table_id == row.id))
+            document = dict(evaluation_document(evaluation))
+            connection.execute(sa.insert(FACTS).values(table_id=row.id, at=now, document=document))
+            connection.execute(
+                sa.insert(VERDICTS),
+                [
+                    {
+                        "table_id": row.id,
+                        "operation": operation,
+                        "verdict": VERDICT_NAMES[type(verdict)],
+                        "reason": why(verdict),
+                        "benefit": verdict.benefit if isinstance(verdict, Due) else None,
+                        "cost": verdict.cost if isinstance(verdict, Due) else None,
+                        "at": now,
+                        "on_pool": isinstance(verdict, Due) and any(on_pool(step) for step in verdict.work.steps),
+                        "cooled": evaluation.terms.cooled.get(operation),
+                    }
+                    for operation, verdict in evaluation.verdicts.items()
+                ],
+            )
+
+    def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
+        """A table whose evaluation failed whole: nothing is due, health is unknown."""
+        with self._begin() as connection:
+            row = self._row(connection, ref)
+            if row is None:
+                return
+            nothing = {"health": None, "due_since": None, "evaluating_by": None, "evaluating_until": None}
+            unread = sa.update(TABLES).where(TABLES.c.id == row.id)
+            connection.execute(unread.values(error=error, evaluated_at=now, evaluate_at=now + _AGAIN, **nothing))
+            connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+    def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
+        """The last evaluation as JSON."""
+        query = sa.select(FACTS.c.document).join(TABLES).where(*of_table(ref))
+        with self._begin() as connection:
+            document: Mapping[str, Any] | None = connection.execute(query).scalar()
+            return document
+
+    def pause(self, ref: TableRef, reason: str | None) -> bool:
+        """Pause with a reason, or resume with None."""
+        return self._update_table(ref, paused=reason)
+
+    def _update_table(self, ref: TableRef, **values: Any) -> bool:  # noqa: ANN401 - columns
+        with self._begin() as connection:
+            return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(**values)).rowcount == 1
+
+
+def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
+    """The name that a row has."""
+    return TableRef(row.catalog, tuple(json.loads(row.namespace)), row.name)
+
+
+def _table(row: Any) -> TableRow:  # noqa: ANN401 - a result row
+    names = TableRow.__dataclass_fields__.keys() - {"ref", "write_paths"}
+    paths = None if row.write_paths is None else tuple(row.write_paths)
+    return TableRow(ref=ref_of(row), write_paths=paths, **{name: getattr(row, name) for name in names})

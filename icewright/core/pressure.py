@@ -1,0 +1,43 @@
+"""How many jobs a pool is given at the same time: fewer while its Spark is saturated, more again while it is idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+LONG_WAIT = timedelta(seconds=30)  # a job that waits so long for a place in Spark says that there are too many
+BACKLOG = 4.0  # tasks that wait for each core
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a pool's Spark application says of itself."""
+
+    cores: int
+    active_tasks: int
+    pending_tasks: int
+    longest_wait: timedelta = timedelta(0)  # of a job for its turn
+
+    @property
+    def saturated(self) -> bool:
+        """Whether more jobs would only wait for one another."""
+        return self.pending_tasks > BACKLOG * max(1, self.cores) or self.longest_wait > LONG_WAIT
+
+    @property
+    def idle(self) -> bool:
+        """Whether cores have nothing to do."""
+        return self.pending_tasks == 0 and self.active_tasks < self.cores and not self.saturated
+
+
+def adapted(limit: int, load: Load | None, highest: int, lowest: int = 1) -> int:
+    """The next limit: halved when saturated, one more when idle (as TCP does), within the bounds.
+
+    A pool that says nothing (not started, or a Connect server) keeps its highest.
+    """
+    if load is None:
+        return highest
+    if load.saturated:
+        limit //= 2
+    elif load.idle:
+        limit += 1
+    return max(lowest, min(highest, limit))

@@ -1,0 +1,80 @@
+"""Maintenance windows: the hours of the week in which work may start by itself. All times are UTC."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WINDOW = re.compile(r"(?:(?P<days>[a-z,\- ]+?)\s*)?(?:(?P<begin>\d{1,2}:\d{2})\s*-\s*(?P<end>\d{1,2}:\d{2}))?")
+_WEEK = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Hours of some days of the week (Monday is 0). An end that is not after the begin lies on the next day."""
+
+    days: frozenset[int]
+    begin: time
+    end: time
+
+    def holds(self, now: datetime) -> bool:
+        """Whether the time lies within, the hours that began yesterday included."""
+        return any(begin <= now < begin + self._length for begin in self._begins(now))
+
+    def next_begin(self, now: datetime) -> datetime:
+        """When it begins next."""
+        return min(begin for begin in self._begins(now) if begin > now)
+
+    @property
+    def _length(self) -> timedelta:
+        minutes = (self.end.hour - self.begin.hour) * 60 + self.end.minute - self.begin.minute
+        return timedelta(minutes=minutes if minutes > 0 else minutes + 24 * 60)
+
+    def _begins(self, now: datetime) -> list[datetime]:
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        days = (midnight + timedelta(days=d) for d in range(-1, _WEEK + 1))
+        return [
+            d + timedelta(hours=self.begin.hour, minutes=self.begin.minute) for d in days if d.weekday() in self.days
+        ]
+
+
+def parse_windows(text: str) -> tuple[Window, ...]:
+    """`mon-fri 22:00-06:00; sat,sun` into windows. Raises `ValueError`."""
+    return tuple(_window(part.strip().lower()) for part in text.split(";") if part.strip())
+
+
+def opens(text: str | None, now: datetime) -> datetime | None:
+    """When the next window begins; None when one is open now, or when none is asked for."""
+    windows = parse_windows(text or "")
+    if not windows or any(window.holds(now) for window in windows):
+        return None
+    return min(window.next_begin(now) for window in windows)
+
+
+def _window(text: str) -> Window:
+    found = _WINDOW.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no window; write days and hours (UTC), as in `mon-fri 22:00-06:00; sat,sun`")
+    begin, end = (_time(found[name]) if found[name] else time(0) for name in ("begin", "end"))
+    return Window(_days(found["days"]), begin, end)
+
+
+def _days(text: str | None) -> frozenset[int]:
+    if not text:
+        return frozenset(range(_WEEK))
+    days: set[int] = set()
+    for part in text.split(","):
+        first, _, last = (name.strip() for name in part.partition("-"))
+        if first not in DAYS or (last and last not in DAYS):
+            raise ValueError(f"{part.strip()!r} is no day; days are {', '.join(DAYS)}, and mon-fri from one to another")
+        begin = DAYS.index(first)
+        count = (DAYS.index(last) - begin) % _WEEK + 1 if last else 1
+        days |= {(begin + i) % _WEEK for i in range(count)}
+    return frozenset(days)
+
+
+def _time(text: str) -> time:
+    hour, minute = (int(part) for part in text.split(":"))
+    return time(hour % 24, minute) if (hour, minute) == (24, 0) else time(hour, minute)

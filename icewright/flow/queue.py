@@ -1,0 +1,91 @@
+"""From what is due to what runs: the plan over all tables, put into the queue, and the pools' limits adapted."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from icewright.core.plan import Candidate, Limits, Plan, make_plan
+from icewright.core.policy import Operation
+from icewright.core.pressure import Load, adapted
+from icewright.core.table import TableRef
+from icewright.flow.world import World
+from icewright.ports import ProcessRow
+
+TURN = timedelta(seconds=60)  # how long a process that plans keeps others from it
+
+
+def plan_now(
+    world: World, catalogs: Sequence[str], started: int = 0, without: Container[tuple[TableRef, Operation]] = ()
+) -> Plan:
+    """What would start now of what is due by the last evaluations, and what waits. Nothing is changed.
+
+    `started` and `without` are the number of jobs that a pass began already, and what it has done.
+    """
+    now = world.clock.now()
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    usage = replace(world.store.usage(midnight), started=started)
+    candidates = []
+    for candidate in world.store.candidates(catalogs):
+        if not world.scopes[candidate.ref.catalog].holds(candidate.ref):
+            continue
+        wishes = {op: wish for op, wish in candidate.wishes.items() if (candidate.ref, op) not in without}
+        candidates.append(replace(_placed(world, candidate), wishes=wishes))
+    return make_plan(candidates, _limits(world), now, usage)
+
+
+def plan_due(world: World) -> int:
+    """Queue what the plan admits and write down what waits; returns how many jobs are new.
+
+    One process at a time plans: two would admit more than the limits allow.
+    """
+    now = world.clock.now()
+    if not world.store.lease("plan", world.trigger.holder, now, now + TURN):
+        return 0
+    _adapt(world, now)
+    plan = plan_now(world, sorted(world.scopes))
+    queued = [world.store.enqueue(job, world.trigger, world.clock.now()) for job in plan.jobs]
+    world.store.waits(plan.deferred)
+    return sum(job_id is not None for job_id in queued)
+
+
+def _placed(world: World, candidate: Candidate) -> Candidate:
+    scope, blocked = world.scopes[candidate.ref.catalog], candidate.blocked
+    if not scope.enabled:
+        name = candidate.ref.catalog
+        blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
+    return replace(candidate, pool=scope.pool, blocked=blocked)
+
+
+def _limits(world: World) -> Limits:
+    """The configured limits, the pools' as adapted."""
+    now = world.store.pool_limits()
+    pools = {
+        name: replace(pool, max_concurrent=min(pool.max_concurrent, now.get(name, pool.max_concurrent)))
+        for name, pool in world.limits.pools.items()
+    }
+    return replace(world.limits, pools=pools)
+
+
+def _adapt(world: World, now: datetime) -> None:
+    """Give each pool as many jobs as its Spark applications say that they can take."""
+    limits, processes = world.store.pool_limits(), world.store.processes()
+    for name, pool in world.limits.pools.items():
+        limit = limits.get(name, pool.max_concurrent)
+        changed = adapted(limit, _load(name, processes), pool.max_concurrent)
+        if changed != limit:
+            world.store.set_pool_limit(name, changed, now)
+
+
+def _load(pool: str, processes: Sequence[ProcessRow]) -> Load | None:
+    """What the pool's applications say together; None when none runs."""
+    said = [p.details["pools"][pool] for p in processes if pool in p.details.get("pools", {})]
+    if not said:
+        return None
+    return Load(
+        sum(s["cores"] for s in said),
+        sum(s["active_tasks"] for s in said),
+        sum(s["pending_tasks"] for s in said),
+        timedelta(seconds=max(s["longest_wait_seconds"] for s in said)),
+    )
