@@ -131,7 +131,7 @@ def test_what_waited_is_judged_again_when_it_begins(bench: Bench) -> None:
     made = bench.catalog.load(left)
     bench.catalog.put(replace(made, properties={"gc.enabled": "false"}))  # the same metadata file, re-read
     second = bench.cycle()
-    assert (second.changed, second.due, second.run) == (0, 1, 1)
+    assert (second.changed, second.due, second.run) == (1, 1, 1)
     (job,) = second.jobs
     assert (job.state, job.summary) == (JobState.SKIPPED, "expire_snapshots: gc.enabled is false on the table")
     assert bench.asked == [(first.jobs[0].ref.name, EXPIRE)]
