@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,13 +23,14 @@ from icewright.app.sections import (
     Section,
     default_limits_per_operation,
     fault,
-    kind,
     near,
 )
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.knob import kind
+from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_rule
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
+from icewright.core.table import split_name
 from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
@@ -121,17 +122,29 @@ def load_config(path: Path, checks: Checks) -> Config:
 
     Raises `ConfigError` with every fault, each with its key path.
     """
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(_SECTIONS)}"])
+    return _Reader(path, checks).config(raw)
+
+
+def read_yaml(path: Path) -> object:
+    """What a YAML file says. Raises `ConfigError` with the place where it is none."""
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader, made stricter
+        return yaml.load("".join(read_lines(path)), _Loader)  # noqa: S506 - a safe loader, made stricter
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError([f"{path}: not YAML{where}: {getattr(error, 'problem', None) or error}"]) from error
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """A text file line by line, however large. Raises `ConfigError` when it cannot be read."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            yield from lines
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: cannot be read: {error}"]) from error
-    if not isinstance(raw, dict):
-        raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(_SECTIONS)}"])
-    return _Reader(path, checks).config(raw)
 
 
 class _Reader:
@@ -169,14 +182,7 @@ class _Reader:
             state=self._beside(str(state)),
             catalogs=catalogs,
             pools=pools,
-            limits=Limits(
-                limits.total,
-                {Operation(op): n for op, n in {**default_limits_per_operation(), **limits.per_operation}.items()},
-                limits.max_jobs_per_detection,
-                limits.per_worker,
-                {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
-                {name: catalog.limits for name, catalog in catalogs.items()},
-            ),
+            limits=made_limits(limits, pools, catalogs),
             policy=policy,
             cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
@@ -247,7 +253,7 @@ class _Reader:
             return None
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
-        pools = {"default": PoolConfig("default", "local[*]", 2, {})}
+        pools = default_pools()
         for name, section in self._named("pools", raw).items():
             if found := self._section(f"pools.{name}", PoolSection, section):
                 if found.remote is not None and "master" in found.model_fields_set:
@@ -330,24 +336,39 @@ class _Reader:
         bounds: list[Guardrail],
         catalogs: tuple[str, ...],
     ) -> Rule | None:
-        if not isinstance(raw, dict) or "set" not in raw or not raw.keys() <= {"match", "set"}:
-            self.faults.append(f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}")
-            return None
-        match: tuple[str, ...] = ()
-        if raw.get("match") is not None and not isinstance(raw["match"], str):
-            self.faults.append(f"{path}.match: {kind(raw['match'])} given; write one pattern, such as lake.events-*")
-        elif raw.get("match") is not None:
-            try:
-                match = parse_pattern(raw["match"])
-            except UsageError as error:
-                self.faults.append(f"{path}.match: {error}")
-        if match and not any(c in match[0] for c in "*?") and match[0] not in catalogs:
-            self.faults.append(f"{path}.match: there is no catalog {match[0]}{near(match[0], catalogs)}")
+        said = raw.get("match") if isinstance(raw, dict) else None
+        catalog = next(iter(split_name(said)), "") if isinstance(said, str) else ""
+        if catalog and not any(c in catalog for c in "*?") and catalog not in catalogs:
+            self.faults.append(f"{path}.match: there is no catalog {catalog}{near(catalog, catalogs)}")
         try:
-            return Rule(match, parse_settings(f"{path}.set", raw["set"], bounds))
+            return parse_rule(path, raw, bounds)
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def made_limits(
+    limits: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]
+) -> Limits:
+    """The limits of all sections together."""
+    return Limits(
+        limits.total,
+        {Operation(op): n for op, n in {**default_limits_per_operation(), **limits.per_operation}.items()},
+        limits.max_jobs_per_detection,
+        limits.per_worker,
+        {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
+        {name: catalog.limits for name, catalog in catalogs.items()},
+    )
+
+
+def default_limits() -> Limits:
+    """What holds where no configuration says anything."""
+    return made_limits(LimitsSection.model_validate({}), default_pools(), {})
+
+
+def default_pools() -> dict[str, PoolConfig]:
+    """The pool that is always there."""
+    return {"default": PoolConfig("default", "local[*]", 2, {})}
 
 
 def _text(value: object) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from icewright.core.knob import kind
+
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
 
 
@@ -139,24 +141,6 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: there is no such key{near(str(loc[-1]), _keys(model, loc))}"
     right = "text" if len(loc) < len(item["loc"]) and "[key]" not in item["loc"] else expected.get(item["type"])
     return f"{where}: {kind(item.get('input'))} given; write {right or item['msg']}"
-
-
-def kind(value: object) -> str:
-    """What kind of value stands somewhere, in words."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "a truth value"
-        case int() | float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-    return type(value).__name__
 
 
 def near(name: str, known: tuple[str, ...] | list[str]) -> str:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.knob import Kind
+from icewright.core.knob import Kind, kind
 from icewright.core.policy import KNOBS, PRESET, PRESETS, Knobs, Origin
 from icewright.core.properties import from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
@@ -172,6 +172,30 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
     if faults:
         raise ConfigError(faults)
     return settings
+
+
+def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> Rule:
+    """`{match: lake.events-*, set: {knob: value}}`. Raises `ConfigError` with every fault under `path`."""
+    if not isinstance(raw, Mapping) or "set" not in raw or not raw.keys() <= {"match", "set"}:
+        raise ConfigError([f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}"])
+    faults: list[str] = []
+    match: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = {}
+    said = raw.get("match")
+    if said is not None and not isinstance(said, str):
+        faults.append(f"{path}.match: {kind(said)} given; write one pattern, such as lake.events-*")
+    elif said is not None:
+        try:
+            match = parse_pattern(said)
+        except UsageError as error:
+            faults.append(f"{path}.match: {error}")
+    try:
+        settings = parse_settings(f"{path}.set", raw["set"], guardrails)
+    except ConfigError as error:
+        faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+    return Rule(match, settings)
 
 
 def parse_guardrail(path: str, text: object) -> Guardrail:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,6 +44,8 @@ def plan_expiry(
     other than main goes when its head is older than its own `max_ref_age` or the given one. Snapshots that no
     ref leads to go when they are older than `older_than`. Of what is held until later than `now` nothing goes.
     """
+    if metadata.straight and not holds and _main_alone(metadata):
+        return _straight(metadata, now, older_than, retain_last)
     kept: dict[int, str] = {}
     goes_at: list[datetime] = []  # when those that are kept for their age alone may go
     removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age))
@@ -80,6 +83,27 @@ def plan_expiry(
         if s.timestamp < older_than or kept[s.snapshot_id] in waiting
     )
     return Expiry(expired, removed, pins, min(goes_at, default=None))
+
+
+def _main_alone(metadata: TableMetadata) -> bool:
+    led = [(ref.name, ref.kind, ref.snapshot_id) for ref in metadata.refs]
+    return led == [(MAIN, RefKind.BRANCH, metadata.current_snapshot_id)]
+
+
+def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, retain_last: int) -> Expiry:
+    """The same for main alone that leads to all snapshots, where only the oldest can go: most tables are so."""
+    (main,), snapshots = metadata.refs, metadata.snapshots
+    age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
+    least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
+    newest = len(snapshots) - max(1, least)  # from here on the count keeps them
+    young = bisect_left(snapshots, True, key=lambda s: now - s.timestamp <= age)  # from here on their age does
+    gone = max(0, min(newest, young))
+    names = {len(snapshots) - 1: "current snapshot"}
+    count, by_age = f"one of the {least} newest of branch {MAIN}", f"younger than the retention of branch {MAIN}"
+    old = takewhile(lambda n: snapshots[n].timestamp < older_than, range(gone, len(snapshots)))
+    pins = tuple(Pin(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old)
+    until = _later(snapshots[young].timestamp, age) if young < newest else None
+    return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
 
 
 def _staged(metadata: TableMetadata) -> dict[int, str]:

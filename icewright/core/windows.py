@@ -47,7 +47,7 @@ def parse_windows(text: str) -> tuple[Window, ...]:
 
 def opens(text: str | None, now: datetime) -> datetime | None:
     """When the next window begins; None when one is open now, or when none is asked for."""
-    windows = parse_windows(text or "")
+    windows = parse_windows(text) if text else ()
     if not windows or any(window.holds(now) for window in windows):
         return None
     return min(window.next_begin(now) for window in windows)

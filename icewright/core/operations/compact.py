@@ -99,9 +99,11 @@ def _size_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> boo
 
     The gain keeps the choice a fixed point: files that would come out as they went in are not rewritten.
     """
-    target = facts.thresholds.of(partition.data_bytes).target_bytes
     count = partition.candidate_files
-    enough = count >= knobs[policy.MIN_INPUT_FILES] or (count > 1 and partition.candidate_bytes > target)
+    if count < 2:  # noqa: PLR2004 - one file cannot be merged with itself; most partitions end here
+        return False
+    target = facts.thresholds.of(partition.data_bytes).target_bytes
+    enough = count >= knobs[policy.MIN_INPUT_FILES] or partition.candidate_bytes > target
     return enough and partition.candidate_bytes / count < target / 2 and files_to_save(partition, facts) > 0
 
 
