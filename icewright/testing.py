@@ -16,6 +16,7 @@ from icewright.core.errors import CommitConflict, IcewrightError, Refused, Table
 from icewright.core.layering import Policy, parse_settings
 from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
+from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
 from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, RemoveSnapshots, Unfinished
 
@@ -215,6 +216,15 @@ def facts(
         deleted_rows=sum(p.deleted_rows for p in partitions),
     )
     return replace(made, **overrides)
+
+
+def check_policy(document: object, policy: Policy | None = None) -> None:
+    """Run the policy tests of a document, as `icewright config test` reads it; AssertionError names what differs."""
+    failures = [
+        f"{test.name}: {said}" for test in read_policy_tests(document) for said in policy_failures(test, policy)
+    ]
+    if failures:
+        raise AssertionError("\n".join(failures))
 
 
 def _nothing(_base: table.TableMetadata, _change: Change) -> None:

@@ -84,7 +84,8 @@ def test_quiet_tables_cost_nothing() -> None:
     assert {job.operations for job in jobs} == {(Operation.REMOVE_ORPHANS,)}
     assert result.runs == {"remove_orphans": 10}
     assert result.evaluations <= 10 * 8
-    assert (result.average_files, result.final_files, result.waiting) == (pytest.approx(30), 30, 0)
+    assert result.average_files == pytest.approx(30)
+    assert (result.final_files, result.waiting) == (30, 0)
     cron, _ = ran(old, None, days=6)
     assert cron.final_files == 30
     assert cron.gb_hours > 20 * result.gb_hours
@@ -97,11 +98,8 @@ def test_gb_hours_are_those_of_runs_and_looks() -> None:
     assert sum(job.gb_hours for job in jobs) + result.gb_hours_by_operation[EVALUATE] == pytest.approx(result.gb_hours)
     assert sum(result.runs.values()) == sum(len(job.operations) for job in jobs)
     last = result.series[-1]
-    assert (last.files, last.gb_hours, last.deleted_files) == (
-        result.final_files,
-        pytest.approx(result.gb_hours),
-        result.deleted_files,
-    )
+    assert (last.files, last.deleted_files) == (result.final_files, result.deleted_files)
+    assert last.gb_hours == pytest.approx(result.gb_hours)
 
 
 def test_series_grow() -> None:
@@ -118,7 +116,8 @@ def test_average_files_is_weighted_by_time() -> None:
     off = Policy(command={f"{op}.enabled": False for op in Operation})
     writes = [Write(BEGIN, 10, 10 * MEGABYTE, 10), Write(BEGIN + 6 * HOUR, 10, 10 * MEGABYTE, 10)]
     result, jobs = ran([source(*writes)], off, days=1)
-    assert (result.average_files, jobs) == (pytest.approx(17.5), [])
+    assert result.average_files == pytest.approx(17.5)
+    assert not jobs
 
 
 def test_a_trickle_is_compacted_and_rests() -> None:

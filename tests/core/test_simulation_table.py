@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,10 +34,9 @@ def written(*writes: Write) -> SimulatedTable:
     return table
 
 
-def small(files: int = 10, mb: int = 1, at: datetime = NOW, **more: object) -> Write:
+def small(files: int = 10, mb: int = 1, at: datetime = NOW, **more: Any) -> Write:
     """Small files."""
-    made = Write(at, files, files * mb * MEGABYTE, files * 1000)
-    return made if not more else Write(**{**{n: getattr(made, n) for n in made.__slots__}, **more})  # type: ignore[arg-type]
+    return replace(Write(at, files, files * mb * MEGABYTE, files * 1000), **more)
 
 
 def run(
@@ -196,19 +197,23 @@ def test_file_groups_are_cut(size: int, group: int) -> None:
     assert outputs(size, options) >= size / (921 * MEGABYTE)
 
 
-DAYS = st.integers(0, 1).map(lambda n: ((NOW - timedelta(days=n)).date(),))
 DELETES = st.tuples(st.integers(1, 3), st.integers(0, 1000)) | st.just((0, 0))
 WRITES = st.builds(
-    lambda files, size, rows, day, deletes, operation, orphans: Write(
-        NOW, files, size, rows, DAY, day, *deletes, operation, orphans
+    lambda day, deletes, made: replace(
+        made, values=((NOW - timedelta(days=day)).date(),), delete_files=deletes[0], deleted_rows=deletes[1]
     ),
-    st.integers(1, 30),
-    st.integers(1000, 10**9),
-    st.integers(1, 10**6),
-    DAYS,
+    st.integers(0, 1),
     DELETES,
-    st.sampled_from(OPERATIONS),
-    st.integers(0, 2),
+    st.builds(
+        Write,
+        at=st.just(NOW),
+        files=st.integers(1, 30),
+        bytes=st.integers(1000, 10**9),
+        rows=st.integers(1, 10**6),
+        layout=st.just(DAY),
+        operation=st.sampled_from(OPERATIONS),
+        orphans=st.integers(0, 2),
+    ),
 )
 WORK = st.sampled_from([op for op in Operation if op is not Operation.EXPIRE_ROWS])
 
@@ -221,7 +226,7 @@ def test_maintenance_loses_nothing(events: list[Write | Operation]) -> None:
     for event in events:
         now += 9 * HOUR
         if isinstance(event, Write):
-            table.write(Write(now, *(getattr(event, name) for name in event.__slots__[1:])))
+            table.write(replace(event, at=now))
         else:
             rows, size, deletes = live_rows(table), table.bytes, table.deletes
             run(table, event, now)

@@ -73,6 +73,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     hot: list[PartitionFacts] = []
     stuck: list[PartitionFacts] = []
     for partition in facts.partitions:
+        if partition.candidate_files < 2 and partition.overlap is None and not partition.delete_files:  # noqa: PLR2004
+            continue  # as most are: nothing to merge, to sort or to apply
         cause = _cause(partition, facts, knobs)
         if cause is None:
             continue
@@ -100,10 +102,8 @@ def _size_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> boo
     The gain keeps the choice a fixed point: files that would come out as they went in are not rewritten.
     """
     count = partition.candidate_files
-    if count < 2:  # noqa: PLR2004 - one file cannot be merged with itself; most partitions end here
-        return False
     target = facts.thresholds.of(partition.data_bytes).target_bytes
-    enough = count >= knobs[policy.MIN_INPUT_FILES] or partition.candidate_bytes > target
+    enough = count >= knobs[policy.MIN_INPUT_FILES] or (count > 1 and partition.candidate_bytes > target)
     return enough and partition.candidate_bytes / count < target / 2 and files_to_save(partition, facts) > 0
 
 

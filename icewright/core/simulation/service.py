@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from icewright.core.cost import service_cost
 from icewright.core.layering import Policy
 from icewright.core.plan import Active, Candidate, Limits, PlannedJob, Usage, Wish, make_plan, score
-from icewright.core.policy import Knobs, Operation
+from icewright.core.policy import ORDERS, Knobs, Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.work import Begun, Done, begin, last_run
 from icewright.core.simulation.world import World
@@ -167,7 +167,8 @@ class Service:
         """Begin the best of what waits."""
         world = self._world
         self._planned, self._plan_waits = world.now, False
-        shortlist = self._queue.best(self._limits.total - len(self._active))
+        busy = Counter(op for active in self._active.values() for op in active.operations)
+        shortlist = self._queue.best(self._limits.total - len(self._active), busy)
         if not shortlist:
             return
         spent = self._spent.on(world.now.date())
@@ -279,7 +280,8 @@ class _Queue:
         budgets = [place.gb_hours_per_day for place in limits.pools.values()]
         budgets += [place.gb_hours_per_day for place in limits.catalogs.values()]
         self._budgets = any(budget is not None for budget in budgets)
-        self._alike: dict[object, list[tuple[float, int]]] = {}
+        self._limits = limits
+        self._alike: dict[tuple[str, str, Operation, object], list[tuple[float, int]]] = {}
         self._gone: set[int] = set()
 
     @property
@@ -305,17 +307,21 @@ class _Queue:
             return False
         waited = now - candidate.due_since
         points = max(score(w, candidate.importance, waited, candidate.heat) for w in wishes.values())
-        wanted = tuple((op, w.on_pool) for op, w in wishes.items())
-        key = (candidate.ref.catalog, candidate.pool, candidate.order, wanted)
+        first = next(op for op in ORDERS[candidate.order] if op in wishes)
+        wanted = (candidate.order, *((op, w.on_pool) for op, w in wishes.items()))
+        key = (candidate.ref.catalog, candidate.pool, first, wanted)
         insort(self._alike.setdefault(key, []), (points, -number))
         return True
 
-    def best(self, free: int) -> list[int]:
-        """Enough of those that wait for the plan to choose as it would of all."""
+    def best(self, free: int, busy: Mapping[Operation, int]) -> list[int]:
+        """Enough of those that wait for the plan to choose as it would of all, when these operations run."""
         if free <= 0:
             return []
         found = []
-        for waiting in self._alike.values():
+        limits = self._limits.per_operation
+        for (_, _, first, _), waiting in self._alike.items():
+            if busy.get(first, 0) >= limits.get(first, self._limits.total):
+                continue  # the order in a table is kept: nothing of it may begin
             while waiting and -waiting[-1][1] in self._gone:
                 waiting.pop()
             alive = waiting if self._budgets else waiting[-free:]
