@@ -20,7 +20,7 @@ from icewright.adapters.catalogs.translate import (
     spark_packages,
     sql_catalog,
 )
-from icewright.adapters.clock import SystemClock
+from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -35,7 +35,7 @@ from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.tables import TableFiles
-from icewright.adapters.store.database import check_address, is_current, open_database, upgrade
+from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
 from icewright.core.errors import ConfigError
@@ -56,6 +56,7 @@ class Application:
     pools: Mapping[str, SparkPool]
     engines: Engines
     reader: ManifestReader
+    shared_clock: SharedClock
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
@@ -99,8 +100,9 @@ def application(
     clock: Clock | None = None,
 ) -> Iterator[Application]:
     """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
-    clock = clock or SystemClock()
     store = open_store(config)
+    shared = SharedClock(lambda: server_time(store.engine))
+    clock = clock or shared
     files = _files(config)
     catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
@@ -143,7 +145,7 @@ def application(
         trigger=Trigger(kind, _user(), holder()),
     )
     try:
-        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine, files.reader)
+        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine, files.reader, shared)
     finally:
         for pool in pools.values():
             pool.stop()

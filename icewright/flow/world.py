@@ -33,6 +33,10 @@ class Scope:
 Listener = Callable[[str, Mapping[str, Any]], None]
 
 
+def _never() -> bool:
+    return False
+
+
 def _silent(_kind: str, _details: Mapping[str, Any]) -> None:
     return
 
@@ -51,6 +55,7 @@ class World:
     limits: Limits
     trigger: Trigger
     tell: Listener = field(default=_silent)
+    stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
 
     def catalog(self, ref: TableRef) -> Catalog:
         """The table's catalog. Raises `UsageError` when the configuration has none of that name."""

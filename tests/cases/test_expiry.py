@@ -18,7 +18,7 @@ from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import ExpireSnapshots
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.ports import Assignment
 from tests.cases.house import EXPIRE, NAME, House, edit
 

@@ -7,8 +7,9 @@ import enum
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome
 from icewright.core.table import TableRef
-from icewright.flow.execute import execute, settle_interrupted
+from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.settle import settle_interrupted
 from icewright.flow.world import World
 from tests.faults.lakehouse import NAME
 

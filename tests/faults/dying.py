@@ -12,7 +12,7 @@ from typing import Any
 
 from icewright.app.bootstrap import is_dead
 from icewright.core.runs import OperationState
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import Deed, do, open_ends
 from tests.faults.judging import Want, differs, lost

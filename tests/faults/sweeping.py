@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import settings
 
 from icewright.core.runs import OperationState
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import REF, Deed, do, open_ends
 from tests.faults.judging import Want, differs, ledger_lies, lost, state_of, untrue

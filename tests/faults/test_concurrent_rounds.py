@@ -18,7 +18,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from icewright.core.runs import OperationState
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import REF, Deed, Done, do, open_ends
 from tests.faults.judging import lost

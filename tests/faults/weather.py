@@ -19,7 +19,7 @@ from icewright.core.errors import (
     MetadataUnreadable,
     StorageUnavailable,
 )
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import Deed, do
 from tests.faults.lakehouse import Lakehouse

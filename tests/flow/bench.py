@@ -17,9 +17,10 @@ from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
 from icewright.core.table import ManifestFacts, PartitionFacts, TableFacts, TableMetadata, TableRef, Thresholds
 from icewright.flow.cycle import CycleResult, look, run_cycle
-from icewright.flow.execute import JobResult, execute, settle_interrupted
+from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
+from icewright.flow.settle import settle_interrupted
 from icewright.flow.world import Scope, World
 from icewright.ports import AddSnapshot, Assignment, Catalog, Change, DeleteReport, RemoveSnapshots, Trigger
 from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition

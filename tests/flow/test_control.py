@@ -10,7 +10,7 @@ import pytest
 from icewright.core.errors import Cancelled, InvariantViolated, LeaseLost, TableNotFound
 from icewright.core.runs import FileFate, JobState, Outcome, committed
 from icewright.core.table import Ref, RefKind
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.ports import Assignment, LedgerState, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,18 @@ def is_current(engine: sa.Engine) -> bool:
             return MigrationContext.configure(connection).get_current_revision() == _newest()
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
+
+
+def server_time(engine: sa.Engine) -> datetime | None:
+    """The time of the database's server; None for a file, which has no clock. Raises `StorageUnavailable`."""
+    if engine.dialect.name != "postgresql":
+        return None
+    try:
+        with engine.connect() as connection:
+            said: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+    except SQLAlchemyError as error:
+        raise unavailable(engine, error) from error
+    return said.astimezone(UTC)
 
 
 def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:

@@ -27,8 +27,9 @@ from icewright.app.cli.base import (
 from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
 from icewright.flow.cycle import run_cycle
-from icewright.flow.execute import execute, settle_interrupted
+from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.settle import settle_interrupted
 
 
 @app.command()
