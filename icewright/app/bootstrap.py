@@ -120,19 +120,11 @@ def application(
     def policy() -> Policy:
         return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
-    def evaluated() -> dict[Pointer, tuple[str, ...]]:
-        rows = [row for row in store.tables() if not row.dropped]
-        return {
-            Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
-            for row in rows
-            if row.location and row.evaluated_location and row.write_paths is not None
-        }
-
     def held(metadata: TableMetadata) -> list[Hold]:
         return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, evaluated)
+    guard = Guard(catalogs, allowed, files.canonical, lambda: _evaluated(store))
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
@@ -162,6 +154,16 @@ def application(
         for catalog in catalogs.values():
             catalog.close()
         store.engine.dispose()
+
+
+def _evaluated(store: SqlStore) -> dict[Pointer, tuple[str, ...]]:
+    """Where each table's files lie, as far as evaluations found out."""
+    rows = [row for row in store.tables() if not row.dropped]
+    return {
+        Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
+        for row in rows
+        if row.location and row.evaluated_location and row.write_paths is not None
+    }
 
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path

@@ -72,16 +72,24 @@ def _total(name: str) -> Source:
     return read
 
 
+def _catalogs(seen: Seen) -> list[str]:
+    """Those that have tables: of each there is every series, so that none comes and goes with its number."""
+    return sorted({catalog for catalog, _ in seen.measures.tables})
+
+
 def _tables(seen: Seen) -> Iterator[Sample]:
-    counts = seen.measures.tables
-    for catalog, state in product(sorted({catalog for catalog, _ in counts}), STATES):
-        yield (catalog, state), counts.get((catalog, state), 0)
+    for key in product(_catalogs(seen), STATES):
+        yield key, seen.measures.tables.get(key, 0)
 
 
 def _verdicts(seen: Seen) -> Iterator[Sample]:
-    counts = seen.measures.verdicts
-    for key in product(sorted({catalog for catalog, _, _ in counts}), map(str, Operation), VERDICT_NAMES.values()):
-        yield key, counts.get(key, 0)
+    for key in product(_catalogs(seen), map(str, Operation), VERDICT_NAMES.values()):
+        yield key, seen.measures.verdicts.get(key, 0)
+
+
+def _deferred(seen: Seen) -> Iterator[Sample]:
+    for key in product(_catalogs(seen), map(str, Operation)):
+        yield key, seen.measures.deferred.get(key, 0)
 
 
 def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequence[int]) -> Source:
@@ -177,7 +185,7 @@ _DECLARED = (
         _G,
         _OF_WORK,
         "due operations that the last plan left waiting",
-        lambda seen: seen.measures.deferred.items(),
+        _deferred,
     ),
     Declared(
         "icewright_queue_jobs",

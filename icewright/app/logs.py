@@ -45,7 +45,7 @@ def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str
     readable = style == "text" or (style == "auto" and sys.stderr.isatty())
 
     def redacted(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        return {key: redaction.value(value) for key, value in event.items()}
+        return {redaction.text(key): redaction.value(value) for key, value in event.items()}
 
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

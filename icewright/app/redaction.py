@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 HIDDEN = "***"
 SHORTEST = 4  # a value of fewer characters is no secret, and stands in too many words
-_USERINFO = re.compile(r"(?<=://)[^\s/@'\"<>]+@")
+_USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
 
 
 class Redaction:

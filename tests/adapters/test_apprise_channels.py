@@ -18,6 +18,7 @@ from icewright.core.errors import ChannelUnavailable, ConfigError
 from tests.postgres import free_port
 
 TOKEN = "hush-4711-token"
+pytestmark = pytest.mark.external
 
 
 @dataclass

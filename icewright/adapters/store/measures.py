@@ -21,7 +21,7 @@ _STATE = sa.case(  # the first that holds
     (TABLES.c.paused.is_not(None), "paused"),
     (TABLES.c.held_by.is_not(None), "busy"),
     (TABLES.c.evaluated_at.is_(None), "new"),
-    (TABLES.c.metadata_location != TABLES.c.evaluated_location, "changed"),
+    (TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location), "changed"),
     (TABLES.c.due_since.is_not(None), "due"),
     else_="well",
 )
