@@ -278,6 +278,7 @@ ALERTS = sa.Table(
     sa.Column("since", Moment, nullable=False),  # when the condition was first seen
     sa.Column("raised_at", Moment),  # when it had lasted as long as its rule asks
     sa.Column("resolved_at", Moment),
+    sa.Index("ix_alerts_key_id", "key", "id"),
     sa.Index("ix_alerts_raised_at", "raised_at"),
 )
 _OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert a key, whatever processes do at the same time
