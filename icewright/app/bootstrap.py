@@ -44,7 +44,7 @@ from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, Pointer, Trigger
+from icewright.ports import Clock, Trigger
 
 
 @dataclass(frozen=True)
@@ -112,19 +112,11 @@ def application(
     def policy() -> Policy:
         return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
-    def evaluated() -> dict[Pointer, tuple[str, ...]]:
-        rows = [row for row in store.tables() if not row.dropped]
-        return {
-            Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
-            for row in rows
-            if row.location and row.evaluated_location and row.write_paths is not None
-        }
-
     def held(metadata: TableMetadata) -> list[Hold]:
         return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, evaluated)
+    guard = Guard(catalogs, allowed, files.canonical, store.places)
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
@@ -143,6 +135,7 @@ def application(
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
         trigger=Trigger(kind, _user(), holder()),
+        dead=is_dead,
     )
     try:
         yield Application(config, replace(world, tell=tell) if tell else world, pools, engine, files.reader, shared)

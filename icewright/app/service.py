@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from icewright.app.bootstrap import Application, is_dead
+from icewright.app.bootstrap import Application
 from icewright.app.loops import Loop, Loops
 from icewright.core.errors import IcewrightError
 from icewright.flow.detect import detect_due
@@ -85,7 +85,7 @@ class Service:
         self._app, self._kind, self._slots = app, kind, slots
         self._world = replace(app.world, stopping=self._stopping.is_set)
         self._started = self._world.clock.now()
-        self._settling = Settling(self._world, is_dead)
+        self._settling = Settling(self._world)
         self.worker = Worker(self._world, slots, self._woken) if slots else None
         self.loops = Loops(self._made(), self._world.clock, self._world.tell)
 

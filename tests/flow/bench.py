@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -162,7 +162,7 @@ class Bench:
 
     def settle(self) -> list[str]:
         """What a start does after a crash: every other process is gone."""
-        return settle_interrupted(self.world(), lambda _: True)
+        return settle_interrupted(replace(self.world(), dead=lambda _: True))
 
     @property
     def asked(self) -> list[tuple[str, Operation]]:

@@ -144,6 +144,7 @@ RUNS = sa.Table(
     sa.Column("after", sa.JSON, nullable=False),
     sa.Column("partitions", sa.JSON),
     sa.Column("gb_hours", sa.Float, nullable=False, server_default="0"),
+    sa.Column("tried", sa.Boolean, nullable=False, server_default=sa.true()),  # False: found not due, and left so
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),

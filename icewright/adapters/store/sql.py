@@ -48,6 +48,7 @@ class SqlStore(SqlLoops):
                     after=dict(run.after),
                     partitions=[asdict(change) for change in outcome.partitions],
                     gb_hours=outcome.metrics.get("gb_hours", 0.0),
+                    tried=outcome.tried,
                 )
             )
 

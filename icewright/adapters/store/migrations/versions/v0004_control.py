@@ -44,6 +44,7 @@ def upgrade() -> None:
     op.create_index("ix_jobs_created", "jobs", ["created"])
     with op.batch_alter_table("runs") as runs:
         runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
+        runs.add_column(sa.Column("tried", sa.Boolean(), nullable=False, server_default=sa.true()))
     op.create_index("ix_runs_finished", "runs", ["finished"])
     with op.batch_alter_table("events") as events:
         events.add_column(sa.Column("job_id", sa.Text()))
@@ -162,7 +163,7 @@ def downgrade() -> None:
     op.create_index("ix_jobs_state", "jobs", ["state"])
     for table, columns in {
         "events": ["job_id"],
-        "runs": ["gb_hours"],
+        "runs": ["gb_hours", "tried"],
         "jobs": ["score", "pool", "on_pool", "cost", "options"],
         "verdicts": ["on_pool", "cooled", "waits", "position", "score"],
         "tables": [
