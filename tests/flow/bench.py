@@ -128,14 +128,12 @@ class Bench:
             "engine": self.engine,
             "store": self.store,
         }
-        given |= ports
         return World(
-            **given,
+            **{"trigger": Trigger("cycle", "me", "host:1:2"), **given, **ports},
             clock=self.clock,
             policy=self._policy,
             scopes={name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
             limits=self.limits,
-            trigger=Trigger("cycle", "me", "host:1:2"),
             tell=lambda kind, details: self.told.append((kind, details)),
         )
 
