@@ -35,6 +35,7 @@ from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
@@ -43,6 +44,7 @@ from icewright.core.layering import Policy, Rule
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
+from icewright.flow.alert import Alerting
 from icewright.flow.world import Listener, World
 from icewright.ports import Clock, Trigger
 
@@ -57,6 +59,7 @@ class Application:
     engines: Engines
     reader: ManifestReader
     shared_clock: SharedClock
+    alerting: Alerting
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
@@ -88,6 +91,11 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties."""
     sql_catalog(catalog.name, catalog.properties)
+
+
+def check_channels(urls: Sequence[str]) -> None:
+    """Raise `ConfigError` with the channels that Apprise does not take."""
+    open_channels(urls)
 
 
 @contextmanager
@@ -137,8 +145,10 @@ def application(
         trigger=Trigger(kind, _user(), holder()),
         dead=is_dead,
     )
+    alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
-        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine, files.reader, shared)
+        told = replace(world, tell=tell) if tell else world
+        yield Application(config, told, pools, engine, files.reader, shared, alerting)
     finally:
         for pool in pools.values():
             pool.stop()
@@ -149,7 +159,7 @@ def application(
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
     """The configuration, its catalogs' properties checked too."""
-    return load_config(path, Checks(check_catalog, check_address))
+    return load_config(path, Checks(check_catalog, check_address, check_channels))
 
 
 def open_store(config: Config) -> SqlStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from icewright.app.alerting import AlertsConfig, read_alerts
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
     LedgerSection,
     LimitsSection,
+    LogSection,
     PoolSection,
     Section,
     default_limits_per_operation,
@@ -26,6 +28,7 @@ from icewright.app.sections import (
     kind,
     near,
 )
+from icewright.app.strict_yaml import StrictLoader
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
@@ -34,7 +37,10 @@ from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger")
+_SECTIONS = (
+    *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
+    *("alerts", "log"),
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,9 @@ class Config:
     cache_bytes: int
     ledger_folder: Path
     java_home: str | None
+    alerts: AlertsConfig
+    log: LogSection
+    secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
 
 
 def find_config(given: str | None) -> Path:
@@ -95,25 +104,7 @@ class Checks:
 
     catalog: Callable[[CatalogConfig], None]
     state: Callable[[str], None]
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a fault: the second would silently win."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool):
-            raise yaml.MarkedYAMLError(problem=f"{key!r} cannot be a key", problem_mark=key_node.start_mark)
-        if key in seen:
-            raise yaml.MarkedYAMLError(problem=f"the key {key} stands twice", problem_mark=key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    channels: Callable[[Sequence[str]], None]
 
 
 def load_config(path: Path, checks: Checks) -> Config:
@@ -122,7 +113,7 @@ def load_config(path: Path, checks: Checks) -> Config:
     Raises `ConfigError` with every fault, each with its key path.
     """
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader, made stricter
+        raw = yaml.load(path.read_text(encoding="utf-8"), StrictLoader)  # noqa: S506 - a safe loader, made stricter
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -155,6 +146,7 @@ class _Reader:
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
+        alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
             self.faults.append(f"state: {kind(state)} given; write a database URL such as sqlite:///icewright.db")
@@ -182,6 +174,9 @@ class _Reader:
             cache_bytes=cache.max_mb * 1024 * 1024,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
             java_home=os.environ.get("JAVA_HOME"),
+            alerts=alerts,
+            log=log,
+            secrets=frozenset(self.secrets),
         )
 
     _Checked = TypeVar("_Checked")
@@ -307,6 +302,20 @@ class _Reader:
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
         return catalogs
+
+    def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML
+        alerts = read_alerts(raw, self._section, self.faults)
+        self.secrets.update(channel for channel in alerts.channels if channel)
+        self._checked(self.checks.channels, alerts.channels)
+        return alerts
+
+    def _log(self, raw: Any) -> LogSection:  # noqa: ANN401 - YAML
+        """The section; ICEWRIGHT_LOG wins over its level."""
+        found = self._section("log", LogSection, raw) or LogSection()
+        wanted = os.environ.get("ICEWRIGHT_LOG")
+        if not wanted:
+            return found
+        return self._section("ICEWRIGHT_LOG", LogSection, {"format": found.format, "level": wanted.lower()}) or found
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401
         bounds: list[Guardrail] = []

@@ -105,6 +105,13 @@ class LedgerSection(Section):
     folder: str | None = None
 
 
+class LogSection(Section):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """The keys of the section that a fault's path leads to."""
     for part in path[:-1]:
@@ -128,6 +135,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "dict_type": "a mapping",
         "model_type": "a mapping",
         "greater_than_equal": f"a number of at least {context.get('ge')}",
+        "less_than_equal": f"a number of at most {context.get('le')}",
         "greater_than": f"a number above {context.get('gt')}",
         "float_type": "a number",
         "string_pattern_mismatch": "an address such as sc://host:15002",  # the one pattern there is

@@ -15,6 +15,7 @@ IcewrightError
 │   ├── StorageUnavailable the object store or file system did not answer
 │   ├── EngineUnavailable  Spark could not be started or died
 │   ├── CommitConflict     somebody else committed first; plan again from fresh metadata
+│   ├── ChannelUnavailable a channel did not take an alert
 │   ├── LeaseLost          another worker owns the table now
 │   └── Cancelled          somebody asked for the job to stop
 └── UnknownOutcome         the action may or may not have happened: read before doing anything
@@ -92,6 +93,10 @@ class EngineUnavailable(RetryableError):
 
 class CommitConflict(RetryableError):
     """Somebody else committed first; plan again from fresh metadata."""
+
+
+class ChannelUnavailable(RetryableError):
+    """A channel did not take an alert; it is told again later."""
 
 
 class LeaseLost(RetryableError):

@@ -23,6 +23,7 @@ from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Opera
 from icewright.core.runs import (
     JOB_ID,
     REFUSED,
+    VERIFICATION_FAILED,
     FileFate,
     OperationState,
     Outcome,
@@ -113,7 +114,7 @@ class Attempts:
             except Refused as error:
                 return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
-                self.world.store.pause(self.request.ref, f"verification failed: {error}")
+                self.world.store.pause(self.request.ref, f"{VERIFICATION_FAILED}: {error}")
                 raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused")), error) from error
             except CommitStateUnknown as error:
                 return self._merged(self._settled(error))

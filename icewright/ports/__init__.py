@@ -1,5 +1,12 @@
 """What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
 
+from icewright.ports.alerts import (
+    AlertReader,
+    AlertStore,
+    Notifier,
+    Telling,
+    Waiting,
+)
 from icewright.ports.engine import (
     Assignment,
     Engine,
@@ -16,6 +23,12 @@ from icewright.ports.lake import (
     Pointer,
     RemoveSnapshots,
     Storage,
+)
+from icewright.ports.measures import (
+    Distribution,
+    MeasureReader,
+    Measures,
+    QueueMeasure,
 )
 from icewright.ports.store import (
     Beat,
@@ -34,6 +47,8 @@ from icewright.ports.store import (
 
 __all__ = [
     "AddSnapshot",
+    "AlertReader",
+    "AlertStore",
     "Assignment",
     "AvroFile",
     "Beat",
@@ -42,20 +57,27 @@ __all__ = [
     "Change",
     "Clock",
     "DeleteReport",
+    "Distribution",
     "Engine",
     "Files",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "MeasureReader",
+    "Measures",
+    "Notifier",
     "PinRow",
     "Pointer",
     "ProcessRow",
+    "QueueMeasure",
     "RemoveSnapshots",
     "RunRow",
     "Storage",
     "Store",
     "StoreReader",
     "TableRow",
+    "Telling",
     "Trigger",
     "Unfinished",
+    "Waiting",
 ]

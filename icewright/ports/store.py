@@ -14,8 +14,10 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, History, JobState, Outcome
 from icewright.core.table import Hold, TableRef
 from icewright.core.verdicts import Evaluation
+from icewright.ports.alerts import AlertReader, AlertStore
 from icewright.ports.engine import Unfinished
 from icewright.ports.lake import Pointer
+from icewright.ports.measures import MeasureReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Ledger(Protocol):
         ...
 
 
-class StoreReader(Protocol):
+class StoreReader(AlertReader, MeasureReader, Protocol):
     """What is known; the planner gets this and cannot write."""
 
     def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
@@ -347,7 +349,7 @@ class Loops(Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Queue, Loops, Protocol):
+class Store(StoreReader, Ledger, Queue, Loops, AlertStore, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:

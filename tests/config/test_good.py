@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from icewright.app.alerting import AlertsConfig
 from icewright.app.bootstrap import read_config
 from icewright.app.config import Config, find_config
+from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
+from icewright.core.errors import ConfigError
 from icewright.core.policy import ENABLED, KNOBS, MIN_INPUT_FILES, ORDER, ORPHAN_AGE, ORPHAN_MODE, RETENTION, Operation
 from icewright.core.table import TableRef
 
@@ -166,3 +171,39 @@ def test_where_the_configuration_is_looked_for(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("ICEWRIGHT_CONFIG", "named.yaml")
     assert find_config(None).name == "named.yaml"
     assert find_config("given.yaml") == tmp_path / "given.yaml"
+
+
+def test_alerts(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules keep their defaults where nothing is said; channels are secrets, whether or not they came from outside."""
+    assert read(LAKE).alerts == AlertsConfig((), default_terms())
+    monkeypatch.setenv("TOKEN", "hush-4711")
+    config = read(
+        LAKE,
+        "alerts:\n  channels: ['json://localhost/${env:TOKEN}', 'json://localhost/written-here']\n"
+        "  rules:\n    table_unhealthy: {below: 30}\n"
+        "    stale: {enabled: false, severity: info, delay_minutes: 5, hours: 9}\n",
+    )
+    assert config.alerts.channels == ("json://localhost/hush-4711", "json://localhost/written-here")
+    rules, given = default_terms(), config.alerts.rules
+    assert given[AlertRule.STALE] == RuleTerms(
+        enabled=False, severity=Severity.INFO, delay=timedelta(minutes=5), parameters={"hours": 9}
+    )
+    unhealthy = replace(rules[AlertRule.TABLE_UNHEALTHY], parameters={"below": 30, "hours": 6})
+    assert given[AlertRule.TABLE_UNHEALTHY] == unhealthy
+    others = set(AlertRule) - {AlertRule.STALE, AlertRule.TABLE_UNHEALTHY}
+    assert all(given[rule] == rules[rule] for rule in others)
+    assert config.secrets >= {"hush-4711", "json://localhost/hush-4711", "json://localhost/written-here"}
+    assert "localhost" not in repr(config)
+    assert "hush-4711" not in repr(config)
+
+
+def test_the_log(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ICEWRIGHT_LOG wins over the file's level; a level that is none is a fault."""
+    assert (read(LAKE).log.level, read(LAKE).log.format) == ("info", "auto")
+    text = "log: {level: warning, format: json}\n"
+    assert read(LAKE, text).log.level == "warning"
+    monkeypatch.setenv("ICEWRIGHT_LOG", "DEBUG")
+    assert (read(LAKE, text).log.level, read(LAKE, text).log.format) == ("debug", "json")
+    monkeypatch.setenv("ICEWRIGHT_LOG", "loud")
+    with pytest.raises(ConfigError, match=r"ICEWRIGHT_LOG\.level: text given; write debug, info, warning or error"):
+        read(LAKE, text)

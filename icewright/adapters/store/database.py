@@ -14,6 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -147,3 +148,8 @@ def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable
     return StorageUnavailable(
         f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
     )
+
+
+def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that can be told what to do where the row is there already."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

@@ -135,6 +135,7 @@ class SqlTables(SqlPins):
                     run_order=evaluation.terms.order,
                     windows=evaluation.terms.windows,
                     due_since=((row.due_since if same else None) or now) if dues else None,
+                    succeeded_at=row.succeeded_at if same else None,
                     health=evaluation.health,
                     error=None,
                     policy=policy,

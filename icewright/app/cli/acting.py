@@ -26,6 +26,7 @@ from icewright.app.cli.base import (
 )
 from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
+from icewright.flow.alert import alert_due
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -44,6 +45,8 @@ def cycle(
         for line in [] if dry_run else settle_interrupted(opened.world):
             output.ERR.print(escape(line))
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
+        if not dry_run:
+            alert_due(opened.world, opened.alerting)
     if as_json:
         output.print_json(output.cycle_document(result))
     else:

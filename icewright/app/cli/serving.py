@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from icewright.app import output
+from icewright.app import logs
 from icewright.app.cli.base import app, opened_application
 from icewright.app.service import GRACE_SECONDS, running, until_asked_to_stop
 
@@ -36,7 +36,8 @@ def worker(slots: Slots = None, grace_seconds: Grace = GRACE_SECONDS) -> None:
 
 
 def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False) -> None:
-    with output.progress() as tell, opened_application("service", tell=tell) as opened:
+    tell = logs.listener()  # a service has a log, on a terminal too
+    with opened_application("service", tell=tell) as opened:
         places = 0 if no_worker else slots or opened.world.limits.per_worker
         with running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)):
             tell("started", {"kind": kind, "slots": places, "catalogs": sorted(opened.world.catalogs)})

@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 from rich.markup import escape
 
-from icewright.app import output
+from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
 from icewright.app.demo import rot
 from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
@@ -78,6 +78,7 @@ def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
     home = _home(directory or Path("icewright-demo"))
     console = output.ERR if as_json else output.OUT
     config = read_config(home / "icewright.yaml")
+    logs.configure_by(config)
     with output.progress() as tell, application(config, kind="demo", tell=tell) as app:
         lake = _lake(app, home)
         console.print(f"[bold]A lakehouse in {escape(str(home))}[/]: two healthy tables, then rot")
