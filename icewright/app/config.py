@@ -13,28 +13,34 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from icewright.app.faults import ambiguous_aliases, open_to_others
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
+    EventsSection,
     LedgerSection,
     LimitsSection,
     PoolSection,
     Section,
+    ServerSection,
     default_limits_per_operation,
     fault,
-    kind,
-    near,
 )
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
+from icewright.core.table import split_name
+from icewright.core.words import kind, near
 from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger")
+_SECTIONS = (
+    *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
+    *("server", "events"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...]
     pool: str
     limits: CatalogLimits = field(default_factory=CatalogLimits)
+    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
+    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,8 @@ class Config:
     cache_bytes: int
     ledger_folder: Path
     java_home: str | None
+    server: ServerSection
+    events: EventsSection = field(repr=False)
 
 
 def find_config(given: str | None) -> Path:
@@ -153,6 +163,9 @@ class _Reader:
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
+        server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
+        events = self._section("events", EventsSection, raw.get("events") or {})
+        self.faults += open_to_others(server, events) if events is not None else ()
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
         state = raw.get("state", "sqlite:///icewright.db")
@@ -182,6 +195,8 @@ class _Reader:
             cache_bytes=cache.max_mb * 1024 * 1024,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
             java_home=os.environ.get("JAVA_HOME"),
+            server=server,
+            events=events or EventsSection.model_validate({}),
         )
 
     _Checked = TypeVar("_Checked")
@@ -303,9 +318,14 @@ class _Reader:
                 allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
+                aliases=tuple(found.aliases),
+                commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
+            self.faults += ambiguous_aliases(name, catalog.aliases, raw)
+            if catalog.commit_reports is not None and len(catalog.commit_reports) < 2:  # noqa: PLR2004
+                self.faults.append(f"{path}.commit_reports: no name of a table; write namespace.table")
         return catalogs
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401

@@ -5,6 +5,12 @@ from icewright.ports.engine import (
     Engine,
     Unfinished,
 )
+from icewright.ports.events import (
+    CommitReports,
+    Events,
+    NewReports,
+    Receipt,
+)
 from icewright.ports.lake import (
     AddSnapshot,
     AvroFile,
@@ -41,15 +47,19 @@ __all__ = [
     "CatalogRow",
     "Change",
     "Clock",
+    "CommitReports",
     "DeleteReport",
     "Engine",
+    "Events",
     "Files",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "NewReports",
     "PinRow",
     "Pointer",
     "ProcessRow",
+    "Receipt",
     "RemoveSnapshots",
     "RunRow",
     "Storage",

@@ -15,6 +15,7 @@ from icewright.core.runs import FileFate, History, JobState, Outcome
 from icewright.core.table import Hold, TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.engine import Unfinished
+from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
 
 
@@ -343,7 +344,7 @@ class Loops(Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Queue, Loops, Protocol):
+class Store(StoreReader, Ledger, Queue, Loops, Events, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:

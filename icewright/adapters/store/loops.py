@@ -29,7 +29,7 @@ class SqlLoops(SqlQueue):
         """Those of the catalogs whose turn it is, for this process until then."""
         with self._begin() as connection:
             new = [{"name": name, "detect_at": now, "failures": 0} for name in names]
-            insert = _insert(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
+            insert = inserting(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
             if new:
                 connection.execute(insert, new)
             free = CATALOGS.c.detecting_until.is_(None) | (CATALOGS.c.detecting_until <= now)
@@ -50,7 +50,7 @@ class SqlLoops(SqlQueue):
         free = {"detecting_by": None, "detecting_until": None, "detect_at": detect_at, **change}
         with self._begin() as connection:
             new = {"name": name, "detect_at": detect_at, "failures": 0, **(first or change)}
-            insert = _insert(connection, CATALOGS).values(**new)
+            insert = inserting(connection, CATALOGS).values(**new)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=free))
 
     def detect_soon(self, names: Sequence[str], now: datetime) -> None:
@@ -62,7 +62,7 @@ class SqlLoops(SqlQueue):
     def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
         """The catalog's tables were held against this policy."""
         with self._begin() as connection:
-            insert = _insert(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
+            insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"policy": fingerprint}))
 
     # -- what one process alone does
@@ -71,7 +71,7 @@ class SqlLoops(SqlQueue):
         """Take or renew a lease; False when another holds it."""
         with self._begin() as connection:
             values = {"name": name, "holder": holder, "until": until}
-            insert = _insert(connection, LEASES).values(**values)
+            insert = inserting(connection, LEASES).values(**values)
             free = (LEASES.c.holder == holder) | (LEASES.c.until <= now)
             taken = insert.on_conflict_do_update(
                 index_elements=["name"], set_={"holder": holder, "until": until}, where=free
@@ -89,7 +89,7 @@ class SqlLoops(SqlQueue):
         """This process is there, and what it says of itself."""
         values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__}
         with self._begin() as connection:
-            insert = _insert(connection, PROCESSES).values(**values)
+            insert = inserting(connection, PROCESSES).values(**values)
             changed = {name: value for name, value in values.items() if name not in ("holder", "started")}
             connection.execute(insert.on_conflict_do_update(index_elements=["holder"], set_=changed))
 
@@ -116,10 +116,10 @@ class SqlLoops(SqlQueue):
         """Adapt it."""
         values = {"max_concurrent": limit, "changed": now}
         with self._begin() as connection:
-            insert = _insert(connection, POOLS).values(name=name, **values)
+            insert = inserting(connection, POOLS).values(name=name, **values)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
 
 
-def _insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An insert that knows what to do where the row is there already."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

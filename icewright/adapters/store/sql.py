@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from icewright.adapters.store.events import SqlEvents
 from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import of_table
-from icewright.adapters.store.loops import SqlLoops
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS
 from icewright.core.layering import Rule
 from icewright.core.runs import History
@@ -19,7 +19,7 @@ from icewright.core.table import TableRef
 from icewright.ports import RunRow
 
 
-class SqlStore(SqlLoops):
+class SqlStore(SqlEvents):
     """The store on one SQLAlchemy engine."""
 
     # -- runs

@@ -55,6 +55,7 @@ class SqlTables(SqlPins):
                     at = max(now, row.rest_until or now)
                     moved.append({"row": row.id, "moved_to": location, "look": at})
             gone = [{"row": row.id} for key, row in known.items() if key not in seen and not row.dropped]
+            moved.sort(key=lambda row: row["row"])  # one order everywhere: no two transactions wait for each other
             mine = TABLES.c.id == sa.bindparam("row")
             if new:
                 connection.execute(sa.insert(TABLES), new)
