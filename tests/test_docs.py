@@ -18,6 +18,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "detect": sections.DetectSection,
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
+    "server": sections.ServerSection,
+    "events": sections.EventsSection,
 }
 
 

@@ -1,12 +1,17 @@
-"""What contract tests share: catalogs of every kind."""
+"""What contract tests share: catalogs and stores of every kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.schema import SCHEMA
+from icewright.adapters.store.sql import SqlStore
 from tests.contracts.bench import Bench, new_database
 
 
@@ -26,3 +31,35 @@ def bench(uri: str, tmp_path: Path) -> Iterator[Bench]:
     made = Bench(uri, warehouse)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], sa.Engine]]:
+    """One migrated PostgreSQL database for the module, emptied for each test."""
+    opened: list[sa.Engine] = []
+
+    def make() -> sa.Engine:
+        if not opened:
+            opened.append(open_database(new_database(request.getfixturevalue("postgres_url"))))
+            upgrade(opened[0])
+        with opened[0].begin() as connection:
+            names = ", ".join(table.name for table in SCHEMA.sorted_tables)
+            connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY"))
+        return opened[0]
+
+    yield make
+    for engine in opened:
+        engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.external)])
+def store(
+    request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path, server: Callable[[], sa.Engine]
+) -> Iterator[SqlStore]:
+    """An empty store over each database."""
+    if request.param == "postgres":
+        yield SqlStore(server())
+        return
+    opened = SqlStore(open_database(f"sqlite:///{shutil.copy(empty_store, tmp_path / 'state.db')}"))
+    yield opened
+    opened.engine.dispose()

@@ -32,9 +32,9 @@ def structured(document: Mapping[str, object], where: str, now: datetime) -> Mes
     return _message(document, data, where, now)
 
 
-def binary(attributes: Mapping[str, str], body: bytes, now: datetime) -> Message:
+def binary(attributes: Mapping[str, str], data: object, now: datetime) -> Message:
     """An event whose attributes came as headers `ce-...`, with the data as the body."""
-    return _message(attributes, decoded(body) if body else None, "ce-", now)
+    return _message(attributes, data, "ce-", now)
 
 
 def _message(attributes: Mapping[str, object], data: object, where: str, now: datetime) -> Message:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 
 from icewright.core.errors import BadEvent
 from icewright.core.events import cloudevents
-from icewright.core.events.fields import MOST, decoded, items, mapping, wrong
+from icewright.core.events.fields import MOST, items, mapping, wrong
 from icewright.core.events.iceberg_reports import report
 from icewright.core.events.model import Message, message_id, tables_named
 from icewright.core.events.storage import records
@@ -23,37 +24,40 @@ _KNOWN = (
 )
 
 
-def messages(body: bytes, media_type: str, attributes: Mapping[str, str], now: datetime) -> tuple[Message, ...]:
-    """What a body says. `attributes` are those of a binary CloudEvent, without their prefix; else there are none.
+def messages(document: object, media_type: str, attributes: Mapping[str, str], now: datetime) -> tuple[Message, ...]:
+    """What a decoded body says. `attributes` are those of a binary CloudEvent, without prefix; else there are none.
 
     Raises `BadEvent` with every fault: one that is not understood spoils the whole request, and nothing is done.
     """
     if attributes:
-        found: tuple[Message, ...] = (cloudevents.binary(attributes, body, now),)
+        found: tuple[Message, ...] = (cloudevents.binary(attributes, document, now),)
     elif media_type == BATCH:
-        found = _batch(decoded(body), now)
+        found = _batch(document, now)
     else:
-        found = (_single(body, media_type, now),)
+        found = (_single(document, media_type, now),)
     if tables_named(found) > MOST:
         raise BadEvent([f"the request names {tables_named(found)} tables; send at most {MOST} at a time"])
     return found
 
 
-def _single(body: bytes, media_type: str, now: datetime) -> Message:
-    document = decoded(body)
+def _single(document: object, media_type: str, now: datetime) -> Message:
     if isinstance(document, list):
         raise BadEvent([f"the body: a list given; send a batch of CloudEvents as {BATCH}"])
     document = mapping(document, "the body")
     if media_type == CLOUDEVENT or "specversion" in document:
         return cloudevents.structured(document, "", now)
-    # what follows has no id of its own: its content is what it is known by
     if "report-type" in document:
-        return Message(message_id("report", body), (report(document, "", now),))
+        return Message(_content_id("report", document), (report(document, "", now),))
     if "Records" in document:
-        return Message(message_id("storage", body), records(document, ""), foreign=True)
+        return Message(_content_id("storage", document), records(document, ""), foreign=True)
     if is_trino(document):
         return query(document, now)
     raise BadEvent([f"the body is no event that is known; send {_KNOWN}"])
+
+
+def _content_id(kind: str, document: object) -> str:
+    """What has no id of its own is known by its content."""
+    return message_id(kind, json.dumps(document, sort_keys=True))
 
 
 def _batch(document: object, now: datetime) -> tuple[Message, ...]:
