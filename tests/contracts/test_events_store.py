@@ -112,6 +112,20 @@ def test_a_table_that_rests_is_looked_at_when_it_has(store: SqlStore) -> None:
     assert looks(store) == [rested]
 
 
+def test_an_event_while_the_table_is_being_read(store: SqlStore) -> None:
+    """Has it read again after its cooldown: nobody knows which of the two came first."""
+    see(store, REF, OTHER)
+    store.look_again([REF, OTHER], NOW)
+    assert len(store.claim_evaluations(["lake"], "me", NOW, NOW + DAY, 10)) == 2
+    push(store, touched(REF), now=NOW + timedelta(seconds=1))
+    for ref in (REF, OTHER):
+        store.evaluated(evaluate(facts(of=metadata(ref=ref)), Knobs(), {}, NOW), NOW)
+    first, other = looks(store, REF, OTHER)
+    assert first == NOW + timedelta(minutes=10)
+    assert other is not None
+    assert other > NOW + timedelta(hours=12)
+
+
 def test_an_event_counts_once(store: SqlStore) -> None:
     """However often it comes, alone, in a batch, or twice in one; after a day its id is forgotten."""
     see(store, REF)

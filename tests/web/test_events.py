@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from icewright.core.errors import StorageUnavailable
+from icewright.core.events.parse import MEDIA_TYPES
+from tests.core.test_events import JSON_VALUES, almost
 from tests.pushed import COMMIT_REPORT, GCS, GCS_HEADERS, SCAN_REPORT, TRINO, cloudevent, minio
 from tests.web.conftest import ELSEWHERE, HERE, OTHER_TOKEN, SECRET, TOKEN, Served
 
@@ -260,3 +264,15 @@ def test_a_store_that_does_not_answer(served: Served, monkeypatch: pytest.Monkey
     assert "try again" in problem(response, 503)["detail"]
     assert response.headers["retry-after"] == "5"
     assert "internal" not in response.text
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_sent_is_answered(served: Served, data: st.DataObject) -> None:
+    """Taken, or refused with the reason: nothing that is sent breaks anything inside."""
+    document = data.draw(almost() | JSON_VALUES | st.lists(almost(), max_size=3))
+    kind = data.draw(st.sampled_from(MEDIA_TYPES))
+    headers = data.draw(st.sampled_from([{}, GCS_HEADERS]))
+    served.bench.clock.advance(seconds=10)
+    response = push(served.client(served.app(requests_per_second=10**6)), document, kind, **headers)
+    assert response.status_code in {202, 400, 415, 422}, response.text

@@ -136,7 +136,8 @@ def _touch(connection: sa.Connection, rows: Iterable[int], now: datetime) -> Non
     """Evaluate these tables now, or when their cooldown is over; what was to come earlier stays."""
     resting = TABLES.c.rest_until > now
     look = sa.case((resting, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
-    earlier = sa.case((TABLES.c.evaluate_at <= look, TABLES.c.evaluate_at), else_=look)
+    reading = TABLES.c.evaluating_until > now  # what was asked for before is on its way, and may be too early for this
+    earlier = sa.case((reading, look), (TABLES.c.evaluate_at <= look, TABLES.c.evaluate_at), else_=look)
     for chunk in _chunks(sorted(rows)):
         connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(chunk)).values(evaluate_at=earlier))
 

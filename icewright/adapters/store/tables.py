@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.pins import SqlPins
-from icewright.adapters.store.schema import DELETIONS, FACTS, TABLES, VERDICTS
+from icewright.adapters.store.schema import DELETIONS, FACTS, TABLES, VERDICTS, Moment
 from icewright.core.describe import evaluation_document
 from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
 from icewright.core.table import TableRef
@@ -103,6 +103,13 @@ class SqlTables(SqlPins):
             if row is None:
                 return
             dues = due(evaluation)
+            rested = now + evaluation.terms.rest
+            # somebody said, while the table was being read, that it had changed: perhaps after it was read
+            asked = TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
+            again = sa.case(
+                (asked, sa.literal(min(rested, evaluation.revisit), Moment())),
+                else_=sa.literal(evaluation.revisit, Moment()),
+            )
             same = row.table_uuid in (None, metadata.table_uuid)
             connection.execute(
                 sa.update(TABLES)
@@ -114,8 +121,8 @@ class SqlTables(SqlPins):
                     metadata_location=metadata.metadata_location,
                     evaluated_location=metadata.metadata_location,
                     evaluated_at=now,
-                    evaluate_at=evaluation.revisit,
-                    rest_until=now + evaluation.terms.rest,
+                    evaluate_at=again,
+                    rest_until=rested,
                     evaluating_by=None,
                     evaluating_until=None,
                     importance=evaluation.terms.importance,

@@ -48,13 +48,15 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
 
 def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` means both; who asks for 127.0.0.1 must be answered
+        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         if not open_to_others and not is_loopback(str(address[0])):
             raise ConfigError(
                 [f"server.host: {host} is reached by others, and there are neither events.tokens nor events.secrets"]
             )
-        return socket.create_server((str(address[0]), port), family=family)
+        both = address[0] == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
     except OSError as error:
-        raise ConfigError(
-            [f"server: {host}:{port} cannot be listened on: {error.strerror}; correct host or port"]
-        ) from error
+        said = error.strerror or str(error)
+        raise ConfigError([f"server: {host}:{port} cannot be listened on: {said}; correct host or port"]) from error
