@@ -103,13 +103,6 @@ class SqlTables(SqlPins):
             if row is None:
                 return
             dues = due(evaluation)
-            rested = now + evaluation.terms.rest
-            # somebody said, while the table was being read, that it had changed: perhaps after it was read
-            asked = TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
-            again = sa.case(
-                (asked, sa.literal(min(rested, evaluation.revisit), Moment())),
-                else_=sa.literal(evaluation.revisit, Moment()),
-            )
             same = row.table_uuid in (None, metadata.table_uuid)
             connection.execute(
                 sa.update(TABLES)
@@ -121,8 +114,8 @@ class SqlTables(SqlPins):
                     metadata_location=metadata.metadata_location,
                     evaluated_location=metadata.metadata_location,
                     evaluated_at=now,
-                    evaluate_at=again,
-                    rest_until=rested,
+                    evaluate_at=_next_look(evaluation, now),
+                    rest_until=now + evaluation.terms.rest,
                     evaluating_by=None,
                     evaluating_until=None,
                     importance=evaluation.terms.importance,
@@ -184,6 +177,16 @@ class SqlTables(SqlPins):
     def _update_table(self, ref: TableRef, **values: Any) -> bool:  # noqa: ANN401 - columns
         with self._begin() as connection:
             return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(**values)).rowcount == 1
+
+
+def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
+    """When a table is looked at after an evaluation that began at `now`.
+
+    Whoever said since then that it changed may have meant what was not there yet: it is read again after its cooldown.
+    """
+    asked = TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
+    rested = min(now + evaluation.terms.rest, evaluation.revisit)
+    return sa.case((asked, sa.literal(rested, Moment())), else_=sa.literal(evaluation.revisit, Moment()))
 
 
 def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
