@@ -16,6 +16,7 @@ from icewright.core.table import Hold, TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.alerts import AlertReader, AlertStore
 from icewright.ports.engine import Unfinished
+from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
 
@@ -349,7 +350,7 @@ class Loops(Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Queue, Loops, AlertStore, Protocol):
+class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:

@@ -34,6 +34,7 @@ limits:
   per_operation: {{rewrite_manifests: 12, expire_snapshots: 12, remove_orphans: 12}}
   max_jobs_per_detection: 1000
 cache: {{folder: "{home}/cache"}}
+server: {{port: 0}}
 policy:
   - set:
       evaluate.cooldown_minutes: 0

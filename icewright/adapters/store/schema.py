@@ -217,6 +217,7 @@ CATALOGS = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
     sa.Column("error", sa.Text),
     sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
+    sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
 )
 
 LEASES = sa.Table(  # what one process alone does at a time, such as planning

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.pins import SqlPins
-from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS
+from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.core.describe import evaluation_document
 from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
@@ -56,6 +56,7 @@ class SqlTables(SqlPins):
                     at = max(now, row.rest_until or now)
                     moved.append({"row": row.id, "moved_to": location, "look": at})
             gone = [{"row": row.id} for key, row in known.items() if key not in seen and not row.dropped]
+            moved.sort(key=lambda row: row["row"])  # one order everywhere: no two transactions wait for each other
             mine = TABLES.c.id == sa.bindparam("row")
             if new:
                 connection.execute(sa.insert(TABLES), new)
@@ -127,7 +128,7 @@ class SqlTables(SqlPins):
                     metadata_location=metadata.metadata_location,
                     evaluated_location=metadata.metadata_location,
                     evaluated_at=now,
-                    evaluate_at=evaluation.revisit,
+                    evaluate_at=_next_look(evaluation, now),
                     rest_until=now + evaluation.terms.rest,
                     evaluating_by=None,
                     evaluating_until=None,
@@ -191,6 +192,16 @@ class SqlTables(SqlPins):
     def _update_table(self, ref: TableRef, **values: Any) -> bool:  # noqa: ANN401 - columns
         with self._begin() as connection:
             return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(**values)).rowcount == 1
+
+
+def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
+    """When a table is looked at after an evaluation that began at `now`.
+
+    Whoever said since then that it changed may have meant what was not there yet: it is read again after its cooldown.
+    """
+    asked = TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
+    rested = min(now + evaluation.terms.rest, evaluation.revisit)
+    return sa.case((asked, sa.literal(rested, Moment())), else_=sa.literal(evaluation.revisit, Moment()))
 
 
 def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
