@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -23,3 +24,15 @@ def postgres_url() -> Iterator[str]:
     """A PostgreSQL server for the whole session; mark as `external` what asks for it."""
     with postgres() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state store in a SQLite file with every migration; tests take copies."""
+    from icewright.adapters.store.database import open_database, upgrade
+
+    path = tmp_path_factory.mktemp("store") / "empty.db"
+    engine = open_database(f"sqlite:///{path}")
+    upgrade(engine)
+    engine.dispose()
+    return path

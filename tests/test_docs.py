@@ -20,6 +20,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cache": sections.CacheSection,
     "alerts": alerting.AlertsSection,
     "log": sections.LogSection,
+    "server": sections.ServerSection,
+    "events": sections.EventsSection,
 }
 
 

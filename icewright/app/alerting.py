@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field, create_model
 
-from icewright.app.sections import Section, near
+from icewright.app.sections import Section
 from icewright.core.alerts import RULES, AlertRule, RuleKind, RuleTerms, Severity, default_terms
+from icewright.core.words import near
 
 
 @dataclass(frozen=True)

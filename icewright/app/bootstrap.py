@@ -6,12 +6,14 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from icewright.adapters.catalogs.reports import IcebergReports
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     SqlCatalogProperties,
@@ -39,14 +41,15 @@ from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
-from icewright.core.errors import ConfigError
+from icewright.core.errors import ConfigError, StorageUnavailable
+from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, Pointer, Trigger
+from icewright.ports import Clock, CommitReports, Trigger
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class Application:
     reader: ManifestReader
     shared_clock: SharedClock
     alerting: Alerting
+    directory: Directory
+    reports: Mapping[str, CommitReports]
+    store_faults: Callable[[], Sequence[str]]
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
@@ -88,6 +94,18 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
     )
 
 
+def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:
+    return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
+
+
+def _reports(config: Config) -> dict[str, IcebergReports]:
+    return {
+        name: IcebergReports(name, pyiceberg_catalog_properties(entry), entry.commit_reports)
+        for name, entry in config.catalogs.items()
+        if entry.commit_reports is not None
+    }
+
+
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties."""
     sql_catalog(catalog.name, catalog.properties)
@@ -114,22 +132,19 @@ def application(
     files = _files(config)
     catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
-
+    reports = _reports(config)
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
 
     def policy() -> Policy:
         return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
-    def held(metadata: TableMetadata) -> list[Hold]:
-        return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
-
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, lambda: _evaluated(store))
+    guard = Guard(catalogs, allowed, files.canonical, store.places)
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
-        expire=ExpireInService(deletion, guard, held),
+        expire=ExpireInService(deletion, guard, partial(_held, store)),
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
     )
@@ -143,27 +158,23 @@ def application(
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
         trigger=Trigger(kind, _user(), holder()),
+        dead=is_dead,
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
         told = replace(world, tell=tell) if tell else world
-        yield Application(config, told, pools, engine, files.reader, shared, alerting)
+        faults = partial(store_faults, store)
+        yield Application(
+            config, told, pools, engine, files.reader, shared, alerting, directory(config), reports, faults
+        )
     finally:
+        for table in reports.values():
+            table.close()
         for pool in pools.values():
             pool.stop()
         for catalog in catalogs.values():
             catalog.close()
         store.engine.dispose()
-
-
-def _evaluated(store: SqlStore) -> dict[Pointer, tuple[str, ...]]:
-    """Where each table's files lie, as far as evaluations found out."""
-    rows = [row for row in store.tables() if not row.dropped]
-    return {
-        Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
-        for row in rows
-        if row.location and row.evaluated_location and row.write_paths is not None
-    }
 
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
@@ -180,6 +191,19 @@ def open_store(config: Config) -> SqlStore:
             raise ConfigError(["state: the database has an older shape; run `icewright db upgrade`"])
         upgrade(engine)
     return SqlStore(engine, config.ledger_folder)
+
+
+def store_faults(store: SqlStore) -> Sequence[str]:
+    """Why the state store cannot be worked with; nothing while it can."""
+    try:
+        return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
+    except StorageUnavailable as error:
+        return (str(error),)
+
+
+def directory(config: Config) -> Directory:
+    """The catalogs as others may name them."""
+    return Directory({name: Known(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
 
 
 def upgrade_store(config: Config) -> None:

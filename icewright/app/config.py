@@ -14,25 +14,28 @@ import yaml
 from pydantic import ValidationError
 
 from icewright.app.alerting import AlertsConfig, read_alerts
+from icewright.app.faults import ambiguous_aliases, open_to_others
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
+    EventsSection,
     LedgerSection,
     LimitsSection,
     LogSection,
     PoolSection,
     Section,
+    ServerSection,
     default_limits_per_operation,
     fault,
-    kind,
-    near,
 )
 from icewright.app.strict_yaml import StrictLoader
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
+from icewright.core.table import split_name
+from icewright.core.words import kind, near
 from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
@@ -40,6 +43,7 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
     *("alerts", "log"),
+    *("server", "events"),
 )
 
 
@@ -54,6 +58,8 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...]
     pool: str
     limits: CatalogLimits = field(default_factory=CatalogLimits)
+    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
+    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,8 @@ class Config:
     alerts: AlertsConfig
     log: LogSection
     secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
+    server: ServerSection
+    events: EventsSection = field(repr=False)
 
 
 def find_config(given: str | None) -> Path:
@@ -144,6 +152,9 @@ class _Reader:
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
+        server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
+        events = self._section("events", EventsSection, raw.get("events") or {})
+        self.faults += open_to_others(server, events) if events is not None else ()
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
@@ -177,6 +188,8 @@ class _Reader:
             alerts=alerts,
             log=log,
             secrets=frozenset(self.secrets),
+            server=server,
+            events=events or EventsSection.model_validate({}),
         )
 
     _Checked = TypeVar("_Checked")
@@ -298,9 +311,14 @@ class _Reader:
                 allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
+                aliases=tuple(found.aliases),
+                commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
+            self.faults += ambiguous_aliases(name, catalog.aliases, raw)
+            if catalog.commit_reports is not None and len(catalog.commit_reports) < 2:  # noqa: PLR2004
+                self.faults.append(f"{path}.commit_reports: no name of a table; write namespace.table")
         return catalogs
 
     def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML

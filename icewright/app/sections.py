@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from icewright.core.words import kind, near
 
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
 
@@ -44,6 +45,8 @@ class CatalogSection(Section):
     detect_interval_seconds: Annotated[int, Field(ge=1)] | None = None
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
+    aliases: list[str] = Field(default_factory=list)
+    commit_reports: str | None = None
 
 
 class PoolSection(Section):
@@ -112,6 +115,25 @@ class LogSection(Section):
     format: Literal["auto", "json", "text"] = "auto"
 
 
+class ServerSection(Section):
+    """Where the service listens, and how much it takes."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8765, ge=0, le=65535)
+    max_body_mb: int = Field(1, ge=1, le=1024)
+    requests_per_second: int = Field(100, ge=1)
+
+
+_Secret = Annotated[str, Field(min_length=16)]  # what is guessed at over the network
+
+
+class EventsSection(Section):
+    """Who may push events: bearers of a token, or who signs with a secret."""
+
+    tokens: list[_Secret] = Field(default_factory=list, repr=False)
+    secrets: list[_Secret] = Field(default_factory=list, repr=False)
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """The keys of the section that a fault's path leads to."""
     for part in path[:-1]:
@@ -131,6 +153,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "bool_type": "true or false",
         "int_type": "a whole number",
         "string_type": "text",
+        "string_too_short": f"text of at least {context.get('min_length')} characters",
         "list_type": "a list",
         "dict_type": "a mapping",
         "model_type": "a mapping",
@@ -147,27 +170,3 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: there is no such key{near(str(loc[-1]), _keys(model, loc))}"
     right = "text" if len(loc) < len(item["loc"]) and "[key]" not in item["loc"] else expected.get(item["type"])
     return f"{where}: {kind(item.get('input'))} given; write {right or item['msg']}"
-
-
-def kind(value: object) -> str:
-    """What kind of value stands somewhere, in words."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "a truth value"
-        case int() | float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-    return type(value).__name__
-
-
-def near(name: str, known: tuple[str, ...] | list[str]) -> str:
-    """A hint at what was probably meant."""
-    alike = get_close_matches(name, known, 1)
-    return f"; did you mean {alike[0]}?" if alike else f"; known are {', '.join(known)}" if known else ""

@@ -3,6 +3,7 @@
 IcewrightError
 ├── TerminalError          trying again cannot help until somebody changes something
 │   ├── ConfigError        one or many faults in configuration or policy
+│   ├── BadEvent           an event that was pushed says nothing that can be understood
 │   ├── UsageError         a command was called with something that does not exist
 │   ├── TableNotFound      the catalog does not know the table (any more)
 │   ├── TableReplaced      the table of this name has another uuid now
@@ -45,6 +46,14 @@ class UnknownOutcome(IcewrightError):
 
 class ConfigError(TerminalError):
     """Configuration or policy has faults; `faults` holds every one of them with its key path."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+class BadEvent(TerminalError):
+    """An event that was pushed cannot be understood; `faults` says where and what would be right."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)

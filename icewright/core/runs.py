@@ -90,6 +90,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     kept: tuple[Pin, ...] = ()  # old snapshots that stay, and who keeps them
     partitions: tuple[PartitionChange, ...] = ()
+    tried: bool = True  # False: the verdict was that nothing is to be done, and so nothing was
 
 
 def committed(

@@ -40,7 +40,7 @@ def alert_due(world: World, alerting: Alerting) -> int:
     is told twice.
     """
     now = world.clock.now()
-    if not world.store.lease("alerts", world.trigger.holder, now, now + TURN):
+    if not world.turn("alerts", TURN):
         return 0
     try:
         changes = judge(world, alerting.rules, now)

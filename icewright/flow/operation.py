@@ -171,7 +171,7 @@ class Attempts:
         found = verdict(self.operation, facts, knobs, history, now, by_hand=request.by_hand)
         if not isinstance(found, Due):
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
-            return skipped(self.operation, why(found))
+            return skipped(self.operation, why(found), tried=False)
         self.notes = list(found.work.notes)
         self.predicted = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.cost_factor, 6)}
         *first, last = found.work.steps

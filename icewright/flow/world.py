@@ -37,6 +37,10 @@ def _never() -> bool:
     return False
 
 
+def _unknown(_holder: str) -> bool:
+    return False
+
+
 def _silent(_kind: str, _details: Mapping[str, Any]) -> None:
     return
 
@@ -56,6 +60,16 @@ class World:
     trigger: Trigger
     tell: Listener = field(default=_silent)
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
+    dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
+
+    def turn(self, name: str, length: timedelta) -> bool:
+        """Whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
+        me, now = self.trigger.holder, self.clock.now()
+        holder = self.store.lease(name, me, now, now + length)
+        if holder not in ("", me) and self.dead(holder):
+            self.store.release(name, holder)
+            holder = self.store.lease(name, me, now, now + length)
+        return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:
         """The table's catalog. Raises `UsageError` when the configuration has none of that name."""

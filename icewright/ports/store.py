@@ -16,6 +16,7 @@ from icewright.core.table import Hold, TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.alerts import AlertReader, AlertStore
 from icewright.ports.engine import Unfinished
+from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
 
@@ -324,8 +325,8 @@ class Loops(Protocol):
         """When tables are to be evaluated next; None: not before they move."""
         ...
 
-    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> bool:
-        """Take or renew what one process alone does at a time; False when another does it."""
+    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
+        """Take or renew what one process alone does at a time; says who holds it now, blank: nobody any more."""
         ...
 
     def release(self, name: str, holder: str) -> None:
@@ -334,6 +335,10 @@ class Loops(Protocol):
 
     def alive(self, row: ProcessRow) -> None:
         """This process is there."""
+        ...
+
+    def abandon(self, dead: Callable[[str], bool]) -> None:
+        """Free the catalogs and tables that ended processes had claimed to read."""
         ...
 
     def gone(self, holders: Sequence[str]) -> None:
@@ -345,7 +350,7 @@ class Loops(Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Queue, Loops, AlertStore, Protocol):
+class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
@@ -353,7 +358,10 @@ class Store(StoreReader, Ledger, Queue, Loops, AlertStore, Protocol):
         ...
 
     def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
-        """Write down an evaluation, and the fingerprint of the policy, without table properties, behind it."""
+        """Write down an evaluation that began `now`, and the fingerprint of the policy, without table properties.
+
+        One that began later and was done sooner stays.
+        """
         ...
 
     def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from icewright.app.alerting import AlertsConfig
-from icewright.app.bootstrap import read_config
+from icewright.app.bootstrap import directory, read_config
 from icewright.app.config import Config, find_config
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.errors import ConfigError
@@ -152,7 +152,8 @@ def test_everything_that_may_be_said(read: Read) -> None:
         LAKE.replace("type: sql", "type: sql, enabled: true, allowed_locations: ['s3://a/', 's3://b/'], pool: big"),
         "pools: {big: {master: 'spark://host:7077', conf: {spark.executor.cores: 4, spark.ui.enabled: false}}}\n",
         "limits: {global: 9, per_operation: {compact: 1}, max_jobs_per_detection: 7}\n",
-        "cache: {folder: /var/cache/x, max_mb: 2}\npolicy:\nguardrails:\n",
+        "cache: {folder: /var/cache/x, max_mb: 2}\npolicy:\nguardrails:\nevents:\n",
+        "server: {host: '::1', port: 0, max_body_mb: 16, requests_per_second: 7}\n",
     )
     assert config.catalogs["lake"].allowed_locations == ("s3://a/", "s3://b/")
     assert config.pools["big"].conf == {"spark.executor.cores": "4", "spark.ui.enabled": "false"}
@@ -160,6 +161,35 @@ def test_everything_that_may_be_said(read: Read) -> None:
     assert config.limits.per_operation[Operation.COMPACT] == 1
     assert config.limits.per_operation[Operation.EXPIRE_SNAPSHOTS] == 4
     assert (str(config.cache_folder), config.cache_bytes) == ("/var/cache/x", 2 * 1024 * 1024)
+    assert (config.server.host, config.server.max_body_mb, config.server.requests_per_second) == ("::1", 16, 7)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_alone_may_push_events(read: Read, host: str) -> None:
+    """Which needs neither tokens nor secrets."""
+    assert read(LAKE, f"server: {{host: '{host}'}}\n").server.host == host
+
+
+def test_who_may_push_events(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the server may listen to all; no repr shows tokens and secrets."""
+    monkeypatch.setenv("HUSH", "hush-47114711471147114711")
+    everywhere = "server: {host: 0.0.0.0}\n"
+    for who in ("tokens", "secrets"):
+        config = read(LAKE, everywhere, f"events: {{{who}: ['${{env:HUSH}}']}}\n")
+        assert getattr(config.events, who) == ["hush-47114711471147114711"]
+        assert "hush" not in repr(config)
+        assert "hush" not in repr(config.events)
+
+
+def test_names_that_events_use(read: Read) -> None:
+    """A catalog's aliases, its locations, and its table of commit reports."""
+    more = "type: sql, aliases: [iceberg, 'spark_catalog'], commit_reports: ops.`a.b`"
+    config = read(LAKE.replace("type: sql", more))
+    lake = config.catalogs["lake"]
+    assert (lake.aliases, lake.commit_reports) == (("iceberg", "spark_catalog"), ("ops", "a.b"))
+    known = directory(config)
+    assert (known.named("iceberg"), known.named("lake"), known.named("sea")) == ("lake", "lake", None)
+    assert known.catalogs["lake"].locations == ("file:///data/",)
 
 
 def test_where_the_configuration_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

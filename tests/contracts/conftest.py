@@ -34,16 +34,6 @@ def bench(uri: str, tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with every migration; tests take copies."""
-    path = tmp_path_factory.mktemp("store") / "empty.db"
-    engine = open_database(f"sqlite:///{path}")
-    upgrade(engine)
-    engine.dispose()
-    return path
-
-
-@pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], sa.Engine]]:
     """One migrated PostgreSQL database, emptied for each test."""
     opened: list[sa.Engine] = []
@@ -64,12 +54,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], sa.Engine]]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.external)])
 def store(
-    request: pytest.FixtureRequest, empty: Path, tmp_path: Path, server: Callable[[], sa.Engine]
+    request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path, server: Callable[[], sa.Engine]
 ) -> Iterator[SqlStore]:
     """An empty store over each database."""
     if request.param == "postgres":
         yield SqlStore(server())
         return
-    opened = SqlStore(open_database(f"sqlite:///{shutil.copy(empty, tmp_path / 'state.db')}"))
+    opened = SqlStore(open_database(f"sqlite:///{shutil.copy(empty_store, tmp_path / 'state.db')}"))
     yield opened
     opened.engine.dispose()

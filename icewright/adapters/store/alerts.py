@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import inserting
+from icewright.adapters.store.events import SqlEvents
 from icewright.adapters.store.ledger import chunks, named
-from icewright.adapters.store.loops import SqlLoops
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.tables import ref_of
 from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Forget, Raise, Resolve, Severity, Told
@@ -26,7 +26,7 @@ _OPEN = ALERTS.c.resolved_at.is_(None)
 _RAISED = ALERTS.c.raised_at.is_not(None)
 
 
-class SqlAlerts(SqlLoops):
+class SqlAlerts(SqlEvents):
     """The alerts of the Store port."""
 
     # -- what rules look at

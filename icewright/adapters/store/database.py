@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -87,11 +89,30 @@ def _alembic(connection: sa.Connection) -> Config:
 
 def upgrade(engine: sa.Engine) -> None:
     """Bring the database to the newest revision. Raises `StorageUnavailable` when it does not answer."""
+    migrate(engine, "head")
+
+
+def migrate(engine: sa.Engine, revision: str) -> None:
+    """Bring the database to a later revision. Raises `StorageUnavailable` when it does not answer."""
     try:
-        with engine.begin() as connection:
-            command.upgrade(_alembic(connection), "head")
+        with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
+            command.upgrade(_alembic(connection), revision)
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
+
+
+@contextmanager
+def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
+    """SQLite changes a table by making it anew, for which the rows that point to it must not count meanwhile."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    driver: Any = connection.connection.dbapi_connection  # outside of any transaction, where alone it can be said
+    driver.execute("pragma foreign_keys = off")
+    try:
+        yield
+    finally:
+        driver.execute("pragma foreign_keys = on")
 
 
 @cache

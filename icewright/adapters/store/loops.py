@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from icewright.adapters.store import totals
 from icewright.adapters.store.database import inserting
 from icewright.adapters.store.queue import SqlQueue
-from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES
+from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES, TABLES
 from icewright.core.tally import of_catalog_failure
 from icewright.ports import CatalogRow, ProcessRow
 
@@ -71,8 +71,8 @@ class SqlLoops(SqlQueue):
 
     # -- what one process alone does
 
-    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> bool:
-        """Take or renew a lease; False when another holds it."""
+    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
+        """Take or renew a lease; says who holds it now."""
         with self._begin() as connection:
             values = {"name": name, "holder": holder, "until": until}
             insert = inserting(connection, LEASES).values(**values)
@@ -80,7 +80,10 @@ class SqlLoops(SqlQueue):
             taken = insert.on_conflict_do_update(
                 index_elements=["name"], set_={"holder": holder, "until": until}, where=free
             )
-            return connection.execute(taken.returning(LEASES.c.name)).scalar() is not None
+            if connection.execute(taken.returning(LEASES.c.name)).scalar() is not None:
+                return holder
+            other = connection.execute(sa.select(LEASES.c.holder).where(LEASES.c.name == name)).scalar()
+            return other or ""
 
     def release(self, name: str, holder: str) -> None:
         """Give a lease back."""
@@ -96,6 +99,17 @@ class SqlLoops(SqlQueue):
             insert = inserting(connection, PROCESSES).values(**values)
             changed = {name: value for name, value in values.items() if name not in ("holder", "started")}
             connection.execute(insert.on_conflict_do_update(index_elements=["holder"], set_=changed))
+
+    def abandon(self, dead: Callable[[str], bool]) -> None:
+        """What ended processes were about to read is anybody's again."""
+        with self._begin() as connection:
+            for table, by, until in (
+                (CATALOGS, CATALOGS.c.detecting_by, CATALOGS.c.detecting_until),
+                (TABLES, TABLES.c.evaluating_by, TABLES.c.evaluating_until),
+            ):
+                holders = connection.execute(sa.select(by).where(by.is_not(None)).distinct()).scalars().all()
+                gone = [holder for holder in holders if dead(holder)]
+                connection.execute(sa.update(table).where(by.in_(gone)).values({by: None, until: None}))
 
     def processes(self) -> Sequence[ProcessRow]:
         """Every process that has not said that it is gone, the silent ones too."""

@@ -145,6 +145,7 @@ RUNS = sa.Table(
     sa.Column("after", sa.JSON, nullable=False),
     sa.Column("partitions", sa.JSON),
     sa.Column("gb_hours", sa.Float, nullable=False, server_default="0"),
+    sa.Column("tried", sa.Boolean, nullable=False, server_default=sa.true()),  # False: found not due, and left so
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
@@ -216,6 +217,7 @@ CATALOGS = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
     sa.Column("error", sa.Text),
     sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
+    sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
 )
 
 LEASES = sa.Table(  # what one process alone does at a time, such as planning

@@ -50,6 +50,7 @@ class SqlStore(SqlMeasures):
                     after=dict(run.after),
                     partitions=[asdict(change) for change in outcome.partitions],
                     gb_hours=outcome.metrics.get("gb_hours", 0.0),
+                    tried=outcome.tried,
                 )
             )
             totals.add(connection, of_run(ref.catalog, outcome, (run.finished - run.started).total_seconds()))

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.bootstrap import is_dead, upgrade_store
+from icewright.app.bootstrap import upgrade_store
 from icewright.app.cli.base import (
     CatalogOption,
     Json,
@@ -42,7 +42,7 @@ def cycle(
 ) -> None:
     """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
     with output.progress() as tell, opened_application("cycle", tell=tell) as opened:
-        for line in [] if dry_run else settle_interrupted(opened.world, is_dead):
+        for line in [] if dry_run else settle_interrupted(opened.world):
             output.ERR.print(escape(line))
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
         if not dry_run:
@@ -74,7 +74,7 @@ def run(
     operations = _operations(op)
     with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
         if not dry_run:
-            settle_interrupted(opened.world, is_dead)
+            settle_interrupted(opened.world)
         row = known_table(opened, table)
         if row.paused and not force and not dry_run:
             raise UsageError(f"{row.ref} is paused ({row.paused}): `icewright resume {row.ref}`, or run with --force")

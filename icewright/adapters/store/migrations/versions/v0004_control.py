@@ -47,6 +47,7 @@ def upgrade() -> None:
     op.create_index("ix_jobs_created", "jobs", ["created"])
     with op.batch_alter_table("runs") as runs:
         runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
+        runs.add_column(sa.Column("tried", sa.Boolean(), nullable=False, server_default=sa.true()))
     op.create_index("ix_runs_finished", "runs", ["finished"])
     op.create_index("ix_runs_state_finished", "runs", ["state", "finished"])
     with op.batch_alter_table("events") as events:
@@ -68,6 +69,7 @@ def _loops() -> None:
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("error", sa.Text()),
         sa.Column("policy", sa.Text()),
+        sa.Column("reported", sa.BigInteger()),
         sa.PrimaryKeyConstraint("name", name="pk_catalogs"),
     )
     op.create_table(
@@ -192,7 +194,7 @@ def downgrade() -> None:
     op.create_index("ix_jobs_state", "jobs", ["state"])
     for table, columns in {
         "events": ["job_id"],
-        "runs": ["gb_hours"],
+        "runs": ["gb_hours", "tried"],
         "jobs": ["score", "pool", "on_pool", "cost", "options"],
         "verdicts": ["on_pool", "cooled", "waits", "position", "score"],
         "tables": [
