@@ -12,6 +12,13 @@ from tests.postgres import postgres
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; another has the rest."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else "others"))
+
+
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the settings of whoever runs the tests out of them."""
