@@ -177,7 +177,8 @@ def _work(pool: SparkPool, assignment: Assignment, step: SparkStep) -> Work:
     def by_arrow(session: SparkSession) -> Answer:
         if (against := pool.no_arrow()) is not None:
             return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
-        done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, assignment.check).run()
+        check, progress = assignment.check, assignment.progress
+        done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, check, progress).run()
         answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
         return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
 
