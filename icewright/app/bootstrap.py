@@ -13,7 +13,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from icewright.adapters.catalogs.reports import IcebergReports
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     SqlCatalogProperties,
@@ -98,10 +97,15 @@ def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:
     return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
 
-def _reports(config: Config) -> dict[str, IcebergReports]:
+def _reports(config: Config) -> dict[str, CommitReports]:
+    asked = {name: entry for name, entry in config.catalogs.items() if entry.commit_reports is not None}
+    if not asked:
+        return {}
+    from icewright.adapters.catalogs.reports import IcebergReports  # noqa: PLC0415 - PyIceberg takes long to load
+
     return {
         name: IcebergReports(name, pyiceberg_catalog_properties(entry), entry.commit_reports)
-        for name, entry in config.catalogs.items()
+        for name, entry in asked.items()
         if entry.commit_reports is not None
     }
 
