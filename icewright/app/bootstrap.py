@@ -19,6 +19,7 @@ from icewright.adapters.catalogs.translate import (
     RestCatalogProperties,
     SqlCatalogProperties,
     catalog_properties,
+    hosts,
     pyiceberg_properties,
     spark_conf,
     spark_packages,
@@ -41,6 +42,7 @@ from icewright.adapters.files.tables import TableFiles
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
+from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Policy, Rule
 from icewright.core.policy import KERNEL
@@ -75,7 +77,7 @@ class Application:
 
 
 def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants)
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: _inside(config, path))
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -89,8 +91,20 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
 
 
 def check_catalog(catalog: CatalogConfig) -> None:
-    """Raise `ConfigError` with the faults of a catalog's properties."""
-    _properties(catalog)
+    """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
+    properties = _properties(catalog)
+    path, environment = f"catalogs.{catalog.name}", catalog.environment
+    if environment is None:
+        return
+    faults = [
+        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
+        for key, host in hosts(properties).items()
+        if not environment.knows_host(host)
+    ]
+    outside = environment.outside(catalog.allowed_locations)
+    faults += [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in outside]
+    if faults:
+        raise ConfigError(faults)
 
 
 @contextmanager
@@ -128,6 +142,7 @@ def application(
         expire=ExpireInService(deletion, guard, held),
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
+        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
     )
     world = World(
         catalogs=catalogs,
@@ -237,6 +252,15 @@ def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalo
             return RestCatalog(properties, files, clock)
         case _:
             assert_never(properties)
+
+
+def _inside(config: Config, path: str) -> bool:
+    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
+    declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
+    if all(environment.locations is None for environment in declared):
+        return True
+    places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
+    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
 
 
 def _granted(catalogs: Mapping[str, SqlCatalog | RestCatalog], path: str) -> Grant | None:

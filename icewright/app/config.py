@@ -17,6 +17,7 @@ from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
+    EnvironmentSection,
     LedgerSection,
     LimitsSection,
     PoolSection,
@@ -26,6 +27,7 @@ from icewright.app.sections import (
     kind,
     near,
 )
+from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
 from icewright.core.paths import is_location
@@ -49,6 +51,7 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...]
     pool: str
     limits: CatalogLimits = field(default_factory=CatalogLimits)
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True)
@@ -304,6 +307,7 @@ class _Reader:
                 allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
+                environment=_environment(found.environment),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
@@ -349,6 +353,14 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def _environment(section: EnvironmentSection) -> Environment | None:
+    """None where nothing is declared."""
+    hosts, locations = section.hosts, section.locations
+    if hosts is None and locations is None:
+        return None
+    return Environment(None if hosts is None else tuple(hosts), None if locations is None else tuple(locations))
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:

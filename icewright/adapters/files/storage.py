@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from icewright.core.errors import UnsupportedTable
+from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, Grant, Storage
 
+_FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
 
@@ -33,6 +34,7 @@ class Storages:
     local: Storage
     bucket: Callable[[str, Lender | None], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
     grants: Callable[[str], Grant | None] = lambda _: None  # what a catalog lends for a path
+    fence: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
     _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
 
     def of(self, path: str) -> Storage:
@@ -53,6 +55,8 @@ class Storages:
 
     def write(self, path: str, content: bytes) -> None:
         """A new file, whole or not at all."""
+        if not self._inside(path):
+            raise Refused(f"{path}: {_FENCED}: it is not written")
         self.of(path).write(path, content)
 
     def size(self, path: str) -> int | None:
@@ -66,8 +70,8 @@ class Storages:
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""
         deleted: list[str] = []
-        failures: dict[str, str] = {}
-        for storage, own in self._parted(paths, failures):
+        failures = {path: f"{_FENCED}: it is kept" for path in paths if not self._inside(path)}
+        for storage, own in self._parted([path for path in paths if path not in failures], failures):
             report = storage.delete(own, concurrency)
             deleted += report.deleted
             failures |= report.failures
@@ -83,6 +87,11 @@ class Storages:
     def listing(self, location: str) -> Iterator[pa.RecordBatch]:
         """All files below a location."""
         return self.of(location).listing(location)
+
+    def _inside(self, path: str) -> bool:
+        """Whether the fence holds the path, and what the links in it lead to."""
+        folder, _, name = path.rpartition("/")
+        return self.fence(path) and (local_path(path) is None or self.fence(f"{self.local.canonical(folder)}{name}"))
 
     def _parted(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
         """The paths by their storage; those of none go to `unknown` with the reason."""

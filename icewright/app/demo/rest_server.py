@@ -33,10 +33,11 @@ def fetch(folder: Path) -> list[Path]:
     """The jars in `folder`, fetched when they are not there. Raises `EngineUnavailable`."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(lambda jar: _fetched(folder, *jar), JARS))
+        return list(pool.map(lambda jar: fetched(folder, *jar), JARS))
 
 
-def _fetched(folder: Path, path: str, digest: str) -> Path:
+def fetched(folder: Path, path: str, digest: str) -> Path:
+    """One jar, of this path in a Maven repository and this SHA-256. Raises `EngineUnavailable`."""
     jar = folder / path.rpartition("/")[2]
     if jar.is_file() and hashlib.sha256(jar.read_bytes()).hexdigest() == digest:
         return jar

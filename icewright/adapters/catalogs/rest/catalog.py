@@ -11,6 +11,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.rest.answers import Loaded, lent_credentials, loaded
 from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, RestClient
 from icewright.adapters.catalogs.rest.committing import Committing
@@ -44,7 +45,7 @@ class RestCatalog:
     clock: Clock
     _client: RestClient = field(init=False)
     _lent: Lent = field(init=False)
-    _memo: json_metadata.Memo = field(default_factory=json_metadata.Memo, init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
     _seen: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
     _full: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)  # ETag, location, checksum
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import assert_never
+from urllib.parse import urlsplit
 
 from icewright.adapters.catalogs.translate import rest, sql
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, rest_catalog
@@ -18,6 +19,7 @@ __all__ = [
     "RestCatalogProperties",
     "SqlCatalogProperties",
     "catalog_properties",
+    "hosts",
     "pyiceberg_properties",
     "rest_catalog",
     "spark_conf",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 CatalogProperties = SqlCatalogProperties | RestCatalogProperties
+_ADDRESSES = ("oauth2-server-uri", "s3.endpoint", "gcs.service.host", "adls.blob-storage-authority")
 
 
 def catalog_properties(
@@ -41,6 +44,23 @@ def catalog_properties(
         case "rest":
             return rest_catalog(name, properties, locations)
     raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql or rest"])
+
+
+def hosts(catalog: CatalogProperties) -> dict[str, str]:
+    """The hosts that the catalog and its storage are reached at, by the property that names them."""
+    match catalog:
+        case SqlCatalogProperties():
+            found = {"uri": catalog.url.host or ""}
+        case RestCatalogProperties():
+            found = {"uri": _host(catalog.uri)}
+        case _:
+            assert_never(catalog)
+    named = {key: _host(catalog.extra[key]) for key in _ADDRESSES if catalog.extra.get(key)}
+    return {key: host for key, host in {**found, **named}.items() if host}
+
+
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or ""
 
 
 def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
