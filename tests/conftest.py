@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from icewright.app.demo.rest_server import RestHost
 from tests.postgres import postgres
+from tests.rest import fixture
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
@@ -43,3 +45,10 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     upgrade(engine)
     engine.dispose()
     return path
+
+
+@pytest.fixture(scope="session")
+def rest_fixture() -> Iterator[RestHost]:
+    """The JVM of Apache's REST catalog for the whole session; mark as `external` what asks for it."""
+    with fixture() as host:
+        yield host

@@ -11,15 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
+from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
+    CatalogProperties,
+    RestCatalogProperties,
     SqlCatalogProperties,
+    catalog_properties,
+    hosts,
     pyiceberg_properties,
     spark_conf,
     spark_packages,
-    sql_catalog,
 )
 from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.dispatch import Engines
@@ -40,6 +44,7 @@ from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
+from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
@@ -48,7 +53,7 @@ from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, CommitReports, Trigger
+from icewright.ports import Clock, CommitReports, Grant, Trigger
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ class Application:
         return time.perf_counter() - started
 
 
-def _files(config: Config) -> TableFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)))
+def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: _inside(config, path))
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -111,8 +116,20 @@ def _reports(config: Config) -> dict[str, CommitReports]:
 
 
 def check_catalog(catalog: CatalogConfig) -> None:
-    """Raise `ConfigError` with the faults of a catalog's properties."""
-    sql_catalog(catalog.name, catalog.properties)
+    """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
+    properties = _properties(catalog)
+    path, environment = f"catalogs.{catalog.name}", catalog.environment
+    if environment is None:
+        return
+    faults = [
+        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
+        for key, host in hosts(properties).items()
+        if not environment.knows_host(host)
+    ]
+    outside = environment.outside(catalog.allowed_locations)
+    faults += [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in outside]
+    if faults:
+        raise ConfigError(faults)
 
 
 def check_channels(urls: Sequence[str]) -> None:
@@ -133,8 +150,9 @@ def application(
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
     clock = clock or shared
-    files = _files(config)
-    catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
+    catalogs: dict[str, SqlCatalog | RestCatalog] = {}
+    files = _files(config, lambda path: _granted(catalogs, path))
+    catalogs |= {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
     reports = _reports(config)
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
@@ -151,6 +169,7 @@ def application(
         expire=ExpireInService(deletion, guard, partial(_held, store)),
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
+        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
     )
     world = World(
         catalogs=catalogs,
@@ -221,7 +240,7 @@ def upgrade_store(config: Config) -> None:
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     """The same catalog for PyIceberg."""
-    return pyiceberg_properties(_sql(catalog))
+    return pyiceberg_properties(_properties(catalog))
 
 
 def holder() -> str:
@@ -266,8 +285,35 @@ def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
     return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
 
 
-def _sql(catalog: CatalogConfig) -> SqlCatalogProperties:
-    return sql_catalog(catalog.name, catalog.properties)
+def _properties(catalog: CatalogConfig) -> CatalogProperties:
+    return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
+
+
+def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalog | RestCatalog:
+    """The adapter of the catalog's type."""
+    properties = _properties(entry)
+    match properties:
+        case SqlCatalogProperties():
+            return SqlCatalog(properties, files, clock)
+        case RestCatalogProperties():
+            return RestCatalog(properties, files, clock)
+        case _:
+            assert_never(properties)
+
+
+def _inside(config: Config, path: str) -> bool:
+    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
+    declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
+    if all(environment.locations is None for environment in declared):
+        return True
+    places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
+    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
+
+
+def _granted(catalogs: Mapping[str, SqlCatalog | RestCatalog], path: str) -> Grant | None:
+    """What the catalog that a file belongs to lends for it."""
+    lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
+    return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:
@@ -276,8 +322,8 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     conf: dict[str, str] = {}
     packages: set[str] = set()
     for catalog in mine:
-        conf |= spark_conf(_sql(catalog))
-        packages |= set(spark_packages(_sql(catalog)))
+        conf |= spark_conf(_properties(catalog))
+        packages |= set(spark_packages(_properties(catalog)))
     return SparkPool(
         name=pool.name,
         master=pool.master,

@@ -19,6 +19,7 @@ from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
+    EnvironmentSection,
     EventsSection,
     LedgerSection,
     LimitsSection,
@@ -30,8 +31,10 @@ from icewright.app.sections import (
     fault,
 )
 from icewright.app.strict_yaml import StrictLoader
+from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.core.table import split_name
@@ -60,6 +63,7 @@ class CatalogConfig:
     limits: CatalogLimits = field(default_factory=CatalogLimits)
     aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
     commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True)
@@ -308,11 +312,12 @@ class _Reader:
                     timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
                 ),
-                allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
+                allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
                 aliases=tuple(found.aliases),
                 commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
+                environment=_environment(found.environment),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
@@ -375,6 +380,20 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def _environment(section: EnvironmentSection) -> Environment | None:
+    """None where nothing is declared."""
+    hosts, locations = section.hosts, section.locations
+    if hosts is None and locations is None:
+        return None
+    return Environment(None if hosts is None else tuple(hosts), None if locations is None else tuple(locations))
+
+
+def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
+    """The warehouse where it is a place: a REST server may know it by a name, which allows nothing."""
+    place = properties.get("warehouse", "")
+    return [place] if kind not in ("rest", "nessie") or is_location(place) else []
 
 
 def _text(value: object) -> str:

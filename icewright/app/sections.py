@@ -33,14 +33,22 @@ class ScopeSection(Section):
     tables: _Wildcards = ""
 
 
+class EnvironmentSection(Section):
+    """What the catalog may touch; a list that is given refuses everything else."""
+
+    hosts: list[str] | None = None
+    locations: list[str] | None = None
+
+
 class CatalogSection(Section):
     """One catalog."""
 
-    type: Literal["sql"]
+    type: Literal["sql", "rest", "nessie", "hive", "glue"]
     enabled: bool = False
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
     scope: ScopeSection = Field(default_factory=ScopeSection)
     allowed_locations: list[str] | None = None
+    environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
     pool: str = "default"
     detect_interval_seconds: Annotated[int, Field(ge=1)] | None = None
     max_concurrent: Annotated[int, Field(ge=1)] | None = None

@@ -26,16 +26,20 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.ports import Storage
 from icewright.testing import FixedClock
-from tests.s3 import s3_server, store
+from tests.s3 import s3_server, s3proxy, store
 
 pytestmark = pytest.mark.external
 ODD = ["a b", "a+b", "100%", "a%20b", "#x", "q?x=1", "é表", "e\u0301", "a:b", "~x", "{x}", "_x", ".hidden"]
 
 
-@pytest.fixture(scope="module")
-def properties() -> Iterator[Mapping[str, str]]:
+@pytest.fixture(scope="module", params=["moto", "moto-versioned", "s3proxy"])
+def properties(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """A server with an empty bucket, for the module."""
-    with s3_server() as found:
+    if request.param == "s3proxy":
+        with s3proxy(tmp_path_factory.mktemp("s3proxy")) as found:
+            yield found
+        return
+    with s3_server(versioned=request.param == "moto-versioned") as found:
         yield found
 
 
@@ -88,10 +92,10 @@ def test_what_fails_is_told(storage: Storages, properties: Mapping[str, str]) ->
         storage.read("s3://lake/none")
     with pytest.raises(StorageUnavailable, match="s3://other/t could not be listed"):
         list(storage.listing("s3://other/t"))
-    with pytest.raises(UnsupportedTable, match="only local files and S3"):
-        storage.read("gs://lake/x")
-    report = storage.delete(["s3://lake/none", "gs://lake/x"], 2)
-    assert (report.deleted, list(report.failures)) == (("s3://lake/none",), ["gs://lake/x"])
+    with pytest.raises(UnsupportedTable, match="only local files, S3, Google"):
+        storage.read("hdfs://lake/x")
+    report = storage.delete(["s3://lake/none", "hdfs://lake/x"], 2)
+    assert (report.deleted, list(report.failures)) == (("s3://lake/none",), ["hdfs://lake/x"])
     assert "hush" not in str(properties.keys())
 
 

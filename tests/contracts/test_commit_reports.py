@@ -10,7 +10,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from icewright.adapters.catalogs.reports import IcebergReports
-from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
 from tests.contracts.bench import Bench
@@ -23,7 +22,7 @@ def reports(bench: Bench) -> Iterator[IcebergReports]:
     """A table of commit reports without a row."""
     bench.iceberg.create_namespace("ops")
     bench.iceberg.create_table("ops.commits", SCHEMA)
-    made = IcebergReports("lake", pyiceberg_properties(bench.properties), ("ops", "commits"))
+    made = IcebergReports("lake", bench.client, ("ops", "commits"))
     yield made
     made.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -12,7 +12,8 @@ from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInSer
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
-from icewright.core.errors import TableReplaced
+from icewright.core.environment import Environment
+from icewright.core.errors import Refused, TableReplaced
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
@@ -23,6 +24,7 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
 )
+from icewright.core.table import TableMetadata
 from icewright.ports import Assignment, Catalog, Unfinished
 
 RESUME_CONCURRENCY = 16
@@ -37,9 +39,11 @@ class Engines:
     expire: ExpireInService
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
+    environments: Mapping[str, Environment] = field(default_factory=dict)  # of the catalogs that declare one
 
     def run(self, assignment: Assignment) -> Outcome:
         """Do the step, or say what it would do."""
+        self._in_environment(assignment.base)
         catalog = self.catalogs[assignment.base.ref.catalog]
         match assignment.step:
             case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes() as step:
@@ -64,6 +68,7 @@ class Engines:
             raise TableReplaced(
                 f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
             )
+        self._in_environment(base)
         guard, deletion = self.orphans.guard, self.orphans.deletion
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         guard.not_registered_twice(base)
@@ -75,6 +80,16 @@ class Engines:
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
         return committed(operation, summary, metrics, gone.files, notes=gone.notes)
+
+    def _in_environment(self, base: TableMetadata) -> None:
+        """Raise `Refused` before anything is written or deleted for a table outside of what its catalog declares."""
+        environment = self.environments.get(base.ref.catalog)
+        places = [base.location, base.metadata_location, *base.write_paths]
+        if environment is not None and (outside := environment.outside(places)):
+            raise Refused(
+                f"{base.ref}: {outside[0]} lies outside of catalogs.{base.ref.catalog}.environment.locations: nothing "
+                "is done to it"
+            )
 
 
 def _costed(outcome: Outcome) -> Outcome:
