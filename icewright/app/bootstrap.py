@@ -10,15 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
+    CatalogProperties,
+    RestCatalogProperties,
     SqlCatalogProperties,
+    catalog_properties,
     pyiceberg_properties,
     spark_conf,
     spark_packages,
-    sql_catalog,
 )
 from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.dispatch import Engines
@@ -87,7 +89,7 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
 
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties."""
-    sql_catalog(catalog.name, catalog.properties)
+    _properties(catalog)
 
 
 @contextmanager
@@ -104,7 +106,7 @@ def application(
     shared = SharedClock(lambda: server_time(store.engine))
     clock = clock or shared
     files = _files(config)
-    catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
+    catalogs = {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
 
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
@@ -174,7 +176,7 @@ def upgrade_store(config: Config) -> None:
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     """The same catalog for PyIceberg."""
-    return pyiceberg_properties(_sql(catalog))
+    return pyiceberg_properties(_properties(catalog))
 
 
 def holder() -> str:
@@ -219,8 +221,20 @@ def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
     return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
 
 
-def _sql(catalog: CatalogConfig) -> SqlCatalogProperties:
-    return sql_catalog(catalog.name, catalog.properties)
+def _properties(catalog: CatalogConfig) -> CatalogProperties:
+    return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
+
+
+def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalog:
+    """The adapter of the catalog's type."""
+    properties = _properties(entry)
+    match properties:
+        case SqlCatalogProperties():
+            return SqlCatalog(properties, files, clock)
+        case RestCatalogProperties():
+            raise ConfigError([f"catalogs.{entry.name}.type: rest is not built yet"])
+        case _:
+            assert_never(properties)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:
@@ -229,8 +243,8 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     conf: dict[str, str] = {}
     packages: set[str] = set()
     for catalog in mine:
-        conf |= spark_conf(_sql(catalog))
-        packages |= set(spark_packages(_sql(catalog)))
+        conf |= spark_conf(_properties(catalog))
+        packages |= set(spark_packages(_properties(catalog)))
     return SparkPool(
         name=pool.name,
         master=pool.master,

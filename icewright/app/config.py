@@ -28,6 +28,7 @@ from icewright.app.sections import (
 )
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.flow.world import Scope
@@ -300,7 +301,7 @@ class _Reader:
                     timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
                 ),
-                allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
+                allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
             )
@@ -348,6 +349,12 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
+    """The warehouse where it is a place: a REST server may know it by a name, which allows nothing."""
+    place = properties.get("warehouse", "")
+    return [place] if kind not in ("rest", "nessie") or is_location(place) else []
 
 
 def _text(value: object) -> str:

@@ -35,7 +35,7 @@ class ScopeSection(Section):
 class CatalogSection(Section):
     """One catalog."""
 
-    type: Literal["sql"]
+    type: Literal["sql", "rest", "nessie", "hive", "glue"]
     enabled: bool = False
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
     scope: ScopeSection = Field(default_factory=ScopeSection)

@@ -1,0 +1,78 @@
+"""One catalog configuration in the words of PyIceberg and of Spark: a module for each type, and one `match`. Pure.
+
+In obstore's words the same properties are said by `icewright.adapters.files.stores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from icewright.adapters.catalogs.translate import rest, sql
+from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, rest_catalog
+from icewright.adapters.catalogs.translate.sql import SqlCatalogProperties, sql_catalog
+from icewright.core.errors import ConfigError
+
+__all__ = [
+    "CatalogProperties",
+    "RestCatalogProperties",
+    "SqlCatalogProperties",
+    "catalog_properties",
+    "pyiceberg_properties",
+    "rest_catalog",
+    "spark_conf",
+    "spark_packages",
+    "sql_catalog",
+]
+
+CatalogProperties = SqlCatalogProperties | RestCatalogProperties
+
+
+def catalog_properties(
+    kind: str, name: str, properties: Mapping[str, str], locations: Sequence[str]
+) -> CatalogProperties:
+    """The properties of a catalog of any type; `locations` are where its tables' files lie, as far as it is known.
+
+    Raises `ConfigError` with all faults at once.
+    """
+    match kind:
+        case "sql":
+            return sql_catalog(name, properties, locations)
+        case "rest":
+            return rest_catalog(name, properties, locations)
+    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql or rest"])
+
+
+def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
+    """What PyIceberg's `load_catalog` takes."""
+    match catalog:
+        case SqlCatalogProperties():
+            return sql.pyiceberg_properties(catalog)
+        case RestCatalogProperties():
+            return rest.pyiceberg_properties(catalog)
+        case _:
+            assert_never(catalog)
+
+
+def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
+    """Maven coordinates that Spark needs for this catalog."""
+    match catalog:
+        case SqlCatalogProperties():
+            return sql.spark_packages(catalog)
+        case RestCatalogProperties():
+            return rest.spark_packages(catalog)
+        case _:
+            assert_never(catalog)
+
+
+def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
+    """Spark's configuration of the same catalog, under the same name."""
+    match catalog:
+        case SqlCatalogProperties():
+            settings = sql.spark_settings(catalog)
+        case RestCatalogProperties():
+            settings = rest.spark_settings(catalog)
+        case _:
+            assert_never(catalog)
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in settings.items()}
