@@ -6,15 +6,17 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, assert_never
 
+from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
+    NessieCatalogProperties,
     RestCatalogProperties,
     SqlCatalogProperties,
     catalog_properties,
@@ -27,8 +29,10 @@ from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.live import Contents
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
@@ -120,12 +124,14 @@ def application(
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
     guard = Guard(catalogs, allowed, files.canonical, store.places)
     deletion = Deletion(files, store, clock)
+    vacuums = _vacuums(catalogs, deletion, guard, policy, held)
     engine = Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
         expire=ExpireInService(deletion, guard, held),
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
+        vacuums=vacuums,
     )
     world = World(
         catalogs=catalogs,
@@ -137,6 +143,7 @@ def application(
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
         trigger=Trigger(kind, _user(), holder()),
+        vacuums=vacuums,
         dead=is_dead,
     )
     try:
@@ -225,16 +232,41 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalog:
+def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalog | NessieCatalog:
     """The adapter of the catalog's type."""
     properties = _properties(entry)
     match properties:
         case SqlCatalogProperties():
             return SqlCatalog(properties, files, clock)
+        case NessieCatalogProperties():
+            return NessieCatalog(properties, files, clock)
         case RestCatalogProperties():
             raise ConfigError([f"catalogs.{entry.name}.type: rest is not built yet"])
         case _:
             assert_never(properties)
+
+
+def _vacuums(
+    catalogs: Mapping[str, SqlCatalog | NessieCatalog],
+    deletion: Deletion,
+    guard: Guard,
+    policy: Callable[[], Policy],
+    held: Callable[[TableMetadata], list[Hold]],
+) -> dict[str, BranchVacuum]:
+    """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""
+    found: dict[str, BranchVacuum] = {}
+    for name, catalog in catalogs.items():
+        if isinstance(catalog, NessieCatalog):
+            same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
+            strangers = {n: c for n, c in catalogs.items() if n not in same}
+            found[name] = BranchVacuum(
+                catalog,
+                deletion,
+                Guard(strangers, guard.allowed_locations, guard.canonical, guard.evaluated),
+                Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
+                lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
+            )
+    return found
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 from icewright.core.knob import Kind, Knob
+from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
 
 T = TypeVar("T")
@@ -321,6 +322,24 @@ INVENTORY: Knob[str | None] = _knob(
     "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
 )
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
+
+VACUUM_CUTOFF: Knob[str | None] = _knob(
+    "vacuum.cutoff",
+    Kind.TEXT,
+    None,
+    "of a Nessie catalog that has no garbage collector policy of its own: how old commits and snapshots must be to go, "
+    "as PT48H, an instant, or NONE; unset: five days",
+    check=check_cutoff,
+)
+VACUUM_GRACE = _integer(
+    "vacuum.grace_hours",
+    24,
+    "of a Nessie catalog that has no newFilesGracePeriod: younger files are kept",
+    unit="hours",
+    minimum=24,
+    maximum=YEARS_HOURS,
+)
+VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
 
 KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
 

@@ -102,6 +102,15 @@ def parse_cutoff(text: str) -> tuple[timedelta | None, datetime | None]:
     return None, instant.astimezone(UTC)
 
 
+def check_cutoff(text: str) -> None:
+    """Raise `ValueError` when the text is neither a cut-off nor NONE."""
+    try:
+        parse_cutoff(text)
+    except Refused as error:
+        if str(error) != NONE:
+            raise ValueError(f"{text!r}: {error}") from None
+
+
 def parse_duration(text: str) -> timedelta | None:
     """An ISO-8601 duration of days, hours, minutes and seconds; None when the text is none. Endless ones saturate."""
     found = _DURATION.fullmatch(text.strip())

@@ -11,7 +11,7 @@ from icewright.core.errors import UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
 from icewright.core.table import TableRef
-from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger
+from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class World:
     trigger: Trigger
     tell: Listener = field(default=_silent)
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
+    vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
 
     def turn(self, name: str, length: timedelta) -> bool:

@@ -31,12 +31,14 @@ from icewright.ports.store import (
     TableRow,
     Trigger,
 )
+from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "AddSnapshot",
     "Assignment",
     "AvroFile",
     "Beat",
+    "Branched",
     "Catalog",
     "CatalogRow",
     "Change",
@@ -44,9 +46,11 @@ __all__ = [
     "DeleteReport",
     "Engine",
     "Files",
+    "Head",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "LiveTable",
     "PinRow",
     "Pointer",
     "ProcessRow",
@@ -55,7 +59,10 @@ __all__ = [
     "Storage",
     "Store",
     "StoreReader",
+    "Survey",
     "TableRow",
     "Trigger",
     "Unfinished",
+    "Vacuum",
+    "VacuumOf",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.reachable import reached
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
 from icewright.core.errors import TableReplaced
@@ -37,6 +38,7 @@ class Engines:
     expire: ExpireInService
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
+    vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
     def run(self, assignment: Assignment) -> Outcome:
         """Do the step, or say what it would do."""
@@ -59,6 +61,8 @@ class Engines:
 
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Finish planned deletions, whichever operation planned them: the proof is the same."""
+        if vacuum := self.vacuums.get(unfinished.ref.catalog):
+            return vacuum.resume(unfinished, vacuum.deletion.clock.now())
         base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         if base.table_uuid != unfinished.table_uuid:
             raise TableReplaced(

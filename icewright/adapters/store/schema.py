@@ -215,6 +215,7 @@ CATALOGS = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
     sa.Column("error", sa.Text),
     sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
+    sa.Column("vacuumed", sa.Text),  # the instant that vacuum has acted on as its cut-off: it does so once
 )
 
 LEASES = sa.Table(  # what one process alone does at a time, such as planning

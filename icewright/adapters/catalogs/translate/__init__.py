@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from icewright.adapters.catalogs.translate import rest, sql
+from icewright.adapters.catalogs.translate import nessie, rest, sql
+from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties, nessie_catalog
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, rest_catalog
 from icewright.adapters.catalogs.translate.sql import SqlCatalogProperties, sql_catalog
 from icewright.core.errors import ConfigError
 
 __all__ = [
     "CatalogProperties",
+    "NessieCatalogProperties",
     "RestCatalogProperties",
     "SqlCatalogProperties",
     "catalog_properties",
+    "nessie_catalog",
     "pyiceberg_properties",
     "rest_catalog",
     "spark_conf",
@@ -25,7 +28,7 @@ __all__ = [
     "sql_catalog",
 ]
 
-CatalogProperties = SqlCatalogProperties | RestCatalogProperties
+CatalogProperties = SqlCatalogProperties | RestCatalogProperties | NessieCatalogProperties
 
 
 def catalog_properties(
@@ -40,7 +43,9 @@ def catalog_properties(
             return sql_catalog(name, properties, locations)
         case "rest":
             return rest_catalog(name, properties, locations)
-    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql or rest"])
+        case "nessie":
+            return nessie_catalog(name, properties, locations)
+    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql, rest or nessie"])
 
 
 def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
@@ -50,6 +55,8 @@ def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
             return sql.pyiceberg_properties(catalog)
         case RestCatalogProperties():
             return rest.pyiceberg_properties(catalog)
+        case NessieCatalogProperties():
+            return nessie.pyiceberg_properties(catalog)
         case _:
             assert_never(catalog)
 
@@ -61,6 +68,8 @@ def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
             return sql.spark_packages(catalog)
         case RestCatalogProperties():
             return rest.spark_packages(catalog)
+        case NessieCatalogProperties():
+            return nessie.spark_packages(catalog)
         case _:
             assert_never(catalog)
 
@@ -72,6 +81,8 @@ def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
             settings = sql.spark_settings(catalog)
         case RestCatalogProperties():
             settings = rest.spark_settings(catalog)
+        case NessieCatalogProperties():
+            settings = nessie.spark_settings(catalog)
         case _:
             assert_never(catalog)
     prefix = f"spark.sql.catalog.{catalog.name}"

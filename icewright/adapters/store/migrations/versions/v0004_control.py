@@ -64,6 +64,7 @@ def _loops() -> None:
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("error", sa.Text()),
         sa.Column("policy", sa.Text()),
+        sa.Column("vacuumed", sa.Text()),
         sa.PrimaryKeyConstraint("name", name="pk_catalogs"),
     )
     op.create_table(
