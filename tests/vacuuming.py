@@ -81,6 +81,18 @@ class NessieHouse:
         )
         assert said.ok, said.text
 
+    def reset(self) -> None:
+        """An empty repository."""
+        api = self.server.api
+        for reference in self.client.references():
+            if reference.name != "main":
+                self.drop_reference(reference.name)
+        root = requests.get(f"{api}/config", timeout=30).json()["noAncestorHash"]
+        main = self.client.reference("main")
+        body = {"type": "DETACHED", "hash": root}
+        said = requests.put(f"{api}/trees/main@{main.hash}", json=body, params={"type": "BRANCH"}, timeout=30)
+        assert said.ok, said.text
+
     def drop_reference(self, name: str) -> None:
         """Delete a branch or tag."""
         hash_ = self.client.reference(name).hash
@@ -140,9 +152,7 @@ class NessieHouse:
             "commitMeta": {"message": f"append to {name}"},
             "operations": [{"type": "PUT", "key": {"elements": [self.space, name]}, "content": described}],
         }
-        said = requests.post(
-            f"{self.server.api}/trees/{ref or self.ref}@{hash_}/history/commit", json=body, timeout=30
-        )
+        said = requests.post(f"{self.server.api}/trees/{ref or self.ref}@{hash_}/history/commit", json=body, timeout=30)
         assert said.ok, said.text
         return str(said.json()["targetBranch"]["hash"])
 

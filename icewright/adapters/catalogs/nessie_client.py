@@ -87,8 +87,8 @@ class _WithKey(_Struct):
 
 class _Ref(_Struct):
     type: str
-    name: str
     hash: str
+    name: str = ""  # of a commit that was asked for by its hash alone
 
 
 class _Contents(_Struct):

@@ -34,6 +34,17 @@ _READERS = 8
 _SAID = (IcewrightError,)
 
 
+@dataclass(frozen=True)
+class Identified:
+    """What the commits say: references with their tables, and the live versions by content id."""
+
+    references: tuple[Reference, ...]
+    heads: tuple[Mapping[Key, Content], ...]
+    versions: Mapping[str, set[Content]]
+    errors: Mapping[str, IcewrightError]  # by the place of the metadata of a head
+    seconds: float
+
+
 @dataclass
 class Contents:
     """What one catalog's references see. Metadata files and commits never change: each is read once."""
@@ -50,32 +61,40 @@ class Contents:
         self._commits.clear()
         self._read.clear()
 
-    def survey(self, policy: CutoffPolicy, now: datetime) -> Survey:
-        """Every live table with its live versions; one that cannot be read says why."""
+    def identify(self, policy: CutoffPolicy, now: datetime) -> Identified:
+        """Every reference's tables, and the versions that its live commits see."""
         started = self.clock.now()
         references = tuple(self.catalog.references())
         with ThreadPoolExecutor(_READERS) as pool:
-            heads = list(pool.map(self.catalog.tables, references))
-            at_heads = {c.metadata_location: c for tables in heads for c in tables.values()}
-            errors = self._all_read(pool, at_heads.values())
-            live = pool.map(partial(self._live, policy.at(now), now, errors), references, heads)
+            heads = tuple(pool.map(self.catalog.tables, references))
+            errors = self._all_read({c.metadata_location: c for tables in heads for c in tables.values()}.values())
             versions: dict[str, set[Content]] = {}
-            for found in live:
+            for found in pool.map(partial(self._live, policy.at(now), now, errors), references, heads):
                 for content in found:
                     versions.setdefault(content.content_id, set()).add(content)
-            seconds = (self.clock.now() - started).total_seconds()
-            known = self._known(heads)
-            unknown = [c for i, cs in versions.items() for c in cs if c.snapshot_id not in known.get(i, frozenset())]
-            errors |= self._all_read(pool, unknown)
+        return Identified(references, heads, versions, errors, (self.clock.now() - started).total_seconds())
+
+    def survey(self, policy: CutoffPolicy, now: datetime) -> Survey:
+        """Every live table with its live versions; one that cannot be read says why."""
+        found = self.identify(policy, now)
+        known = self._known(found.heads)
+        versions = found.versions.items()
+        unknown = [c for i, cs in versions for c in cs if c.snapshot_id not in known.get(i, frozenset())]
+        errors = {**found.errors, **self._all_read(unknown)}
         at: dict[str, list[Head]] = {}
-        for reference, tables in zip(references, heads, strict=True):
+        for reference, tables in zip(found.references, found.heads, strict=True):
             for content in tables.values():
                 at.setdefault(content.content_id, []).append(Head(reference, content))
-        found_tables = tuple(
-            self._table(content_id, at.get(content_id, []), frozenset(found), errors)
-            for content_id, found in sorted(versions.items(), key=lambda item: min(c.key for c in item[1]))
+        return Survey(
+            policy,
+            now,
+            found.references,
+            tuple(
+                self._table(content_id, at.get(content_id, []), frozenset(live), errors)
+                for content_id, live in sorted(versions, key=lambda item: min(c.key for c in item[1]))
+            ),
+            found.seconds,
         )
-        return Survey(policy, now, references, found_tables, seconds)
 
     def limit(self, head: TableMetadata, cutoff: datetime, now: datetime) -> Limit:
         """How much of a table's history stays on the reference whose head this is."""
@@ -96,7 +115,7 @@ class Contents:
         """Whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""
         return not gc_disabled(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
 
-    def _all_read(self, pool: ThreadPoolExecutor, contents: Iterable[Content]) -> dict[str, IcewrightError]:
+    def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
         """Read the metadata of versions; the errors by place."""
         wanted = {c.metadata_location: c for c in contents if c.metadata_location not in self._read}
 
@@ -107,11 +126,12 @@ class Contents:
                 return error
 
         errors: dict[str, IcewrightError] = {}
-        for location, found in zip(wanted, pool.map(read, wanted.values()), strict=True):
-            if isinstance(found, IcewrightError):
-                errors[location] = found
-            else:
-                self._read[location] = found
+        with ThreadPoolExecutor(_READERS) as pool:
+            for location, found in zip(wanted, pool.map(read, wanted.values()), strict=True):
+                if isinstance(found, IcewrightError):
+                    errors[location] = found
+                else:
+                    self._read[location] = found
         return errors
 
     def _live(
@@ -197,15 +217,33 @@ class Contents:
 
 
 @dataclass
+class _Marked:
+    """What one table reaches, and what of it has been read."""
+
+    named: Named = field(default_factory=Named)
+    snapshots: set[int] = field(default_factory=set)
+    places: set[str] = field(default_factory=set)
+    manifests: set[str] = field(default_factory=set)
+
+
+@dataclass
 class Mark:
-    """Everything that live contents reach, as hashes; grows as commits come, and never shrinks."""
+    """Everything that live contents reach, as hashes, table by table; grows as commits come."""
 
     contents: Contents
     files: Files
-    named: Named = field(default_factory=Named)
     broken: dict[str, IcewrightError] = field(default_factory=dict)  # by content id: files of it that cannot be read
-    _done: set[tuple[str, int | str]] = field(default_factory=set)
-    _manifests: set[str] = field(default_factory=set)
+    _marked: dict[str, _Marked] = field(default_factory=dict)
+
+    @property
+    def named(self) -> Named:
+        """What all tables reach."""
+        return Named.joined(marked.named for marked in self._marked.values())
+
+    def forget(self, content_id: str) -> None:
+        """Take a table out, so that what it does not reach any more is not taken for live."""
+        self._marked.pop(content_id, None)
+        self.broken.pop(content_id, None)
 
     def extend(self, survey: Survey, *, dry_run: bool) -> list[pl.DataFrame]:
         """Take in what the survey sees and earlier ones did not; the paths of it.
@@ -214,31 +252,32 @@ class Mark:
         """
         grown: list[pl.DataFrame] = []
         for table in survey.tables:
+            marked = self._marked.setdefault(table.content_id, _Marked())
             try:
-                for frame in self._reached(table, survey, dry_run=dry_run):
-                    self.named.add(hashed(frame.select("path"), self.files.canonical))
+                for frame in self._reached(table, survey, marked, dry_run=dry_run):
+                    marked.named.add(hashed(frame.select("path"), self.files.canonical))
                     grown.append(frame)
             except _SAID as error:
                 self.broken[table.content_id] = error
         return grown
 
-    def _reached(self, table: LiveTable, survey: Survey, *, dry_run: bool) -> Iterator[pl.DataFrame]:
+    def _reached(self, table: LiveTable, survey: Survey, marked: _Marked, *, dry_run: bool) -> Iterator[pl.DataFrame]:
         snapshots, frames = self._snapshots(table, survey, dry_run=dry_run)
-        fresh = [s for s in snapshots if (table.content_id, s.snapshot_id) not in self._done]
-        places = [
-            c.metadata_location for c in table.versions if (table.content_id, c.metadata_location) not in self._done
-        ]
-        yield sets.files_frame((place, None, "metadata") for place in places)
+        fresh = [s for s in snapshots if s.snapshot_id not in marked.snapshots]
+        places = {c.metadata_location for c in table.versions} - marked.places
+        if not fresh and not places:
+            return
+        yield sets.files_frame((place, None, "metadata") for place in sorted(places))
         yield from frames
         if fresh:
             yield sets.lists_of(fresh)
             manifests = sets.manifests_of(self.files, fresh)
-            manifests = manifests.filter(~pl.col("path").is_in(list(self._manifests)))
+            manifests = manifests.filter(~pl.col("path").is_in(list(marked.manifests)))
             yield sets.as_files(manifests)
             yield from sets.content_of(self.files, manifests)
-            self._manifests.update(manifests["path"])
-        self._done |= {(table.content_id, s.snapshot_id) for s in fresh}
-        self._done |= {(table.content_id, place) for place in places}
+            marked.manifests.update(manifests["path"])
+        marked.snapshots.update(s.snapshot_id for s in fresh)
+        marked.places |= places
 
     def _snapshots(
         self, table: LiveTable, survey: Survey, *, dry_run: bool

@@ -149,11 +149,12 @@ class BranchVacuum:
             mark, survey = self._marked(work)
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
-            strange = listing.strange_metadata(mark.named)
+            named = mark.named
+            strange = listing.strange_metadata(named)
             no_foreign_table(files, base, strange[:: max(1, len(strange) // _LOOKED_AT)])
             knobs = self.contents.knobs(base.ref, base)
-            no_mismatch(base, listing.mismatches(mark.named, lambda one, other: _same(one, other, knobs)))
-            chunks = [self.guard.allowed(base, chunk) for chunk in listing.orphans(mark.named)]
+            no_mismatch(base, listing.mismatches(named, lambda one, other: _same(one, other, knobs)))
+            chunks = [self.guard.allowed(base, chunk) for chunk in listing.orphans(named)]
             found = tuple(
                 FileFate(p, b, kind_of(p)) for chunk in chunks for p, b in chunk.select("path", "bytes").rows()
             )
@@ -231,6 +232,8 @@ class BranchVacuum:
             self._dry_mark = mark = self._dry_mark or Mark(self.contents, self.deletion.files)
         else:
             self._mark = mark = self._mark or Mark(self.contents, self.deletion.files)
+        if self._expired.get(work.table.content_id):  # an earlier table's sweep may have marked it as it was before
+            mark.forget(work.table.content_id)
         mark.extend(survey, dry_run=work.dry_run)
         return mark, survey
 
