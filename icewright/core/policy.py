@@ -327,18 +327,11 @@ VACUUM_CUTOFF: Knob[str | None] = _knob(
     "vacuum.cutoff",
     Kind.TEXT,
     None,
-    "of a Nessie catalog that has no garbage collector policy of its own: how old commits and snapshots must be to go, "
-    "as PT48H, an instant, or NONE; unset: five days",
+    "age at which a Nessie catalog's history may go if Nessie has no policy: PT48H, an instant or NONE; unset: 5 days",
     check=check_cutoff,
 )
-VACUUM_GRACE = _integer(
-    "vacuum.grace_hours",
-    24,
-    "of a Nessie catalog that has no newFilesGracePeriod: younger files are kept",
-    unit="hours",
-    minimum=24,
-    maximum=YEARS_HOURS,
-)
+_GRACE = "younger files stay in the vacuum of a Nessie catalog that has no newFilesGracePeriod"
+VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=YEARS_HOURS)
 VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
 
 KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)

@@ -150,7 +150,7 @@ def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error:
             self.end_headers()
             self.wfile.write(b'{"message": "said so"}')
 
-        def log_message(self, *_: object) -> None:  # type: ignore[override]
+        def log_message(self, *_: object) -> None:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
