@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from icewright.adapters.catalogs.nessie import NessieCatalog
+from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
@@ -50,7 +51,9 @@ from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, Trigger
+from icewright.ports import Clock, Grant, Trigger
+
+_AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ class Application:
         return time.perf_counter() - started
 
 
-def _files(config: Config) -> TableFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)))
+def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants)
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -109,8 +112,9 @@ def application(
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
     clock = clock or shared
-    files = _files(config)
-    catalogs = {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
+    catalogs: dict[str, _AnyCatalog] = {}
+    files = _files(config, lambda path: _granted(catalogs, path))
+    catalogs |= {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
 
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
@@ -232,7 +236,7 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalog | NessieCatalog:
+def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatalog:
     """The adapter of the catalog's type."""
     properties = _properties(entry)
     match properties:
@@ -241,13 +245,13 @@ def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalo
         case NessieCatalogProperties():
             return NessieCatalog(properties, files, clock)
         case RestCatalogProperties():
-            raise ConfigError([f"catalogs.{entry.name}.type: rest is not built yet"])
+            return RestCatalog(properties, files, clock)
         case _:
             assert_never(properties)
 
 
 def _vacuums(
-    catalogs: Mapping[str, SqlCatalog | NessieCatalog],
+    catalogs: Mapping[str, _AnyCatalog],
     deletion: Deletion,
     guard: Guard,
     policy: Callable[[], Policy],
@@ -267,6 +271,12 @@ def _vacuums(
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
             )
     return found
+
+
+def _granted(catalogs: Mapping[str, _AnyCatalog], path: str) -> Grant | None:
+    """What the catalog that a file belongs to lends for it."""
+    lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
+    return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:

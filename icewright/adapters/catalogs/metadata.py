@@ -160,19 +160,26 @@ class Memo:
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._max_bytes = max_bytes
-        self._kept: dict[tuple[TableRef, str, int], TableMetadata] = {}
+        self._kept: dict[tuple[TableRef, str, object], TableMetadata] = {}
         self._lock = threading.Lock()
 
-    def parsed(self, ref: TableRef, location: str, size: int | None, read: Callable[[str], bytes]) -> TableMetadata:
-        """The file, read by `read` unless one of its size is known. Raises what reading and parsing raise."""
-        if size is not None:
-            with self._lock:
-                if known := self._kept.pop((ref, location, size), None):
-                    self._kept[ref, location, size] = known  # now the youngest
-                    return known
+    def known(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
+        """The file as it was parsed before, if `mark`, its length or a checksum of it, is the same."""
+        with self._lock:
+            if found := self._kept.pop((ref, location, mark), None):
+                self._kept[ref, location, mark] = found  # now the youngest
+            return found
+
+    def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
+        """The file, read by `read` unless it is known under `mark`. Raises what reading and parsing raise.
+
+        Without a mark the file is read, and known by its length from then on.
+        """
+        if mark is not None and (found := self.known(ref, location, mark)):
+            return found
         made = parse(ref, location, read(location))
         with self._lock:
-            self._kept[ref, location, made.metadata_length] = made
+            self._kept[ref, location, made.metadata_length if mark is None else mark] = made
             while len(self._kept) > 1 and sum(m.metadata_length for m in self._kept.values()) > self._max_bytes:
                 del self._kept[next(iter(self._kept))]
         return made

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from icewright.core.errors import UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, Storage
+from icewright.ports import DeleteReport, Grant, Storage
 
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
@@ -20,13 +20,20 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
+Lender = Callable[[], Grant | None]  # asked whenever a request needs credentials
+
+
 @dataclass(frozen=True)
 class Storages:
-    """All storages as one: local paths go to `local`, others to the store of their bucket, opened once."""
+    """All storages as one: local paths go to `local`, others to the store of their bucket, opened once.
+
+    Where a catalog lends credentials for a prefix, the prefix has a store of its own that asks for fresh ones in time.
+    """
 
     local: Storage
-    bucket: Callable[[str], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
-    _open: dict[str, Storage] = field(default_factory=dict, init=False)
+    bucket: Callable[[str, Lender | None], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
+    grants: Callable[[str], Grant | None] = lambda _: None  # what a catalog lends for a path
+    _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
 
     def of(self, path: str) -> Storage:
         """The storage of one path."""
@@ -34,9 +41,11 @@ class Storages:
             return self.local
         place = split(path)
         root = f"{place.scheme}://{place.authority}"
-        if root not in self._open:
-            self._open[root] = self.bucket(root)
-        return self._open[root]
+        grant = self.grants(path)
+        opened = (root, "" if grant is None else grant.prefix)
+        if opened not in self._open:
+            self._open[opened] = self.bucket(root, None if grant is None else lambda: self.grants(path))
+        return self._open[opened]
 
     def read(self, path: str) -> bytes:
         """The file's content."""
