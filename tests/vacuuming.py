@@ -148,7 +148,7 @@ class NessieHouse:
             "sortOrderId": 0,
             **({"id": known[0].content_id} if known else {}),
         }
-        body = {
+        body: Any = {
             "commitMeta": {"message": f"append to {name}"},
             "operations": [{"type": "PUT", "key": {"elements": [self.space, name]}, "content": described}],
         }

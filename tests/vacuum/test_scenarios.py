@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -241,11 +242,11 @@ def test_files_of_the_grace_period_stay(house: NessieHouse) -> None:
         ({"defaultCutoffPolicy": "PT48H", "newFilesGracePeriod": "PT1H"}, "must be at least 24 hours"),
     ],
 )
-def test_faulty_policies_change_nothing(house: NessieHouse, config: dict[str, object], message: str) -> None:
+def test_faulty_policies_change_nothing(house: NessieHouse, config: dict[str, Any], message: str) -> None:
     """The words are those of the documentation, from a policy that stands in Nessie."""
     import requests
 
-    body = {"config": {"type": "GARBAGE_COLLECTOR", **config}}
+    body: Any = {"config": {"type": "GARBAGE_COLLECTOR", **config}}
     said = requests.post(f"{house.server.api}/config/repository", json=body, timeout=30)
     assert said.ok, said.text
     with pytest.raises(Refused) as caught:

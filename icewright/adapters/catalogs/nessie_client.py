@@ -157,7 +157,7 @@ class NessieClient:
         Returns the commit's hash. Raises `CommitConflict`, and `CommitStateUnknown` when the reply was lost.
         """
         put = {"type": _TABLE, "id": content.content_id, **document}
-        body = {
+        body: Any = {
             "commitMeta": {"message": message, "properties": {"application-type": "icewright"}},
             "operations": [{"type": "PUT", "key": {"elements": list(content.key)}, "content": put}],
         }
