@@ -13,10 +13,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, assert_never
 
+from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
+    NessieCatalogProperties,
     RestCatalogProperties,
     SqlCatalogProperties,
     catalog_properties,
@@ -30,8 +32,10 @@ from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.live import Contents
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
@@ -54,6 +58,8 @@ from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.world import Listener, World
 from icewright.ports import Clock, CommitReports, Grant, Trigger
+
+_AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ def application(
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
     clock = clock or shared
-    catalogs: dict[str, SqlCatalog | RestCatalog] = {}
+    catalogs: dict[str, _AnyCatalog] = {}
     files = _files(config, lambda path: _granted(catalogs, path))
     catalogs |= {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
@@ -163,6 +169,7 @@ def application(
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
     guard = Guard(catalogs, allowed, files.canonical, store.places)
     deletion = Deletion(files, store, clock)
+    vacuums = _vacuums(catalogs, deletion, guard, policy, partial(_held, store))
     engine = Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
@@ -170,6 +177,7 @@ def application(
         orphans=RemoveOrphansInService(deletion, guard),
         manifests=RewriteManifestsInService(files, clock),
         environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
+        vacuums=vacuums,
     )
     world = World(
         catalogs=catalogs,
@@ -181,6 +189,7 @@ def application(
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
         trigger=Trigger(kind, _user(), holder()),
+        vacuums=vacuums,
         dead=is_dead,
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
@@ -289,12 +298,14 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> SqlCatalog | RestCatalog:
+def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatalog:
     """The adapter of the catalog's type."""
     properties = _properties(entry)
     match properties:
         case SqlCatalogProperties():
             return SqlCatalog(properties, files, clock)
+        case NessieCatalogProperties():
+            return NessieCatalog(properties, files, clock)
         case RestCatalogProperties():
             return RestCatalog(properties, files, clock)
         case _:
@@ -310,7 +321,30 @@ def _inside(config: Config, path: str) -> bool:
     return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
 
 
-def _granted(catalogs: Mapping[str, SqlCatalog | RestCatalog], path: str) -> Grant | None:
+def _vacuums(
+    catalogs: Mapping[str, _AnyCatalog],
+    deletion: Deletion,
+    guard: Guard,
+    policy: Callable[[], Policy],
+    held: Callable[[TableMetadata], list[Hold]],
+) -> dict[str, BranchVacuum]:
+    """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""
+    found: dict[str, BranchVacuum] = {}
+    for name, catalog in catalogs.items():
+        if isinstance(catalog, NessieCatalog):
+            same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
+            strangers = {n: c for n, c in catalogs.items() if n not in same}
+            found[name] = BranchVacuum(
+                catalog,
+                deletion,
+                Guard(strangers, guard.allowed_locations, guard.canonical, guard.evaluated),
+                Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
+                lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
+            )
+    return found
+
+
+def _granted(catalogs: Mapping[str, _AnyCatalog], path: str) -> Grant | None:
     """What the catalog that a file belongs to lends for it."""
     lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
     return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)

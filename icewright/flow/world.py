@@ -12,7 +12,7 @@ from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
 from icewright.core.table import TableRef
-from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger
+from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class World:
     trigger: Trigger
     tell: Listener = field(default=_silent)
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
+    vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
 
     def report(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:

@@ -51,6 +51,7 @@ from icewright.ports.store import (
     TableRow,
     Trigger,
 )
+from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "AddSnapshot",
@@ -59,6 +60,7 @@ __all__ = [
     "Assignment",
     "AvroFile",
     "Beat",
+    "Branched",
     "Catalog",
     "CatalogRow",
     "Change",
@@ -70,9 +72,11 @@ __all__ = [
     "Events",
     "Files",
     "Grant",
+    "Head",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "LiveTable",
     "MeasureReader",
     "Measures",
     "NewReports",
@@ -87,9 +91,12 @@ __all__ = [
     "Storage",
     "Store",
     "StoreReader",
+    "Survey",
     "TableRow",
     "Telling",
     "Trigger",
     "Unfinished",
+    "Vacuum",
+    "VacuumOf",
     "Waiting",
 ]

@@ -81,6 +81,7 @@ class CatalogRow:
     failures: int  # in a row
     error: str | None
     policy: str | None  # fingerprint of what its tables were last held against
+    vacuumed: str | None  # the instant that vacuum has acted on as its cut-off
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +314,10 @@ class Loops(Protocol):
 
     def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
         """The catalog's tables have been held against the policy of this fingerprint."""
+        ...
+
+    def vacuumed(self, name: str, instant: str, now: datetime) -> None:
+        """Vacuum has acted on this instant as the catalog's cut-off, and will not again."""
         ...
 
     def claim_evaluations(

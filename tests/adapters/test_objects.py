@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.app.bootstrap import application, read_config
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import AccessDenied, MetadataUnreadable, StorageUnavailable, UnsupportedTable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -156,3 +158,31 @@ def reached_by(catalog: SqlCatalog, snapshot_id: int) -> set[str]:
     """The data files of one snapshot, by PyIceberg."""
     scan = catalog.load_table("sales.orders").scan(snapshot_id=snapshot_id)
     return {task.file.file_path for task in scan.plan_files()}
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
+    """A store that knows who asks and says no is not one that is down."""
+
+    class No(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815 - likewise
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), No) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        keys = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
+        endpoint = {"s3.endpoint": f"http://127.0.0.1:{server.server_port}", **keys}
+        opened = bucket_storage([("s3://lake/", endpoint)])("s3://lake", None)
+        with pytest.raises(AccessDenied, match="may not be read"):
+            opened.read("s3://lake/a")
+        with pytest.raises(AccessDenied, match="may not be looked at"):
+            opened.size("s3://lake/a")
+        server.shutdown()
+        thread.join()

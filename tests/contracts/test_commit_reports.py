@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from icewright.adapters.catalogs.reports import IcebergReports
+from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
 from tests.contracts.bench import Bench

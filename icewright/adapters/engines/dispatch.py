@@ -10,6 +10,7 @@ from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.reachable import reached
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
 from icewright.core.environment import Environment
@@ -40,6 +41,7 @@ class Engines:
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
     environments: Mapping[str, Environment] = field(default_factory=dict)  # of the catalogs that declare one
+    vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
     def run(self, assignment: Assignment) -> Outcome:
         """Do the step, or say what it would do."""
@@ -63,6 +65,8 @@ class Engines:
 
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Finish planned deletions, whichever operation planned them: the proof is the same."""
+        if vacuum := self.vacuums.get(unfinished.ref.catalog):
+            return vacuum.resume(unfinished, vacuum.deletion.clock.now())
         base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         if base.table_uuid != unfinished.table_uuid:
             raise TableReplaced(

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import ObjectStore
 
 from icewright.adapters.files.storage import Lender, listed
 from icewright.adapters.files.stores import store_of
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
 from icewright.ports import DeleteReport, Storage
 
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
+_DENIED = (PermissionDeniedError, UnauthenticatedError)
 _PAGE = 1000  # keys that S3 lists, or deletes, at once
 
 
@@ -47,7 +48,9 @@ class ObjectStorage:
         try:
             return bytes(obstore.get(self.store, self._key(path)).bytes())
         except FileNotFoundError as error:
-            raise MetadataUnreadable(f"{path} is missing: restore it, or roll the table back to before it") from error
+            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+        except _DENIED as error:
+            raise AccessDenied(f"{path} may not be read: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be read: {_said(error)}") from error
 
@@ -64,6 +67,8 @@ class ObjectStorage:
             return int(obstore.head(self.store, self._key(path))["size"])
         except FileNotFoundError:
             return None
+        except _DENIED as error:
+            raise AccessDenied(f"{path} may not be looked at: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
 
@@ -102,6 +107,8 @@ class ObjectStorage:
                 own = [meta for meta in page if meta["path"].startswith(prefix)]
                 micros = [round(meta["last_modified"].timestamp() * 1_000_000) for meta in own]
                 yield listed([f"{root}/{meta['path']}" for meta in own], [meta["size"] for meta in own], micros)
+        except _DENIED as error:
+            raise AccessDenied(f"{location} may not be listed: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
 

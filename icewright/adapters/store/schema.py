@@ -218,6 +218,7 @@ CATALOGS = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
     sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
+    sa.Column("vacuumed", sa.Text),  # the instant that vacuum has acted on as its cut-off: it does so once
 )
 
 LEASES = sa.Table(  # what one process alone does at a time, such as planning

@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from icewright.adapters.catalogs.translate import rest, sql
+from icewright.adapters.catalogs.translate import nessie, rest, sql
+from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties, nessie_catalog
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, rest_catalog
 from icewright.adapters.catalogs.translate.sql import SqlCatalogProperties, sql_catalog
 from icewright.core.errors import ConfigError
 
 __all__ = [
     "CatalogProperties",
+    "NessieCatalogProperties",
     "RestCatalogProperties",
     "SqlCatalogProperties",
     "catalog_properties",
     "hosts",
+    "nessie_catalog",
     "pyiceberg_properties",
     "rest_catalog",
     "spark_conf",
@@ -27,7 +30,7 @@ __all__ = [
     "sql_catalog",
 ]
 
-CatalogProperties = SqlCatalogProperties | RestCatalogProperties
+CatalogProperties = SqlCatalogProperties | RestCatalogProperties | NessieCatalogProperties
 _ADDRESSES = ("oauth2-server-uri", "s3.endpoint", "gcs.service.host", "adls.blob-storage-authority")
 
 
@@ -43,7 +46,9 @@ def catalog_properties(
             return sql_catalog(name, properties, locations)
         case "rest":
             return rest_catalog(name, properties, locations)
-    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql or rest"])
+        case "nessie":
+            return nessie_catalog(name, properties, locations)
+    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql, rest or nessie"])
 
 
 def hosts(catalog: CatalogProperties) -> dict[str, str]:
@@ -53,6 +58,8 @@ def hosts(catalog: CatalogProperties) -> dict[str, str]:
             found = {"uri": catalog.url.host or ""}
         case RestCatalogProperties():
             found = {"uri": _host(catalog.uri)}
+        case NessieCatalogProperties():
+            found = {"uri": _host(catalog.api), "iceberg": _host(catalog.iceberg)}
         case _:
             assert_never(catalog)
     named = {key: _host(catalog.extra[key]) for key in _ADDRESSES if catalog.extra.get(key)}
@@ -70,6 +77,8 @@ def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
             return sql.pyiceberg_properties(catalog)
         case RestCatalogProperties():
             return rest.pyiceberg_properties(catalog)
+        case NessieCatalogProperties():
+            return nessie.pyiceberg_properties(catalog)
         case _:
             assert_never(catalog)
 
@@ -81,6 +90,8 @@ def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
             return sql.spark_packages(catalog)
         case RestCatalogProperties():
             return rest.spark_packages(catalog)
+        case NessieCatalogProperties():
+            return nessie.spark_packages(catalog)
         case _:
             assert_never(catalog)
 
@@ -92,6 +103,8 @@ def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
             settings = sql.spark_settings(catalog)
         case RestCatalogProperties():
             settings = rest.spark_settings(catalog)
+        case NessieCatalogProperties():
+            settings = nessie.spark_settings(catalog)
         case _:
             assert_never(catalog)
     prefix = f"spark.sql.catalog.{catalog.name}"

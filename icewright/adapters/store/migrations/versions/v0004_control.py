@@ -70,6 +70,7 @@ def _loops() -> None:
         sa.Column("error", sa.Text()),
         sa.Column("policy", sa.Text()),
         sa.Column("reported", sa.BigInteger()),
+        sa.Column("vacuumed", sa.Text()),
         sa.PrimaryKeyConstraint("name", name="pk_catalogs"),
     )
     op.create_table(
