@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, assert_never
 
 from icewright.adapters.catalogs.rest import RestCatalog
@@ -32,6 +33,7 @@ from icewright.adapters.engines.service.guard import Guard
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.spark.engine import SparkEngine
+from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalStorage
@@ -194,6 +196,11 @@ def upgrade_store(config: Config) -> None:
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     """The same catalog for PyIceberg."""
     return pyiceberg_properties(_properties(catalog))
+
+
+def java_of(config: Config) -> Path:
+    """The Java home that Spark is started with, for other servers too. Raises `EngineUnavailable`."""
+    return java_home(config.java_home, config.cache_folder)
 
 
 def holder() -> str:

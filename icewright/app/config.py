@@ -93,6 +93,11 @@ def find_config(given: str | None) -> Path:
     return path.resolve()
 
 
+def user_cache() -> Path:
+    """Where this user's caches lie, whatever a configuration says."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
+
+
 @dataclass(frozen=True)
 class Checks:
     """What only adapters know; each raises `ConfigError` with the faults."""
@@ -166,8 +171,7 @@ class _Reader:
             self._checked(self.checks.state, self._beside(state))
         if self.faults:
             raise ConfigError([self._redacted(fault) for fault in self.faults])
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        cache_folder = Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright"
+        cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
             state=self._beside(str(state)),
