@@ -69,6 +69,24 @@ class Application:
         """How many old files under the table's location nothing of it reaches."""
         return self.engines.orphans.count(self.world.catalog(ref).load(ref), older_than)
 
+    def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
+        """What can be asked of a catalog beyond its list of tables, each as a question that may raise."""
+        catalog = self.world.catalogs[name]
+        if not isinstance(catalog, RestCatalog):
+            return
+
+        def loads() -> str:
+            table = _any_table(catalog)
+            return "there is no table yet" if table is None else f"{catalog.load(table).ref} loads"
+
+        def commits() -> str:
+            table = _any_table(catalog)
+            return "there is no table to try it with" if table is None else catalog.may_commit(table)
+
+        yield "server", catalog.connected
+        yield "a table", loads
+        yield "commits", commits
+
     def planning_seconds(self, ref: TableRef) -> float:
         """How long it takes to read, without the cache, the manifests that planning a full scan reads."""
         snapshot = self.world.catalog(ref).load(ref).current_snapshot
@@ -243,6 +261,10 @@ def _user() -> str:
 def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
     """Which catalog's properties open which place."""
     return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
+
+
+def _any_table(catalog: RestCatalog) -> TableRef | None:
+    return next((pointer.ref for pointer in catalog.pointers()), None)
 
 
 def _properties(catalog: CatalogConfig) -> CatalogProperties:
