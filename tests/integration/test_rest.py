@@ -88,8 +88,9 @@ def test_three_clients_of_one_server(app: Application) -> None:
     finally:
         stop.set()
         writer.join()
-    later = Later()
-    with application(read_config(app.config.path), kind="manual", clock=later) as tomorrow:
+    file = app.config.path.with_name("later.yaml")
+    file.write_text(app.config.path.read_text().replace("icewright.db", "later.db"))  # leases of today last till then
+    with application(read_config(file), kind="manual", clock=Later()) as tomorrow:
         last = execute(tomorrow.world, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
     assert {o.state for o in last.outcomes} == {OperationState.COMMITTED}, last.summary
     assert last.outcomes[0].metrics["files_deleted"] > 0
