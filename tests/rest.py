@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from icewright.adapters.engines.spark.java import java_home
+from icewright.app.config import user_cache
 from icewright.app.demo.rest_server import RestHost, rest_host
 
-# kept between runs, as PySpark's own jars are
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
+CACHE = user_cache()  # kept between runs, as PySpark's own jars are
 
 
 @contextmanager

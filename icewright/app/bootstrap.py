@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, assert_never
 
 from icewright.adapters.catalogs.nessie import NessieCatalog
@@ -37,6 +35,7 @@ from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInSer
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
 from icewright.adapters.engines.spark.engine import SparkEngine
+from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalStorage
@@ -48,6 +47,7 @@ from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
+from icewright.app.identity import holder, is_dead, user
 from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
@@ -80,6 +80,24 @@ class Application:
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
         return self.engines.orphans.count(self.world.catalog(ref).load(ref), older_than)
+
+    def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
+        """What can be asked of a catalog beyond its list of tables, each as a question that may raise."""
+        catalog = self.world.catalogs[name]
+        if not isinstance(catalog, RestCatalog):
+            return
+
+        def loads() -> str:
+            table = _any_table(catalog)
+            return "there is no table yet" if table is None else f"{catalog.load(table).ref} loads"
+
+        def commits() -> str:
+            table = _any_table(catalog)
+            return "there is no table to try it with" if table is None else catalog.may_commit(table)
+
+        yield "server", catalog.connected
+        yield "a table", loads
+        yield "commits", commits
 
     def planning_seconds(self, ref: TableRef) -> float:
         """How long it takes to read, without the cache, the manifests that planning a full scan reads."""
@@ -143,6 +161,29 @@ def check_channels(urls: Sequence[str]) -> None:
     open_channels(urls)
 
 
+def _engines(
+    config: Config,
+    catalogs: Mapping[str, _AnyCatalog],
+    pools: Mapping[str, SparkPool],
+    files: TableFiles,
+    store: SqlStore,
+    policy: Callable[[], Policy],
+    clock: Clock,
+) -> Engines:
+    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
+    guard = Guard(catalogs, allowed, files.canonical, store.places)
+    deletion, held = Deletion(files, store, clock), partial(_held, store)
+    return Engines(
+        catalogs=catalogs,
+        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
+        expire=ExpireInService(deletion, guard, held),
+        orphans=RemoveOrphansInService(deletion, guard),
+        manifests=RewriteManifestsInService(files, clock),
+        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
+        vacuums=_vacuums(catalogs, deletion, guard, policy, held),
+    )
+
+
 @contextmanager
 def application(
     config: Config,
@@ -166,19 +207,7 @@ def application(
     def policy() -> Policy:
         return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
-    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, store.places)
-    deletion = Deletion(files, store, clock)
-    vacuums = _vacuums(catalogs, deletion, guard, policy, partial(_held, store))
-    engine = Engines(
-        catalogs=catalogs,
-        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
-        expire=ExpireInService(deletion, guard, partial(_held, store)),
-        orphans=RemoveOrphansInService(deletion, guard),
-        manifests=RewriteManifestsInService(files, clock),
-        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
-        vacuums=vacuums,
-    )
+    engine = _engines(config, catalogs, pools, files, store, policy, clock)
     world = World(
         catalogs=catalogs,
         files=files,
@@ -188,8 +217,8 @@ def application(
         policy=policy,
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
-        trigger=Trigger(kind, _user(), holder()),
-        vacuums=vacuums,
+        trigger=Trigger(kind, user(), holder()),
+        vacuums=engine.vacuums,
         dead=is_dead,
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
@@ -252,46 +281,18 @@ def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     return pyiceberg_properties(_properties(catalog))
 
 
-def holder() -> str:
-    """This process, as leases name it."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
-
-
-def is_dead(name: str) -> bool:
-    """Whether a holder's process is surely gone: it ran on this host, and runs no more."""
-    host, pid, started = name.rsplit(":", 2)
-    return host == socket.gethostname() and _started(int(pid)) != started
-
-
-def _started(pid: int) -> str:
-    """When a process began (Linux: in ticks since boot), so that a reused number is not taken for it."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
-            return stat.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return "0" if _alive(pid) else "gone"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
+def java_of(config: Config) -> Path:
+    """The Java home that Spark is started with, for other servers too. Raises `EngineUnavailable`."""
+    return java_home(config.java_home, config.cache_folder)
 
 
 def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
     """Which catalog's properties open which place."""
     return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
+
+
+def _any_table(catalog: RestCatalog) -> TableRef | None:
+    return next((pointer.ref for pointer in catalog.pointers()), None)
 
 
 def _properties(catalog: CatalogConfig) -> CatalogProperties:

@@ -19,7 +19,6 @@ from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
-    EnvironmentSection,
     EventsSection,
     LedgerSection,
     LimitsSection,
@@ -110,6 +109,11 @@ def find_config(given: str | None) -> Path:
     return path.resolve()
 
 
+def user_cache() -> Path:
+    """Where this user's caches lie, whatever a configuration says."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
+
+
 @dataclass(frozen=True)
 class Checks:
     """What only adapters know; each raises `ConfigError` with the faults."""
@@ -169,8 +173,7 @@ class _Reader:
             self._checked(self.checks.state, self._beside(state))
         if self.faults:
             raise ConfigError([self._redacted(fault) for fault in self.faults])
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        cache_folder = Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright"
+        cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
             state=self._beside(str(state)),
@@ -317,7 +320,7 @@ class _Reader:
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
                 aliases=tuple(found.aliases),
                 commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
-                environment=_environment(found.environment),
+                environment=found.environment.declared(),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
@@ -380,14 +383,6 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
-
-
-def _environment(section: EnvironmentSection) -> Environment | None:
-    """None where nothing is declared."""
-    hosts, locations = section.hosts, section.locations
-    if hosts is None and locations is None:
-        return None
-    return Environment(None if hosts is None else tuple(hosts), None if locations is None else tuple(locations))
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:

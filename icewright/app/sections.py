@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from icewright.core.environment import Environment
 from icewright.core.words import kind, near
 
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
@@ -38,6 +39,13 @@ class EnvironmentSection(Section):
 
     hosts: list[str] | None = None
     locations: list[str] | None = None
+
+    def declared(self) -> Environment | None:
+        """None where nothing is declared."""
+        if self.hosts is None and self.locations is None:
+            return None
+        hosts, locations = (None if said is None else tuple(said) for said in (self.hosts, self.locations))
+        return Environment(hosts, locations)
 
 
 class CatalogSection(Section):

@@ -108,8 +108,11 @@ def test_keys_that_cannot_be_said(storage: Storages, properties: Mapping[str, st
         storage.read("s3://lake/bad//key")
     connection = http.client.HTTPConnection(properties["s3.endpoint"].removeprefix("http://"))
     connection.request("PUT", "/lake/bad//key", b"x")
-    assert connection.getresponse().status == http.HTTPStatus.OK
+    status = connection.getresponse().status
     connection.close()
+    if status == http.HTTPStatus.FORBIDDEN:
+        pytest.skip("takes signed requests alone, which cannot say such a key")
+    assert status == http.HTTPStatus.OK
     with pytest.raises(StorageUnavailable, match="s3://lake/bad could not be listed"):
         list(storage.listing("s3://lake/bad"))
 

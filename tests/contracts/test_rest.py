@@ -318,3 +318,14 @@ def test_a_token_that_expired(bench: RestBench, proxy: Proxy) -> None:
         known.pointers()
     assert "hush" not in str(caught.value)
     known.close()
+
+
+def test_what_the_doctor_asks(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """The server answers, and lets us commit, or says why not; nothing is changed by asking."""
+    base = bench.craft("sales.orders", 1)
+    assert "auth none" in catalog.connected()
+    assert "allowed" in catalog.may_commit(base.ref)
+    assert bench.catalog.load(base.ref) == base
+    proxy.faults.append(Fault(COMMIT, status=403))
+    with pytest.raises(UnsupportedTable, match="grant the right to write"):
+        catalog.may_commit(base.ref)

@@ -9,11 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
 
 from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.rest.answers import Loaded, lent_credentials, loaded
-from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, RestClient
+from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, RestClient
 from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import Lent
 from icewright.adapters.catalogs.rest.listing import Listing
@@ -22,7 +25,7 @@ from icewright.core.errors import CatalogUnavailable, TableNotFound, Unsupported
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Grant, Pointer
 
-_OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND = 200, 304, 403, 404
+_OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
 _REFS = {"snapshots": "refs"}  # where it is served the answer is short however long the history is
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
@@ -92,6 +95,24 @@ class RestCatalog:
             return known, None
         self._must_be_there(ref, answer)
         return self._taken(ref, answer)
+
+    def connected(self) -> str:
+        """Ask for the server's configuration. Raises `CatalogUnavailable` with how to mend it."""
+        lends = "lends credentials where it can" if self.properties.vended else "is not asked for credentials"
+        return f"answers, auth {self.properties.auth}, {len(self._client.config)} settings, {lends}"
+
+    def may_commit(self, ref: TableRef) -> str:
+        """Ask for a commit whose requirement no table meets: a server that compares it would have let us commit."""
+        asked = {"requirements": [{"type": "assert-table-uuid", "uuid": str(UUID(int=0))}], "updates": []}
+        try:
+            answer = self._client.send("POST", self._path(ref), data=msgspec.json.encode(asked))
+        except Lost as error:
+            raise CatalogUnavailable(f"{self._client.where} does not answer: {error}") from error
+        if answer.status == _FORBIDDEN:
+            raise UnsupportedTable(
+                f"the catalog forbids commits to {ref} ({answer.said}): grant the right to write data and metadata"
+            )
+        return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.said})"
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Ask the server for the change, under requirements on the table's uuid and every ref of `base`."""
