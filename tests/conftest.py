@@ -16,9 +16,10 @@ settings.register_profile("long", max_examples=300, deadline=None)  # pytest --h
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; another has the rest."""
+    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else "others"))
+        group = "spark" if item.get_closest_marker("spark") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
