@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from icewright.app import sections
+from icewright.app import alerting, sections
 from icewright.app.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -18,6 +18,10 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "detect": sections.DetectSection,
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
+    "alerts": alerting.AlertsSection,
+    "log": sections.LogSection,
+    "server": sections.ServerSection,
+    "events": sections.EventsSection,
 }
 
 

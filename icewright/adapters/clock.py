@@ -1,9 +1,10 @@
-"""The system's clock: the only place that reads the time."""
+"""The clock: the only place that reads the time."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 
 class SystemClock:
@@ -16,3 +17,27 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+class SharedClock(SystemClock):
+    """The time of a server that many machines ask, so that leases mean the same for all of them.
+
+    `ask` answers the server's time, or None where there is no server. Between two questions the machine's own clock
+    is trusted to run evenly.
+    """
+
+    def __init__(self, ask: Callable[[], datetime | None]) -> None:
+        self._ask = ask
+        self.ahead = timedelta(0)  # how far the server's clock is before this machine's
+        self.measure()
+
+    def now(self) -> datetime:
+        """The server's time."""
+        return super().now() + self.ahead
+
+    def measure(self) -> None:
+        """Ask again. Raises what asking raises; the last answer holds meanwhile."""
+        before = super().now()
+        said = self._ask()
+        if said is not None:
+            self.ahead = said - (before + (super().now() - before) / 2)

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
+from icewright.app.alerting import AlertsConfig, read_alerts
+from icewright.app.faults import ambiguous_aliases, open_to_others
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
     DetectSection,
+    EventsSection,
     LedgerSection,
     LimitsSection,
+    LogSection,
     PoolSection,
     Section,
+    ServerSection,
     default_limits_per_operation,
     fault,
-    near,
 )
+from icewright.app.strict_yaml import read_yaml
+from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.knob import kind
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_rule
+from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.core.table import split_name
+from icewright.core.words import kind, near
 from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger")
+_SECTIONS = (
+    *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
+    *("alerts", "log"),
+    *("server", "events"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,9 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...]
     pool: str
     limits: CatalogLimits = field(default_factory=CatalogLimits)
+    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
+    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,11 @@ class Config:
     cache_bytes: int
     ledger_folder: Path
     java_home: str | None
+    alerts: AlertsConfig
+    log: LogSection
+    secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
+    server: ServerSection
+    events: EventsSection = field(repr=False)
 
 
 def find_config(given: str | None) -> Path:
@@ -90,31 +108,18 @@ def find_config(given: str | None) -> Path:
     return path.resolve()
 
 
+def user_cache() -> Path:
+    """Where this user's caches lie, whatever a configuration says."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
+
+
 @dataclass(frozen=True)
 class Checks:
     """What only adapters know; each raises `ConfigError` with the faults."""
 
     catalog: Callable[[CatalogConfig], None]
     state: Callable[[str], None]
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a fault: the second would silently win."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool):
-            raise yaml.MarkedYAMLError(problem=f"{key!r} cannot be a key", problem_mark=key_node.start_mark)
-        if key in seen:
-            raise yaml.MarkedYAMLError(problem=f"the key {key} stands twice", problem_mark=key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    channels: Callable[[Sequence[str]], None]
 
 
 def load_config(path: Path, checks: Checks) -> Config:
@@ -126,25 +131,6 @@ def load_config(path: Path, checks: Checks) -> Config:
     if not isinstance(raw, dict):
         raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(_SECTIONS)}"])
     return _Reader(path, checks).config(raw)
-
-
-def read_yaml(path: Path) -> object:
-    """What a YAML file says. Raises `ConfigError` with the place where it is none."""
-    try:
-        return yaml.load("".join(read_lines(path)), _Loader)  # noqa: S506 - a safe loader, made stricter
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError([f"{path}: not YAML{where}: {getattr(error, 'problem', None) or error}"]) from error
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """A text file line by line, however large. Raises `ConfigError` when it cannot be read."""
-    try:
-        with path.open(encoding="utf-8") as lines:
-            yield from lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: cannot be read: {error}"]) from error
 
 
 class _Reader:
@@ -166,8 +152,12 @@ class _Reader:
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
+        server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
+        events = self._section("events", EventsSection, raw.get("events") or {})
+        self.faults += open_to_others(server, events) if events is not None else ()
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
+        alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
             self.faults.append(f"state: {kind(state)} given; write a database URL such as sqlite:///icewright.db")
@@ -175,19 +165,23 @@ class _Reader:
             self._checked(self.checks.state, self._beside(state))
         if self.faults:
             raise ConfigError([self._redacted(fault) for fault in self.faults])
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        cache_folder = Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright"
+        cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
             state=self._beside(str(state)),
             catalogs=catalogs,
             pools=pools,
-            limits=made_limits(limits, pools, catalogs),
+            limits=limits_of(limits, pools, catalogs),
             policy=policy,
             cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
             java_home=os.environ.get("JAVA_HOME"),
+            alerts=alerts,
+            log=log,
+            secrets=frozenset(self.secrets),
+            server=server,
+            events=events or EventsSection.model_validate({}),
         )
 
     _Checked = TypeVar("_Checked")
@@ -253,7 +247,7 @@ class _Reader:
             return None
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
-        pools = default_pools()
+        pools = _default_pools()
         for name, section in self._named("pools", raw).items():
             if found := self._section(f"pools.{name}", PoolSection, section):
                 if found.remote is not None and "master" in found.model_fields_set:
@@ -306,13 +300,33 @@ class _Reader:
                     timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
                 ),
-                allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
+                allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
+                aliases=tuple(found.aliases),
+                commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
+                environment=found.environment.declared(),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
+            self.faults += ambiguous_aliases(name, catalog.aliases, raw)
+            if catalog.commit_reports is not None and len(catalog.commit_reports) < 2:  # noqa: PLR2004
+                self.faults.append(f"{path}.commit_reports: no name of a table; write namespace.table")
         return catalogs
+
+    def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML
+        alerts = read_alerts(raw, self._section, self.faults)
+        self.secrets.update(channel for channel in alerts.channels if channel)
+        self._checked(self.checks.channels, alerts.channels)
+        return alerts
+
+    def _log(self, raw: Any) -> LogSection:  # noqa: ANN401 - YAML
+        """The section; ICEWRIGHT_LOG wins over its level."""
+        found = self._section("log", LogSection, raw) or LogSection()
+        wanted = os.environ.get("ICEWRIGHT_LOG")
+        if not wanted:
+            return found
+        return self._section("ICEWRIGHT_LOG", LogSection, {"format": found.format, "level": wanted.lower()}) or found
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401
         bounds: list[Guardrail] = []
@@ -347,28 +361,31 @@ class _Reader:
             return None
 
 
-def made_limits(
-    limits: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]
-) -> Limits:
-    """The limits of all sections together."""
+def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:
+    """The limits that all sections say together."""
     return Limits(
-        limits.total,
-        {Operation(op): n for op, n in {**default_limits_per_operation(), **limits.per_operation}.items()},
-        limits.max_jobs_per_detection,
-        limits.per_worker,
+        section.total,
+        {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
+        section.max_jobs_per_detection,
+        section.per_worker,
         {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
         {name: catalog.limits for name, catalog in catalogs.items()},
     )
 
 
 def default_limits() -> Limits:
-    """What holds where no configuration says anything."""
-    return made_limits(LimitsSection.model_validate({}), default_pools(), {})
+    """The limits where no configuration says any."""
+    return limits_of(LimitsSection.model_validate({}), _default_pools(), {})
 
 
-def default_pools() -> dict[str, PoolConfig]:
-    """The pool that is always there."""
+def _default_pools() -> dict[str, PoolConfig]:
     return {"default": PoolConfig("default", "local[*]", 2, {})}
+
+
+def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
+    """The warehouse where it is a place: a REST server may know it by a name, which allows nothing."""
+    place = properties.get("warehouse", "")
+    return [place] if kind not in ("rest", "nessie") or is_location(place) else []
 
 
 def _text(value: object) -> str:

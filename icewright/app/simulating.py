@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icewright.app.config import Config, default_limits, read_lines
+from icewright.app.config import Config, default_limits
+from icewright.app.strict_yaml import read_lines
 from icewright.core.errors import UsageError
 from icewright.core.layering import Policy, Rule
 from icewright.core.policy import PRESET, PRESETS

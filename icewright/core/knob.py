@@ -111,21 +111,3 @@ def _mapping(value: object) -> dict[str, str] | None:
         pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
         return {k.strip(): v.strip() for k, _, v in pairs} if all(s and v for _, s, v in pairs) else None
     return None
-
-
-def kind(value: object) -> str:
-    """What kind of value stands somewhere, in words."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "a truth value"
-        case int() | float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-    return type(value).__name__

@@ -12,10 +12,11 @@ from hashlib import sha256
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.knob import Kind, kind
+from icewright.core.knob import Kind
 from icewright.core.policy import KNOBS, PRESET, PRESETS, Knobs, Origin
 from icewright.core.properties import from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
+from icewright.core.words import kind
 
 _GUARDRAIL = re.compile(r"\s*([a-z_.]+)\s*(>=|<=)\s*([0-9]+(?:\.[0-9]+)?)\s*")
 

@@ -1,8 +1,8 @@
-"""One job: its operations in order on one table, each with its before and after; and the settling of lost jobs."""
+"""One job: its operations in order on one table, each with its before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -12,14 +12,14 @@ from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, TableNot
 from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, Knobs, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, job_state, job_summary
 from icewright.core.table import TableRef
+from icewright.flow.breaker import break_off
 from icewright.flow.evaluate import evaluate_and_record, read_facts
 from icewright.flow.lease import Lease, NoLease, held
 from icewright.flow.operation import Attempts, Request, Stop, load
 from icewright.flow.world import World
-from icewright.ports import JobRow, LedgerState, RunRow, Unfinished
+from icewright.ports import JobRow, RunRow
 
 BY_HAND = "manual"  # the trigger of what a person asked for
-MOST_INTERRUPTED = 10  # in a row: what ends its process so often must not be tried for ever
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def execute_taken(world: World, job: JobRow) -> JobResult:
 
 
 def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult:
-    world.tell("job_started", {"job_id": job_id, "table": str(request.ref), "operations": request.operations})
+    world.report("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason = ""
@@ -111,7 +111,7 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
         result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
         world.store.finish(job_id, ended, result.summary, world.clock.now())
     _after(world, request, result.state)
-    world.tell("job_finished", {"job_id": job_id, "table": str(request.ref), "state": ended, "summary": result.summary})
+    world.report("job_finished", request.ref, {"job_id": job_id, "state": ended, "summary": result.summary})
     return result
 
 
@@ -129,8 +129,8 @@ def _recorded(world: World, request: Request, operation: Operation, job_id: str,
     """One operation with its before and after in the store."""
     lease.check()
     started = world.clock.now()
-    who: dict[str, Any] = {"job_id": job_id, "table": str(request.ref), "operation": operation}
-    world.tell("operation_started", who)
+    who: dict[str, Any] = {"job_id": job_id, "operation": operation}
+    world.report("operation_started", request.ref, who)
     before = _numbers(world, request.ref)
     stop: Stop | None = None
     try:
@@ -142,7 +142,7 @@ def _recorded(world: World, request: Request, operation: Operation, job_id: str,
     before.pop("metadata_location", None)
     run = RunRow(job_id, outcome, started, world.clock.now(), location, knobs.fingerprint, before, after)
     world.store.run_recorded(run, request.ref)
-    world.tell("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
+    world.report("operation_finished", request.ref, {**who, "state": outcome.state, "summary": outcome.summary})
     if stop is not None:
         raise stop
     return outcome
@@ -164,42 +164,4 @@ def _after(world: World, request: Request, state: JobState) -> None:
     if state is JobState.FAILED:
         metadata = evaluation.facts.metadata if evaluation is not None else None
         limit = world.policy().knobs_for(request.ref, metadata)[BREAKER]
-        _break(world, request.ref, state, limit, "failed")
-
-
-def _break(world: World, ref: TableRef, state: JobState, limit: int, said: str) -> None:
-    """The circuit breaker: a table whose jobs end so again and again is paused."""
-    count = world.store.ended_in_a_row(ref, state)
-    row = world.store.table(ref)
-    if count >= limit and row is not None and not row.paused:
-        world.store.pause(ref, f"{count} jobs {said} in a row; `icewright resume {ref}` when mended")
-        world.store.event("paused", world.clock.now(), ref, jobs=count, state=state)
-
-
-def settle_interrupted(world: World, dead: Callable[[str], bool]) -> list[str]:
-    """At a start: end jobs whose process is gone, and finish planned deletions after a fresh proof."""
-    said = []
-    for job in world.store.interrupted(world.clock.now(), dead):
-        said.append(f"{job.ref}: job {job.job_id} was interrupted")
-        _break(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
-    said += [line for unfinished in world.store.unfinished() if (line := _resumed(world, unfinished))]
-    for line in said:
-        world.store.event("settled", world.clock.now(), said=line)
-    return said
-
-
-def _resumed(world: World, unfinished: Unfinished) -> str:
-    waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
-    row = world.store.table(unfinished.ref)
-    if row is not None and row.paused:  # a broken invariant, perhaps: the files may be what a rollback needs
-        return f"{waiting}: the table is paused ({row.paused})"
-    if unfinished.ref.catalog not in world.catalogs:
-        return f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
-    try:
-        return f"{unfinished.ref}: {world.engine.resume(unfinished).summary}"
-    except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
-        states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-        world.store.settle(unfinished.job_id, states, world.clock.now())
-        return str(error)
-    except IcewrightError as error:  # the plan stays in the ledger for the next start
-        return f"{waiting}: {error}"
+        break_off(world, request.ref, state, limit, "failed")

@@ -30,6 +30,8 @@ class Lease:
                 raise Cancelled("somebody asked it to stop")
             case Beat.HELD:
                 pass
+        if self._world.stopping():
+            raise Cancelled("the process that runs it stops")
         if self._world.clock.now() >= self._until:
             raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
 

@@ -1,9 +1,22 @@
 """What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
 
+from icewright.ports.alerts import (
+    AlertReader,
+    AlertStore,
+    Notifier,
+    Telling,
+    Waiting,
+)
 from icewright.ports.engine import (
     Assignment,
     Engine,
     Unfinished,
+)
+from icewright.ports.events import (
+    CommitReports,
+    Events,
+    NewReports,
+    Receipt,
 )
 from icewright.ports.lake import (
     AddSnapshot,
@@ -13,49 +26,75 @@ from icewright.ports.lake import (
     Clock,
     DeleteReport,
     Files,
+    Grant,
     Pointer,
     RemoveSnapshots,
     Storage,
 )
-from icewright.ports.store import (
+from icewright.ports.measures import (
+    Distribution,
+    MeasureReader,
+    Measures,
+    QueueMeasure,
+)
+from icewright.ports.rows import (
     Beat,
     CatalogRow,
     JobRow,
-    Ledger,
     LedgerState,
     PinRow,
     ProcessRow,
     RunRow,
-    Store,
-    StoreReader,
     TableRow,
     Trigger,
 )
+from icewright.ports.store import Ledger, Store, StoreReader
+from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "AddSnapshot",
+    "AlertReader",
+    "AlertStore",
     "Assignment",
     "AvroFile",
     "Beat",
+    "Branched",
     "Catalog",
     "CatalogRow",
     "Change",
     "Clock",
+    "CommitReports",
     "DeleteReport",
+    "Distribution",
     "Engine",
+    "Events",
     "Files",
+    "Grant",
+    "Head",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "LiveTable",
+    "MeasureReader",
+    "Measures",
+    "NewReports",
+    "Notifier",
     "PinRow",
     "Pointer",
     "ProcessRow",
+    "QueueMeasure",
+    "Receipt",
     "RemoveSnapshots",
     "RunRow",
     "Storage",
     "Store",
     "StoreReader",
+    "Survey",
     "TableRow",
+    "Telling",
     "Trigger",
     "Unfinished",
+    "Vacuum",
+    "VacuumOf",
+    "Waiting",
 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hypothesis import settings
 
 from icewright.core.runs import OperationState
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import REF, Deed, do, open_ends
 from tests.faults.judging import Want, differs, ledger_lies, lost, state_of, untrue
@@ -108,11 +108,11 @@ class Sweeps:
         """Another process settles what it finds, does the deed, and removes what is left; in good weather."""
         want = self.want(deed)
         with opened(self.house.home, clock) as app:
-            settle_interrupted(app.world, lambda _: True)
+            settle_interrupted(replace(app.world, dead=lambda _: True))
             trial.unfinished += open_ends(app.world)
             trial.lost += lost(want, read(self.house))
             app.world.store.pause(REF, None)  # whoever looked at a broken invariant says so
-            settle_interrupted(app.world, lambda _: True)
+            settle_interrupted(replace(app.world, dead=lambda _: True))
             again = do(app.world, deed)
             if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
                 trial.unfinished.append(f"the second run {again.said}")

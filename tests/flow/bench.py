@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -17,9 +17,10 @@ from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
 from icewright.core.table import ManifestFacts, PartitionFacts, TableFacts, TableMetadata, TableRef, Thresholds
 from icewright.flow.cycle import CycleResult, look, run_cycle
-from icewright.flow.execute import JobResult, execute, settle_interrupted
+from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
+from icewright.flow.settle import settle_interrupted
 from icewright.flow.world import Scope, World
 from icewright.ports import AddSnapshot, Assignment, Catalog, Change, DeleteReport, RemoveSnapshots, Trigger
 from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition
@@ -127,14 +128,12 @@ class Bench:
             "engine": self.engine,
             "store": self.store,
         }
-        given |= ports
         return World(
-            **given,
+            **{"trigger": Trigger("cycle", "me", "host:1:2"), **given, **ports},
             clock=self.clock,
             policy=self._policy,
             scopes={name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
             limits=self.limits,
-            trigger=Trigger("cycle", "me", "host:1:2"),
             tell=lambda kind, details: self.told.append((kind, details)),
         )
 
@@ -161,7 +160,7 @@ class Bench:
 
     def settle(self) -> list[str]:
         """What a start does after a crash: every other process is gone."""
-        return settle_interrupted(self.world(), lambda _: True)
+        return settle_interrupted(replace(self.world(), dead=lambda _: True))
 
     @property
     def asked(self) -> list[tuple[str, Operation]]:

@@ -10,7 +10,7 @@ import pytest
 from icewright.core.errors import Cancelled, InvariantViolated, LeaseLost, TableNotFound
 from icewright.core.runs import FileFate, JobState, Outcome, committed
 from icewright.core.table import Ref, RefKind
-from icewright.flow.execute import settle_interrupted
+from icewright.flow.settle import settle_interrupted
 from icewright.ports import Assignment, LedgerState, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states
@@ -236,7 +236,7 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
         return resume(unfinished)
 
     bench.engine.resume = gone  # type: ignore[method-assign]
-    assert settle_interrupted(bench.world(), lambda _: False) == []
+    assert settle_interrupted(bench.world()) == []
     said = bench.settle()
     assert [finished, [row.held_by for row in bench.store.tables()]] == [[jobs[0], jobs[2]], [None] * 3]
     assert sum("interrupted" in line for line in said) == 3

@@ -19,7 +19,7 @@ _RECENT = 20  # compactions whose partitions are remembered
 def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -> History:
     """The last run of each operation on the table that the conditions on tables and jobs say."""
     runs = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
-    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(runs).where(*of).group_by(RUNS.c.operation)
+    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(runs).where(RUNS.c.tried, *of).group_by(RUNS.c.operation)
     rows = connection.execute(sa.select(RUNS).where(RUNS.c.id.in_(newest))).all()
     return {
         Operation(r.operation): LastRun(

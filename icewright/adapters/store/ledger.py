@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -22,6 +22,7 @@ from icewright.core.table import TableRef
 from icewright.ports import LedgerState, Unfinished
 
 _CHUNK = 500
+_Item = TypeVar("_Item")
 
 
 @dataclass
@@ -61,7 +62,7 @@ class SqlLedger:
                 sa.select(sa.exists().where(DELETIONS.c.table_id == table, DELETIONS.c.state == LedgerState.FOUND))
             ).scalar()
             for state, group in by_state.items():
-                for chunk in _chunks(group):
+                for chunk in chunks(group):
                     planned = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.PLANNED)
                     connection.execute(
                         sa.update(DELETIONS)
@@ -87,7 +88,7 @@ class SqlLedger:
         """Findings that a later scan did not repeat."""
         with self._begin() as connection:
             table = self._row(connection, ref)
-            for chunk in _chunks(list(paths)) if table is not None else ():
+            for chunk in chunks(list(paths)) if table is not None else ():
                 mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
 
@@ -150,5 +151,6 @@ def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
     return tuple(TABLES.c[column] == value for column, value in named(ref).items())
 
 
-def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """As many at a time as one statement may name."""
     return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))

@@ -7,11 +7,11 @@ import sys
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli import acting, pinning, reading, settings, simulating
+from icewright.app.cli import acting, alerting, pinning, reading, serving, settings, simulating, vacuuming
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
-__all__ = ["acting", "app", "main", "pinning", "reading", "settings", "simulating"]
+__all__ = ["acting", "alerting", "app", "main", "pinning", "reading", "serving", "settings", "simulating", "vacuuming"]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from icewright.app import output
 from icewright.app.bootstrap import read_config
 from icewright.app.cli.base import OPTIONS, Json, Sets, app, config_app, knob_settings, leave
-from icewright.app.config import Config, find_config, read_lines, read_yaml
+from icewright.app.config import Config, find_config
 from icewright.app.plot import svg
 from icewright.app.simulating import (
     BEGIN,
@@ -31,6 +31,7 @@ from icewright.app.simulating import (
     simulate_all,
     slots,
 )
+from icewright.app.strict_yaml import read_lines, read_yaml
 from icewright.core.errors import UsageError
 from icewright.core.simulation.fleet import FLEETS
 from icewright.core.simulation.meter import Result

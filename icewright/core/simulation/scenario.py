@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.knob import kind
 from icewright.core.layering import Policy, Rule, parse_rule
 from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Knobs, Operation
 from icewright.core.runs import LastRun
@@ -19,6 +18,7 @@ from icewright.core.simulation.writes import Write
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate, thresholds, verdict
+from icewright.core.words import kind
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TEST, _TICK = ("name", "table", "policy", "begins", "ticks"), ("after_hours", "commits", "run", "expect")

@@ -42,6 +42,10 @@ class Application(Protocol):
         """Why tasks failed that ran under the tag; None when none did."""
         ...
 
+    def tasks(self) -> tuple[int, int, int] | None:
+        """Cores, tasks that run, and tasks that wait for one; None where Spark does not tell."""
+        ...
+
     def stop(self) -> None:
         """End it, or leave it; nothing of it stays in this process."""
         ...

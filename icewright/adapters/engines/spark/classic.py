@@ -132,6 +132,18 @@ class ClassicApplication:
         reasons = (stage.failureReason() for stage in self._stages(tag))
         return next((str(reason.get()) for reason in reasons if reason.isDefined()), None)
 
+    def tasks(self) -> tuple[int, int, int]:
+        """As Spark's status tracker counts them."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+
+        tracker = self._context.statusTracker()
+        active = pending = 0
+        with contextlib.suppress(Py4JError, OSError):  # it died just now: the next job sees to that
+            for stage in filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds())):
+                active += stage.numActiveTasks
+                pending += stage.numTasks - stage.numActiveTasks - stage.numCompletedTasks - stage.numFailedTasks
+        return self._context.defaultParallelism, active, max(0, pending)
+
     def stop(self) -> None:
         """End the JVM, if it has not ended by itself."""
         if self.alive():

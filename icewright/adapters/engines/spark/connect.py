@@ -76,6 +76,9 @@ class ConnectApplication:
         """A Connect server does not tell why tasks failed."""
         return "the log of the Connect server says why"
 
+    def tasks(self) -> None:
+        """A Connect server does not tell what it has to do."""
+
     def stop(self) -> None:
         """Leave the server."""
         if self.alive():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -67,6 +68,7 @@ class SparkPool:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
+    _waits: dict[int, float] = field(default_factory=dict, init=False)  # jobs that wait for room, since when
 
     def __post_init__(self) -> None:
         self._room = threading.BoundedSemaphore(self.max_concurrent)
@@ -153,12 +155,30 @@ class SparkPool:
     @contextmanager
     def _place(self, check: Callable[[], None]) -> Iterator[None]:
         """Room for one job; one that waits may be cancelled too."""
-        while not self._room.acquire(timeout=self.look_seconds):
-            check()
+        me = threading.get_ident()
+        self._waits[me] = time.monotonic()
+        try:
+            while not self._room.acquire(timeout=self.look_seconds):
+                check()
+        finally:
+            del self._waits[me]
         try:
             yield
         finally:
             self._room.release()
+
+    def load(self) -> Mapping[str, float] | None:
+        """What Spark has to do: cores, tasks that run and that wait, the longest wait of a job for its turn.
+
+        None while nothing runs, and where Spark does not tell.
+        """
+        application = self._application
+        tasks = application.tasks() if application is not None and application.alive() else None
+        if tasks is None:
+            return None
+        waits = [time.monotonic() - since for since in list(self._waits.values())]
+        names = ("cores", "active_tasks", "pending_tasks")
+        return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": max(waits, default=0.0)}
 
 
 def _first(rows: Sequence[Row]) -> Mapping[str, Any]:

@@ -1,0 +1,193 @@
+"""The service: loops that meet in the store, and a worker that runs what is queued. Any number share a store."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from icewright.app.bootstrap import Application
+from icewright.app.loops import Loop, Loops
+from icewright.app.telemetry import Telemetry
+from icewright.core.errors import IcewrightError
+from icewright.flow.alert import alert_due
+from icewright.flow.detect import detect_due
+from icewright.flow.evaluate import BATCH, evaluate_due
+from icewright.flow.events import read_reports
+from icewright.flow.execute import execute_taken
+from icewright.flow.queue import plan_due
+from icewright.flow.settle import Settling
+from icewright.flow.world import World
+from icewright.ports import JobRow, ProcessRow
+
+HEARTBEAT = timedelta(seconds=10)
+GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
+_SECOND = timedelta(seconds=1)
+
+
+class Worker:
+    """Takes queued jobs and runs them, so many at the same time."""
+
+    def __init__(self, world: World, slots: int, done: Callable[[], None]) -> None:
+        self.slots = slots
+        self._world, self._done = world, done
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="job")
+        self._running: set[Future[None]] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def busy(self) -> int:
+        """Jobs that run now."""
+        with self._lock:
+            return len(self._running)
+
+    def take(self) -> int:
+        """Begin as many of the queued jobs as there is room for."""
+        world = self._world
+        free = self.slots - self.busy
+        if free <= 0 or world.stopping():
+            return 0
+        jobs = world.store.take(world.trigger.holder, sorted(world.scopes), world.clock.now(), free)
+        for job in jobs:
+            future = self._pool.submit(self._run, job)
+            with self._lock:
+                self._running.add(future)
+            future.add_done_callback(self._ended)
+        return len(jobs)
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Whether all jobs came to their end in time."""
+        self._pool.shutdown(wait=False)
+        with self._lock:
+            running = set(self._running)
+        return not wait(running, timeout.total_seconds()).not_done
+
+    def _run(self, job: JobRow) -> None:
+        try:
+            execute_taken(self._world, job)
+        except Exception as error:  # noqa: BLE001 - a fault of ours in one job ends no other
+            said = f"unexpected {type(error).__name__}: {error}"
+            self._world.tell("job_broken", {"job_id": job.job_id, "table": str(job.ref), "error": said})
+
+    def _ended(self, future: Future[None]) -> None:
+        with self._lock:
+            self._running.discard(future)
+        self._done()
+
+
+class Service:
+    """The loops of one process over an application."""
+
+    def __init__(self, app: Application, *, kind: str, slots: int) -> None:
+        self._stopping = threading.Event()  # running jobs are to end
+        self._app, self._kind, self._slots = app, kind, slots
+        self._world = replace(app.world, stopping=self._stopping.is_set)
+        self._started = self._world.clock.now()
+        self._settling = Settling(self._world)
+        self.worker = Worker(self._world, slots, self._woken) if slots else None
+        self.telemetry = Telemetry(self._world.store, self._world.clock, self._lags)
+        self.loops = Loops(self._made(), self._world.clock, self._world.tell, self.telemetry.loop_ran)
+
+    def _made(self) -> list[Loop]:
+        world, catalogs = self._world, sorted(self._world.scopes)
+        self._plan = Loop("plan", 3 * _SECOND, lambda: plan_due(world))
+        evaluate = Loop("evaluate", _SECOND, lambda: len(evaluate_due(world, catalogs, BATCH)), (self._plan,))
+        loops = [Loop("heartbeat", HEARTBEAT, self._beat)]
+        if self._kind == "service":
+            detect = Loop("detect", 2 * _SECOND, lambda: detect_due(world).moved, (evaluate,))
+            loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
+            loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(world, self._app.alerting))]
+            loops += [Loop("heat", timedelta(hours=1), self._cool)]
+            if self._app.reports:
+                read = partial(read_reports, world, self._app.directory, self._app.reports)
+                loops += [Loop("reports", 60 * _SECOND, read, (evaluate,))]
+        if self.worker is not None:
+            self._take = Loop("work", _SECOND, self.worker.take)
+            self._plan.wakes = (self._take,)
+            loops.append(self._take)
+        return loops
+
+    def _lags(self) -> Mapping[str, float]:
+        return self.loops.lags()
+
+    def _cool(self) -> int:
+        self._world.store.cool(self._world.clock.now())
+        return 0
+
+    def _woken(self) -> None:
+        """A job has ended: there is room for another, and the table may be due for more."""
+        self._plan.wake.set()
+        self._take.wake.set()
+
+    def _beat(self) -> int:
+        self._app.shared_clock.measure()
+        self._world.store.alive(self._row())
+        return 0
+
+    def _row(self) -> ProcessRow:
+        loads = {name: pool.load() for name, pool in self._app.pools.items()}
+        details: dict[str, Any] = {
+            "pools": {name: load for name, load in loads.items() if load is not None},
+            "loops": self.loops.state(),
+            "busy": self.worker.busy if self.worker is not None else 0,
+        }
+        world = self._world
+        return ProcessRow(world.trigger.holder, self._kind, self._started, world.clock.now(), self._slots, details)
+
+    def faults(self) -> list[str]:
+        """Why this process cannot do its work; nothing while it can."""
+        return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
+
+    def start(self) -> None:
+        """Let the loops run."""
+        self._world.store.alive(self._row())
+        self.loops.start()
+
+    def stop(self, grace: timedelta) -> None:
+        """Take no more work, let running jobs end within the grace, cancel what is left, and leave."""
+        self.loops.stop()
+        if self.worker is not None and not self.worker.wait(grace):
+            self._stopping.set()
+            self.worker.wait(grace)
+        try:
+            world = self._world
+            for name in ("plan", "settle", "alerts"):
+                world.store.release(name, world.trigger.holder)
+            world.store.gone([world.trigger.holder])
+        except IcewrightError as error:  # the store is away: others see by the heartbeat that this one is gone
+            self._world.tell("left_without_a_word", {"error": str(error)})
+
+
+@contextmanager
+def running(app: Application, *, kind: str, slots: int, grace: timedelta) -> Iterator[Service]:
+    """A service while the block lasts."""
+    service = Service(app, kind=kind, slots=slots)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop(grace)
+
+
+def until_asked_to_stop() -> None:
+    """Wait for SIGTERM or SIGINT; a second one ends the process at once, as if it were killed."""
+    asked = threading.Event()
+    before: Mapping[int, Any] = {}
+
+    def ask(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        asked.wait()
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is ask:
+                signal.signal(number, handler)

@@ -1,0 +1,71 @@
+"""After processes that ended without a word: their jobs are ended, and planned deletions finished by a fresh proof."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
+from icewright.core.runs import JobState
+from icewright.flow.breaker import break_off
+from icewright.flow.world import World
+from icewright.ports import LedgerState, Unfinished
+
+MOST_INTERRUPTED = 10  # jobs in a row: what ends its process so often must not be tried for ever
+TURN = timedelta(minutes=2)  # how long a process that settles keeps others from it
+SILENT = timedelta(days=1)  # after which a process that says nothing is forgotten
+
+
+def settle_interrupted(world: World) -> list[str]:
+    """End jobs whose process is gone, and finish planned deletions after a fresh proof. Says what was done."""
+    done: list[str] = []
+    waiting: list[str] = []
+    for job in world.store.interrupted(world.clock.now(), world.dead):
+        done.append(f"{job.ref}: job {job.job_id} was interrupted")
+        break_off(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
+    for unfinished in world.store.unfinished():
+        finished, said = _resumed(world, unfinished)
+        (done if finished else waiting).append(said)
+    for line in done:
+        world.store.event("settled", world.clock.now(), said=line)
+    return done + waiting
+
+
+class Settling:
+    """Settling again and again: one process at a time, and nothing told twice."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._told: frozenset[str] = frozenset()
+
+    def due(self) -> int:
+        """Settle what there is; returns 0, for what is left then waits for its reason to end."""
+        world = self._world
+        if not world.turn("settle", TURN):
+            return 0
+        world.store.abandon(world.dead)
+        said = settle_interrupted(world)
+        for line in said:
+            if line not in self._told:
+                world.tell("settled", {"said": line})
+        self._told = frozenset(said)
+        ended = [p for p in world.store.processes() if world.clock.now() - p.heartbeat > SILENT]
+        world.store.gone([p.holder for p in ended])
+        return 0
+
+
+def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
+    """Whether the deletions came to an end, and what there is to say."""
+    waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
+    row = world.store.table(unfinished.ref)
+    if row is not None and row.paused:  # a broken invariant, perhaps: the files may be what a rollback needs
+        return False, f"{waiting}: the table is paused ({row.paused})"
+    if unfinished.ref.catalog not in world.catalogs:
+        return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
+    try:
+        return True, f"{unfinished.ref}: {world.engine.resume(unfinished).summary}"
+    except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
+        states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
+        world.store.settle(unfinished.job_id, states, world.clock.now())
+        return True, str(error)
+    except IcewrightError as error:  # the plan stays in the ledger for the next time
+        return False, f"{waiting}: {error}"
