@@ -13,7 +13,7 @@ from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Knobs, Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.trace import read_write
-from icewright.core.simulation.work import begin, last_run
+from icewright.core.simulation.work import Ran, begin, last_run
 from icewright.core.simulation.writes import Write
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
@@ -86,8 +86,8 @@ def _ran(
             continue
         begun = [begin(table, step, now) for step in found.work.steps]
         done = [one.end(now) for one in begun]
-        cost = sum(one.gb_hours for one in begun)
-        history[operation] = last_run(operation, table, knobs, found, done, cost, history.get(operation), now)
+        ran = Ran(found, done, sum(one.gb_hours for one in begun), now)
+        history[operation] = last_run(operation, table, knobs, ran, history.get(operation))
 
 
 def _compared(

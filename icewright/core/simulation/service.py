@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +11,15 @@ from heapq import heappop, heappush
 
 from icewright.core.cost import service_cost
 from icewright.core.layering import Policy
-from icewright.core.plan import Active, Candidate, Limits, PlannedJob, Usage, Wish, make_plan, score
-from icewright.core.policy import ORDERS, Knobs, Operation
+from icewright.core.plan import Active, Candidate, Limits, PlannedJob, Usage, Wish, make_plan
+from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import LastRun
-from icewright.core.simulation.work import Begun, Done, begin, last_run
+from icewright.core.simulation.queue import Queue
+from icewright.core.simulation.work import Begun, Done, Ran, begin, last_run
 from icewright.core.simulation.world import World
 from icewright.core.steps import Due, Step, on_pool
 from icewright.core.table import Thresholds
 from icewright.core.verdicts import Evaluation, due, evaluate, thresholds
-from icewright.core.windows import opens
 
 _PACE = timedelta(seconds=3)  # the plan is made at most so often, as in the service
 
@@ -44,7 +43,6 @@ class _Known:
     sizes: Thresholds
     pool: str
     history: dict[Operation, LastRun] = field(default_factory=dict)
-    candidate: Candidate | None = None
     dues: Mapping[Operation, Due] = field(default_factory=dict)
     due_since: datetime | None = None
     look_at: datetime | None = None
@@ -93,7 +91,7 @@ class Service:
         self._dirty = set(range(len(world.tables)))
         self._later: list[tuple[datetime, int]] = []
         self._due: dict[int, Candidate] = {}
-        self._queue = _Queue(limits)
+        self._queue = Queue(limits)
         self._active: dict[int, Active] = {}
         self._spent = _Spent()
         self._planned: datetime | None = None
@@ -219,9 +217,9 @@ class Service:
         world.meter.spent(operation, begun.gb_hours, done.deleted)
         if last:
             world.meter.runs[operation] += 1
-            table, before, found = world.tables[job.number], known.history.get(operation), known.dues[operation]
-            args = (operation, table, known.knobs, found, job.done, job.cost, before, world.now)
-            known.history[operation] = last_run(*args)
+            ran = Ran(known.dues[operation], tuple(job.done), job.cost, world.now)
+            before = known.history.get(operation)
+            known.history[operation] = last_run(operation, world.tables[job.number], known.knobs, ran, before)
             job.done, job.cost = [], 0.0
         self._next(job)
 
@@ -241,9 +239,16 @@ def _candidate(evaluation: Evaluation, known: _Known, number: int, since: dateti
         op: Wish(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))
         for op, d in known.dues.items()
     }
-    ref = evaluation.facts.ref
-    more = {"importance": terms.importance, "order": terms.order, "windows": terms.windows, "pool": known.pool}
-    return Candidate(ref, str(number), wishes, since, **more)  # type: ignore[arg-type]
+    return Candidate(
+        evaluation.facts.ref,
+        str(number),
+        wishes,
+        since,
+        importance=terms.importance,
+        order=terms.order,
+        windows=terms.windows,
+        pool=known.pool,
+    )
 
 
 def _steps(dues: Iterable[tuple[Operation, Due]]) -> Iterator[tuple[Operation, Step, bool]]:
@@ -268,66 +273,3 @@ class _Spent:
             self.pools.clear()
             self.catalogs.clear()
         return self
-
-
-class _Queue:
-    """Who might begin next. Tables that want the same of the same pool are alike to the limits: the best go first.
-
-    A budget tells even those apart, by their cost: then all that wait are looked at each time.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        budgets = [place.gb_hours_per_day for place in limits.pools.values()]
-        budgets += [place.gb_hours_per_day for place in limits.catalogs.values()]
-        self._budgets = any(budget is not None for budget in budgets)
-        self._limits = limits
-        self._alike: dict[tuple[str, str, Operation, object], list[tuple[float, int]]] = {}
-        self._gone: set[int] = set()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether anything might begin."""
-        return any(self._alike.values())
-
-    def fill(self, due: Mapping[int, Candidate], now: datetime) -> list[tuple[int, datetime]]:
-        """Begin anew with what is due; what cools down, and until when, is told instead."""
-        self._alike.clear()
-        self._gone.clear()
-        cooling = []
-        for number, candidate in due.items():
-            if not self.add(number, candidate, now):
-                cools = [w.cooled for w in candidate.wishes.values() if w.cooled is not None and w.cooled > now]
-                cooling += [(number, min(cools))] if len(cools) == len(candidate.wishes) else []
-        return cooling
-
-    def add(self, number: int, candidate: Candidate, now: datetime) -> bool:
-        """Let a table wait unless all that it wants cools down or its window is closed; the best stand last."""
-        wishes = {op: w for op, w in candidate.wishes.items() if w.cooled is None or now >= w.cooled}
-        if not wishes or opens(candidate.windows, now) is not None:
-            return False
-        waited = now - candidate.due_since
-        points = max(score(w, candidate.importance, waited, candidate.heat) for w in wishes.values())
-        first = next(op for op in ORDERS[candidate.order] if op in wishes)
-        wanted = (candidate.order, *((op, w.on_pool) for op, w in wishes.items()))
-        key = (candidate.ref.catalog, candidate.pool, first, wanted)
-        insort(self._alike.setdefault(key, []), (points, -number))
-        return True
-
-    def best(self, free: int, busy: Mapping[Operation, int]) -> list[int]:
-        """Enough of those that wait for the plan to choose as it would of all, when these operations run."""
-        if free <= 0:
-            return []
-        found = []
-        limits = self._limits.per_operation
-        for (_, _, first, _), waiting in self._alike.items():
-            if busy.get(first, 0) >= limits.get(first, self._limits.total):
-                continue  # the order in a table is kept: nothing of it may begin
-            while waiting and -waiting[-1][1] in self._gone:
-                waiting.pop()
-            alive = waiting if self._budgets else waiting[-free:]
-            found += [-number for _, number in alive if -number not in self._gone]
-        return found
-
-    def started(self, number: int) -> None:
-        """It waits no more."""
-        self._gone.add(number)

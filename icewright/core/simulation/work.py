@@ -57,6 +57,16 @@ class Begun:
     idle: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An operation that has ended: what was due, what its steps came to, and what they cost."""
+
+    due: Due
+    done: Sequence[Done]
+    cost: float
+    ended: datetime
+
+
 def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
     """Begin a step: what it works on is what is there now, whatever a writer adds meanwhile."""
     match step:
@@ -82,29 +92,22 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
     assert_never(step)
 
 
-def last_run(
-    operation: Operation,
-    table: SimulatedTable,
-    knobs: Knobs,
-    found: Due,
-    done: Sequence[Done],
-    cost: float,
-    before: LastRun | None,
-    now: datetime,
-) -> LastRun:
+def last_run(operation: Operation, table: SimulatedTable, knobs: Knobs, ran: Ran, before: LastRun | None) -> LastRun:
     """What the history says of an operation that has ended just now."""
     metrics: defaultdict[str, float] = defaultdict(float)
-    for name, value in (pair for one in done for pair in one.metrics.items()):
+    for name, value in (pair for done in ran.done for pair in done.metrics.items()):
         metrics[name] += value
-    metrics |= {"gb_hours": cost, "gb_hours_predicted": found.cost, "cost_factor": found.cost_factor}
+    metrics |= {"gb_hours": ran.cost, "gb_hours_predicted": ran.due.cost, "cost_factor": ran.due.cost_factor}
+    rewritten = dict(before.rewritten) if before is not None else {}
+    rewritten |= {key: ran.ended for done in ran.done for key in done.mended}
     return LastRun(
         operation,
-        now,
+        ran.ended,
         OperationState.COMMITTED,
         table.location,
         metrics=metrics,
         policy=knobs.fingerprint,
-        rewritten={**(before.rewritten if before else {}), **{key: now for one in done for key in one.mended}},
+        rewritten=rewritten,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -53,7 +54,7 @@ class World:
         self._events: list[tuple[datetime, int, Callable[[], None]]] = []
         self._order = count()
         self._readings = [Reading()] * len(sources)
-        self._health: dict[int, tuple[int, int | None]] = {}  # by table: version, health
+        self._health: dict[int, tuple[int, datetime, int | None]] = {}  # by table: version, until when, health
         self._heard: Callable[[int], None] = _nobody
         for number, source in enumerate(sources):
             self._load(number, source.writes(), prepare)
@@ -98,26 +99,25 @@ class World:
     def _load(self, number: int, writes: Iterator[Write], prepare: Prepare) -> None:
         """What was written before the begin is there; the rest is to happen."""
         table = self.tables[number]
-
-        def follow(write: Write) -> None:
-            table.write(write)
-            self.changed(number)
-            self._heard(number)
-            wait()
-
-        def wait() -> None:
-            if (write := next(writes, None)) is not None and write.at < self.end:
-                self.at(write.at, lambda: follow(write))
-
         for write in writes:
             if write.at >= self.started:
-                if write.at < self.end:
-                    self.at(write.at, lambda first=write: follow(first))  # type: ignore[misc]
+                self._wait(number, write, writes)
                 break
             table.write(write)
         if table.snapshots:
             prepare(table, self.started)
         self.changed(number)
+
+    def _wait(self, number: int, write: Write, writes: Iterator[Write]) -> None:
+        if write.at < self.end:
+            self.at(write.at, partial(self._written, number, write, writes))
+
+    def _written(self, number: int, write: Write, writes: Iterator[Write]) -> None:
+        self.tables[number].write(write)
+        self.changed(number)
+        self._heard(number)
+        if (following := next(writes, None)) is not None:
+            self._wait(number, following, writes)
 
     def _measured(self) -> float | None:
         """The mean health, by the built-in defaults, of tables spread over the fleet."""
@@ -128,11 +128,12 @@ class World:
     def _health_of(self, number: int) -> int | None:
         table = self.tables[number]
         known = self._health.get(number)
-        if known is None or known[0] != table.version:
+        if known is None or known[0] != table.version or self.now >= known[1]:
             facts = table.facts(_SIZES)
             expiry = expire_snapshots.expiry(facts, _YARDSTICK, self.now)
-            known = self._health[number] = table.version, overall(health_parts(facts, _YARDSTICK, expiry, None))
-        return known[1]
+            health = overall(health_parts(facts, _YARDSTICK, expiry, None))
+            known = self._health[number] = table.version, expiry.next_expiry or self.end, health
+        return known[2]
 
 
 def _nobody(_number: int) -> None:
