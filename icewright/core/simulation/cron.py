@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, time, timedelta
 from functools import partial
 
-from icewright.core.cost import SPARK_JOB_SECONDS, SPARK_MEMORY_GB, gb_hours
 from icewright.core.operations import expire_snapshots, remove_orphans
-from icewright.core.policy import MEGABYTE, ORPHAN_MODE, Knobs, Operation, Origin
+from icewright.core.policy import EXPIRE_ENGINE, MEGABYTE, ORPHAN_MODE, Knobs, Operation, Origin
+from icewright.core.simulation.costs import IDLE_SECONDS, spark_gb_hours, spark_orphans
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import Begun, Done, begin
 from icewright.core.simulation.world import World
 from icewright.core.steps import Due, RewriteDataFiles, RewriteManifests, Step
 from icewright.core.verdicts import thresholds
 
-# A warm call that finds nothing to do, measured with Spark 4.1 and Iceberg 1.12 on two cores. One that finds something
-# takes what `core.cost` says of a Spark job.
-IDLE_SECONDS = {
-    Operation.COMPACT: 0.04,
-    Operation.REWRITE_MANIFESTS: 0.03,
-    Operation.EXPIRE_SNAPSHOTS: 0.7,
-    Operation.REMOVE_ORPHANS: 1.1,
-}
-LISTED_PER_SECOND = 20_000.0  # files that remove_orphan_files compares
 NIGHT = time(2)
-_KNOBS = Knobs({ORPHAN_MODE.name: (Origin("platform", "cron", "delete"),)})  # targets and retention as everywhere
+_KNOBS = Knobs(  # targets and retention are the defaults
+    {ORPHAN_MODE.name: (Origin("platform", "", "delete"),), EXPIRE_ENGINE.name: (Origin("platform", "", "spark"),)}
+)
 _SIZES = thresholds(_KNOBS)
 _REWRITE = RewriteDataFiles(
     where=None,
@@ -115,24 +109,21 @@ def night(table: SimulatedTable, now: datetime) -> None:
 
 def _calls(table: SimulatedTable, clock: Callable[[], datetime]) -> Iterator[_Call]:
     """The four calls on one table, each on the table as the one before has left it."""
-    rewrite = begin(table, _REWRITE, clock())
-    yield _timed(Operation.COMPACT, rewrite, rewrite.seconds)
-    merge = begin(table, _MERGE, clock()) if table.manifests > 1 else None
-    yield _timed(Operation.REWRITE_MANIFESTS, merge, SPARK_JOB_SECONDS)
+    yield _call(Operation.COMPACT, begin(table, _REWRITE, clock()))
+    yield _call(Operation.REWRITE_MANIFESTS, begin(table, _MERGE, clock()) if table.manifests > 1 else None)
     expiry = _expiry(table, clock())
-    expire = begin(table, expiry, clock()) if expiry is not None else None
-    yield _timed(Operation.EXPIRE_SNAPSHOTS, expire, SPARK_JOB_SECONDS)
+    yield _call(Operation.EXPIRE_SNAPSHOTS, begin(table, expiry, clock()) if expiry is not None else None)
     scan = begin(table, remove_orphans.step(_KNOBS, clock()), clock())
-    listed = (table.files + table.dead_files) / LISTED_PER_SECOND
-    yield _timed(Operation.REMOVE_ORPHANS, scan, IDLE_SECONDS[Operation.REMOVE_ORPHANS] + listed)
+    seconds = spark_orphans(table.files + table.dead_files)
+    yield Operation.REMOVE_ORPHANS, replace(scan, seconds=seconds, gb_hours=spark_gb_hours(seconds))
 
 
-def _timed(operation: Operation, begun: Begun | None, seconds: float) -> _Call:
-    """The call with the time that it takes on Spark, which is short when it finds nothing to do."""
-    idle = begun is None or begun.idle
-    seconds = IDLE_SECONDS[operation] if idle else seconds
-    end = begun.end if begun is not None else _nothing
-    return operation, Begun(seconds, gb_hours(seconds, SPARK_MEMORY_GB), end, idle)
+def _call(operation: Operation, begun: Begun | None) -> _Call:
+    """A call that finds nothing to do takes little, but it takes it."""
+    if begun is not None and not begun.idle:
+        return operation, begun
+    seconds = IDLE_SECONDS[operation]
+    return operation, Begun(seconds, spark_gb_hours(seconds), _nothing, idle=True)
 
 
 def _nothing(_now: datetime) -> Done:

@@ -9,16 +9,11 @@ from datetime import datetime
 from functools import partial
 from typing import assert_never
 
-from icewright.core.cost import (
-    SERVICE_MEMORY_GB,
-    SPARK_MEMORY_GB,
-    gb_hours,
-    service_cost,
-    spark_cost,
-)
+from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, service_cost
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import LastRun, OperationState
+from icewright.core.simulation.costs import REWRITES, spark_expiry, spark_gb_hours, spark_manifests
 from icewright.core.simulation.partition import Chosen, Partition
 from icewright.core.simulation.table import Deleted, SimulatedTable
 from icewright.core.steps import (
@@ -31,11 +26,9 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
     Step,
-    on_pool,
 )
 
 _DELETE_FILE_BYTES = 64 * 1024
-_ARROW = 1 / 3  # of the time of Spark's own path; benchmarks/compact_arrow.py measures less
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +65,28 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
     match step:
         case RewriteDataFiles():
             chosen = _chosen(table, step, now)
-            cost = spark_cost(sum(c.bytes for _, c in chosen)) * (_ARROW if step.kernel is Kernel.ARROW else 1.0)
-            return _begun(cost, step, partial(_rewrite_files, table, step, chosen), idle=not chosen)
+            files, size = sum(c.files for _, c in chosen), sum(c.bytes for _, c in chosen)
+            seconds = REWRITES[step.kernel].seconds(files, size)
+            return _on_spark(seconds, partial(_rewrite_files, table, step, chosen), idle=not chosen)
         case RewritePositionDeletes():
-            cost = spark_cost(step.files * _DELETE_FILE_BYTES)
-            return _begun(cost, step, partial(_rewrite_deletes, table, step))
+            seconds = REWRITES[Kernel.SPARK].seconds(step.files, step.files * _DELETE_FILE_BYTES)
+            return _on_spark(seconds, partial(_rewrite_deletes, table, step))
         case RewriteManifests():
-            cost = spark_cost(0) if step.by_spark else service_cost(table.files + table.manifests)
-            return _begun(cost, step, partial(_rewrite_manifests, table, step))
+            end = partial(_rewrite_manifests, table, step)
+            if step.by_spark:
+                return _on_spark(spark_manifests(table.manifests), end)
+            return _in_service(table.files + table.manifests, end)
         case ExpireSnapshots():
-            cost = spark_cost(0) if step.by_spark else service_cost(10 * len(step.snapshot_ids))
-            return _begun(cost, step, partial(_expire, table, step))
+            end = partial(_expire, table, step)
+            count = len(step.snapshot_ids)
+            return _on_spark(spark_expiry(count), end) if step.by_spark else _in_service(10 * count, end)
         case RemoveOrphans():
             files = table.files + table.deletes + table.manifests + table.delete_manifests
-            return _begun(service_cost(2 * files), step, partial(_remove_orphans, table, step, files))
+            return _in_service(2 * files, partial(_remove_orphans, table, step, files))
         case ExpireRows():
             held = [table.partitions[key] for key in step.partitions if key in table.partitions]
-            return _begun(spark_cost(sum(p.bytes for p in held)), step, partial(_expire_rows, table, held))
+            seconds = REWRITES[Kernel.SPARK].seconds(0, 0)  # from the metadata alone
+            return _on_spark(seconds, partial(_expire_rows, table, held))
     assert_never(step)
 
 
@@ -111,9 +109,13 @@ def last_run(operation: Operation, table: SimulatedTable, knobs: Knobs, ran: Ran
     )
 
 
-def _begun(cost: float, step: Step, end: Callable[[datetime], Done], *, idle: bool = False) -> Begun:
-    memory = SPARK_MEMORY_GB if on_pool(step) else SERVICE_MEMORY_GB
-    return Begun(cost / gb_hours(1, memory), cost, end, idle)
+def _on_spark(seconds: float, end: Callable[[datetime], Done], *, idle: bool = False) -> Begun:
+    return Begun(seconds, spark_gb_hours(seconds), end, idle)
+
+
+def _in_service(files: int, end: Callable[[datetime], Done]) -> Begun:
+    cost = service_cost(files)
+    return Begun(cost / gb_hours(1, SERVICE_MEMORY_GB), cost, end)
 
 
 _Chosen = list[tuple[Partition, Chosen]]
