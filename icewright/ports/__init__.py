@@ -36,19 +36,21 @@ from icewright.ports.measures import (
     Measures,
     QueueMeasure,
 )
-from icewright.ports.store import (
+from icewright.ports.rows import (
     Beat,
     CatalogRow,
     JobRow,
-    Ledger,
     LedgerState,
     PinRow,
     ProcessRow,
     RunRow,
-    Store,
-    StoreReader,
     TableRow,
     Trigger,
+)
+from icewright.ports.store import (
+    Ledger,
+    Store,
+    StoreReader,
 )
 
 __all__ = [

@@ -21,9 +21,9 @@ from icewright.app.cli.base import (
     opened_application,
 )
 from icewright.app.config import find_config
+from icewright.core.describe import knobs_document
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Rule, parse_pattern
-from icewright.core.policy import KNOBS
 
 
 @config_app.command("check")
@@ -54,21 +54,7 @@ def config_explain(table: Table, as_json: Json = False) -> None:
         row = known_table(opened, table)
         metadata = opened.world.catalog(row.ref).load(row.ref)
         knobs = opened.world.policy().knobs_for(row.ref, metadata)
-    listed = []
-    for name, knob in KNOBS.items():
-        origins = knobs.origins.get(name, ())
-        first = origins[0] if origins else None
-        listed.append(
-            {
-                "knob": name,
-                "value": knobs[knob],
-                "unit": knob.unit,
-                "level": first.level if first else "default",
-                "rule": first.rule if first else "",
-                "note": first.note if first else "",
-                "overrides": [{"level": o.level, "rule": o.rule, "value": o.value} for o in origins[1:]],
-            }
-        )
+    listed = knobs_document(knobs)
     if as_json:
         output.print_json({"table": str(row.ref), "knobs": listed})
         return
