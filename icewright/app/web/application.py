@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 
 import icewright
 from icewright.app.config import Config
-from icewright.app.web import api, events, probes, problems
+from icewright.app.web import api, events, oidc, probes, problems
 from icewright.app.web.access import Senders
 from icewright.app.web.identity import Access, access_of
 from icewright.app.web.limits import Bounded, Buckets, Throttled
@@ -18,7 +18,7 @@ from icewright.app.web.segments import Segmented
 from icewright.app.web.tags import Tagged
 from icewright.app.web.tracing import Traced
 
-ROUTERS = (probes.router, events.router, api.router)
+ROUTERS = (probes.router, events.router, api.router, oidc.router)
 
 
 @dataclass(frozen=True)

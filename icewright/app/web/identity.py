@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 
 from icewright.app.addresses import is_loopback
-from icewright.app.sections import AuthSection
+from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.limits import Buckets
 from icewright.app.web.opened import Opened
@@ -34,6 +34,7 @@ class Access:
     required: bool = False  # else everybody on this machine is an admin, and nobody else gets in
     idle: timedelta = timedelta(hours=1)
     lifetime: timedelta = timedelta(hours=12)
+    oidc: OidcSection | None = field(default=None, repr=False)
     refusals: Buckets = field(default_factory=lambda: Buckets(1))  # what strangers may have written down a second
 
 
@@ -41,7 +42,7 @@ def access_of(auth: AuthSection | None) -> Access:
     """As the configuration says."""
     if auth is None:
         return Access()
-    return Access(True, timedelta(minutes=auth.idle_minutes), timedelta(hours=auth.session_hours))
+    return Access(True, timedelta(minutes=auth.idle_minutes), timedelta(hours=auth.session_hours), auth.oidc)
 
 
 def csrf_of(secret: str) -> str:

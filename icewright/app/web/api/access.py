@@ -19,7 +19,7 @@ from icewright.ports.access import TokenRow
 router = APIRouter(tags=["access"], responses=documented(401, 403, 422, 429, 503))
 
 
-@router.get("/me", summary="Who you are here", openapi_extra={"x-permission": None})
+@router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})
 def me(by: Annotated[Caller, Depends(anybody)]) -> models.Me:
     """What was granted to you, and what you may do somewhere."""
     who = by.principal
@@ -33,7 +33,7 @@ def me(by: Annotated[Caller, Depends(anybody)]) -> models.Me:
     )
 
 
-@router.get("/permissions", summary="Who may do what", openapi_extra={"x-permission": None})
+@router.get("/permissions", summary="Who may do what", openapi_extra={"x-permission": "anybody"})
 def permissions(by: Annotated[Caller, Depends(anybody)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who is known
     """The one table by which this API decides."""
     return [

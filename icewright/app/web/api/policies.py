@@ -126,7 +126,7 @@ def _mine(by: Caller, scope: str) -> Place:
     if catalog is not None and catalog not in by.world.scopes:
         raise UsageError(f"there is no catalog {catalog} in the configuration")
     if not by.principal.may_rule(by.action, match):
-        raise by.refused(f"policy {scope}", match[:-1] or match, by.action)
+        raise by.refused(f"policy {scope}", match, by.action)
     return match
 
 
@@ -141,7 +141,7 @@ def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | Non
     if version is None:
         raise Problem(409, f"the rule {rule} was changed meanwhile; read it again")
     old = dict(before.settings) if before is not None else {}
-    by.done(f"policy {rule}", match[:-1] or match, version=version, before=old, after=settings)
+    by.done(f"policy {rule}", match, version=version, before=old, after=settings)
     return _rule(rule, RuleVersion(match, settings, by.principal.name, now, version))
 
 
