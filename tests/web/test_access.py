@@ -39,15 +39,19 @@ def bearer(served: Served, role: str, *scopes: str, days: int | None = 1) -> dic
     return {"authorization": f"Bearer {token}"}
 
 
+_ROUTES: list[tuple[str, str, Action | None]] = []
+
+
 def routes(served: Served) -> list[tuple[str, str, Action | None]]:
     """Every route of the API but that of events, with its permission."""
-    found = []
-    for path, methods in served.app().openapi()["paths"].items():
-        for method, said in methods.items():
-            if path.startswith(f"{API}/") and path != f"{API}/events":
-                permission = said["x-permission"]
-                found.append((method, path.removeprefix(API), None if permission == "anybody" else Action(permission)))
-    return found
+    if not _ROUTES:
+        for path, methods in served.app().openapi()["paths"].items():
+            for method, said in methods.items():
+                if path.startswith(f"{API}/") and path != f"{API}/events":
+                    permission = said["x-permission"]
+                    action = None if permission == "anybody" else Action(permission)
+                    _ROUTES.append((method, path.removeprefix(API), action))
+    return _ROUTES
 
 
 def call(client: TestClient, method: str, path: str, headers: Mapping[str, str], job: str, **more: str) -> Any:
@@ -135,7 +139,7 @@ def test_owners_delete_and_rule_in_their_own_places(served: Served) -> None:
 )
 def test_strangers(served: Served, header: str) -> None:
     """What is no token opens nothing, not even on this machine; it is written down without what was sent."""
-    answer = served.client().get(f"{API}/tables", headers={"authorization": header.encode("latin-1")})
+    answer = served.client().get(f"{API}/tables", headers=[(b"authorization", header.encode("latin-1"))])
     problem(answer, 401)
     assert answer.headers["www-authenticate"].startswith("Bearer")
     (entry,) = served.bench.store.audited(None, None, 10)

@@ -24,12 +24,14 @@ PEOPLE = {
     "ann": {"email": "ann@example.com", "groups": ["staff", "sales"]},
     "eve": {"email": "eve@x", "groups": ["no"]},
 }
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider's own
 
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
     """A provider that knows two people."""
-    mock = pytest.importorskip("oidc_provider_mock")
+    import oidc_provider_mock as mock
+
     people = [mock.User(sub=sub, claims=claims) for sub, claims in PEOPLE.items()]
     with mock.run_server_in_thread(user_claims=people, require_nonce=True) as server:
         yield f"http://localhost:{server.server_port}"

@@ -179,8 +179,7 @@ def _of_tables(query: TableQuery) -> list[sa.ColumnElement[bool]]:
     if query.namespace is not None:
         wanted.append(TABLES.c.namespace == json.dumps(query.namespace, ensure_ascii=False))
     if query.search:
-        named = (TABLES.c.name, TABLES.c.namespace)
-        wanted.append(sa.or_(*(sa.func.lower(c).contains(query.search.lower(), autoescape=True) for c in named)))
+        wanted.append(_searched(query.search))
     if query.states:
         wanted.append(STATE.in_(query.states))
     if not query.states or "dropped" not in query.states:
@@ -191,6 +190,16 @@ def _of_tables(query: TableQuery) -> list[sa.ColumnElement[bool]]:
         mine = (VERDICTS.c.table_id == TABLES.c.id, VERDICTS.c.operation == query.due, VERDICTS.c.verdict == "due")
         wanted.append(sa.exists().where(*mine))
     return wanted
+
+
+def _searched(text: str) -> sa.ColumnElement[bool]:
+    """Within the name or the namespace, whose parts are text of JSON; in any case, as far as the database knows it."""
+    inner = sa.func.substr(TABLES.c.namespace, 2, sa.func.length(TABLES.c.namespace) - 2)
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    pairs: list[tuple[sa.ColumnElement[str], str]] = [(TABLES.c.name, text), (inner, written)]
+    found = [column.contains(said, autoescape=True) for column, said in pairs]
+    found += [sa.func.lower(column).contains(said.lower(), autoescape=True) for column, said in pairs]
+    return sa.or_(*found)
 
 
 def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:

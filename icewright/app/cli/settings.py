@@ -9,12 +9,14 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.bootstrap import read_config
+from icewright.app.cli import remote
 from icewright.app.cli.base import (
     OPTIONS,
     Json,
     Table,
     chosen_catalogs,
     config_app,
+    given_knobs,
     knob_settings,
     known_table,
     leave,
@@ -50,6 +52,9 @@ def config_check(as_json: Json = False) -> None:
 @config_app.command("explain")
 def config_explain(table: Table, as_json: Json = False) -> None:
     """Every knob of a table: its value, and the level and rule that set it."""
+    if to := remote.client():
+        remote.config_explain(to, table, as_json=as_json)
+        return
     with opened_application() as opened:
         row = known_table(opened, table)
         metadata = opened.world.catalog(row.ref).load(row.ref)
@@ -73,6 +78,9 @@ def config_set(
     settings: Annotated[list[str], typer.Argument(metavar="KNOB=VALUE")],
 ) -> None:
     """Store a policy rule; it wins over the file's rules of the same level."""
+    if to := remote.client():
+        remote.config_set(to, scope, given_knobs("config set", settings))
+        return
     with opened_application() as opened:
         match = () if scope == "platform" else parse_pattern(scope)
         if match and not any(c in match[0] for c in "*?"):

@@ -192,7 +192,7 @@ def _claims(oidc: OidcSection, request: Request, attempt: Attempt, code: str) ->
     try:
         with _client(oidc, request) as client:
             token = client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=attempt.verifier)
-            keys = KeySet.import_key_set(client.get(metadata["jwks_uri"], withhold_token=True).json())
+        keys = KeySet.import_key_set(httpx2.get(metadata["jwks_uri"], timeout=_TIMEOUT).json())
         said = metadata.get("id_token_signing_alg_values_supported", ["RS256"])
         algorithms = [name for name in said if name[:2] in ("RS", "PS", "ES", "Ed")]  # none that a secret makes
         registry = JWSRegistry(algorithms=algorithms, strict_check_header=False)
@@ -223,7 +223,6 @@ def _here(page: str) -> str:
 
 def _set_cookie(answer: Response, request: Request, name: str, value: str, seconds: int) -> None:
     access: Access = request.app.state.access
-    https = request.url.scheme == "https" or (
-        access.oidc is not None and (access.oidc.public_url or "")[:6] == "https:"
-    )
+    known = access.oidc.public_url if access.oidc is not None else None
+    https = (known or str(request.url)).startswith("https:")
     answer.set_cookie(name, value, max_age=seconds, path="/", secure=https, httponly=True, samesite="lax")

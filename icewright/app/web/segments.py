@@ -44,7 +44,7 @@ class Segmented:
                 problem = Problem(400, f"no name holds a null character, and no path is longer than {LONGEST} bytes")
                 await problem.response(scope)(scope, receive, send)
                 return
-            if b"%2f" in raw.lower():
+            if b"%" in raw:
                 parts = raw.partition(b"?")[0].split(b"/")
                 scope = {**scope, "path": "/".join(unquote(p.decode("latin-1")).replace("/", _SLASH) for p in parts)}
         await self.app(scope, receive, send)

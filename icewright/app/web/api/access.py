@@ -16,7 +16,7 @@ from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import PERMISSIONS, Action, Grant, Via, grant
 from icewright.ports.access import TokenRow
 
-router = APIRouter(tags=["access"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
 
 @router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})

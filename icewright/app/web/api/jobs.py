@@ -18,7 +18,7 @@ from icewright.flow.queue import plan_now
 from icewright.ports import JobRow
 from icewright.ports.views import JobItem, JobQuery, RunQuery, WaitingItem
 
-router = APIRouter(tags=["jobs"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
 OfCatalog = Annotated[models.Text | None, Query(description="this catalog alone")]

@@ -15,7 +15,7 @@ from icewright.app.web.problems import documented
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 
-router = APIRouter(tags=["overview"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
 
 @router.get("/overview", summary="What there is at a glance", openapi_extra=said(Action.PLAN_READ))

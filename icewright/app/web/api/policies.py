@@ -16,7 +16,7 @@ from icewright.core.policy import KNOBS
 from icewright.flow.preview import Changed, preview
 from icewright.ports.views import RuleVersion
 
-router = APIRouter(tags=["policies"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 PLATFORM = "platform"
 
 

@@ -15,7 +15,7 @@ from icewright.core.alerts import Alert, Severity
 from icewright.core.errors import ChannelUnavailable
 from icewright.core.permissions import Action, place_of, sees, touches
 
-router = APIRouter(tags=["system"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
 
 class CatalogModel(BaseModel):

@@ -20,7 +20,7 @@ from icewright.flow.world import World
 from icewright.ports import PinRow, TableRow
 from icewright.ports.views import STATES, TableItem, TableQuery, TableSort
 
-router = APIRouter(prefix="/tables", tags=["tables"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(prefix="/tables", tags=["tables"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 _STATE = Literal["well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
 assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
 

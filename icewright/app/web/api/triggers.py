@@ -20,7 +20,7 @@ from icewright.core.table import TableRef
 from icewright.flow.by_hand import queue_by_hand, would_do
 from icewright.ports import TableRow
 
-router = APIRouter(prefix="/tables", tags=["jobs"], responses=documented(401, 403, 422, 429, 503))
+router = APIRouter(prefix="/tables", tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 LISTED = 1000  # files of a dry run
 _DRY_RUNS = threading.BoundedSemaphore(2)  # each reads a whole table
 
