@@ -43,6 +43,7 @@ class Served:
     stack: ExitStack
     faults: list[str] = field(default_factory=list)
     directory: Directory = DIRECTORY
+    usual: FastAPI | None = None
 
     def __post_init__(self) -> None:
         self.ref = self.bench.table("orders")
@@ -61,7 +62,9 @@ class Served:
 
     def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:
         """Somebody on a host who speaks to it; what fails inside is answered, as on a real server."""
-        made = TestClient(app or self.app(), at, client=(host, 50000), raise_server_exceptions=False)
+        if app is None:
+            self.usual = app = self.usual or self.app()  # which takes a while to make
+        made = TestClient(app, at, client=(host, 50000), raise_server_exceptions=False)
         return self.stack.enter_context(made)
 
     def evaluate(self) -> None:

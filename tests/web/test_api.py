@@ -272,14 +272,15 @@ def test_overview(served: Served) -> None:
     assert found["verdicts"]["compact"] == {"due": 1}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(JSON_VALUES, st.sampled_from(sorted(BODIES)))
 def test_any_body(served: Served, body: Any, route: tuple[str, str]) -> None:
     """Whatever JSON is sent, the answer is none of an error inside."""
     method, path = route
+    client = served.client()
     url = API + path.format(**PLACES)
     for sent in (body, {**BODIES[route], "set": body} if "set" in BODIES[route] else {"operations": body}):
-        answer = served.client().request(method, url, json=sent)
+        answer = client.request(method, url, json=sent)
         assert answer.status_code < 500, answer.text
 
 
