@@ -84,7 +84,7 @@ def spread(engine: sa.Engine, tables: int) -> None:
             {"row": n, **{f"n_{c}": getattr(kinds[(n - 1) % KINDS], c) for c in columns}}
             for n in range(KINDS + 1, tables + 1)
         ]
-        values = {c: sa.bindparam(f"n_{c}") for c in columns}
+        values: dict[str, sa.BindParameter[Any]] = {c: sa.bindparam(f"n_{c}") for c in columns}
         connection.execute(mine.values(**values, evaluated_location=TABLES.c.metadata_location), more)
         for table in (FACTS, VERDICTS):
             rows: dict[int, list[dict[str, Any]]] = {}

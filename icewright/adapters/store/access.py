@@ -110,7 +110,8 @@ class SqlAccess(SqlViews):
             left = REQUESTS.c.answer.is_(None) & (REQUESTS.c.at < now - _AT_MOST)  # by a process that ended
             connection.execute(sa.delete(REQUESTS).where(left | (REQUESTS.c.at < now - _REMEMBERED)))
             new = inserting(connection, REQUESTS).values(id=request_id, body=body, at=now)
-            if connection.execute(new.on_conflict_do_nothing(index_elements=["id"])).rowcount == 1:
+            first = new.on_conflict_do_nothing(index_elements=["id"]).returning(REQUESTS.c.id)
+            if connection.execute(first).scalar() is not None:
                 return None
             row = connection.execute(sa.select(REQUESTS).where(REQUESTS.c.id == request_id)).one()
             return Answered(row.body, row.answer)

@@ -210,10 +210,11 @@ def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnEleme
 
 def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
     """What is due on the tables."""
-    query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation)
+    query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation, VERDICTS.c.verdict)
     found: dict[int, list[Operation]] = {}
-    for row in connection.execute(query.where(VERDICTS.c.verdict == "due", VERDICTS.c.table_id.in_(ids))):
-        found.setdefault(row.table_id, []).append(Operation(row.operation))
+    for row in connection.execute(query.where(VERDICTS.c.table_id.in_(ids))):
+        if row.verdict == "due":  # asked of the database, it would go through everything that is due anywhere
+            found.setdefault(row.table_id, []).append(Operation(row.operation))
     order = list(Operation)
     return {table: tuple(sorted(operations, key=order.index)) for table, operations in found.items()}
 

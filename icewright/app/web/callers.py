@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from icewright.app.web.identity import principal_of, source_of
 from icewright.app.web.opened import Opened, opened
 from icewright.app.web.problems import Problem
+from icewright.app.web.recent import Recent
 from icewright.app.web.segments import LONGEST  # whose convertor the routes are declared with
 from icewright.core.errors import UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, Sight, place_of
@@ -18,6 +19,8 @@ from icewright.core.table import TableRef
 from icewright.flow.world import World
 from icewright.ports import JobRow, TableRow
 from icewright.ports.access import AuditRow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Caller:
     def sight(self) -> Sight:
         """Where they may."""
         return self.principal.sight(self.action)
+
+    def recently(self, *key: Hashable, work: Callable[[], T]) -> T:
+        """What anybody with the same sight was answered within the last second, or is worked out now."""
+        recent: Recent = self.request.app.state.recent
+        return recent.get((*key, self.sight), work)
 
     def must(self, place: Place, target: str, action: Action | None = None) -> None:
         """Refuse, and write it down, when they may not do so there."""

@@ -118,7 +118,8 @@ def runs(
 def queue(by: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None) -> models.Queue:
     """Jobs that run or wait for a worker; then a page of due operations by their place, as the last plan left them."""
     store = by.world.store
-    page = store.list_waiting(by.sight, decoded(cursor), limit)
+    after = decoded(cursor)
+    page = by.recently("waiting", after, limit, work=lambda: store.list_waiting(by.sight, after, limit))
     return models.Queue(
         jobs=[_job(item) for item in store.list_queue(by.sight, limit)],
         waiting=[_waiting(item) for item in page.items],

@@ -26,7 +26,8 @@ def overview(
     """The funnel, health, verdicts, the queue, what was spent per day, open alerts."""
     world, sight = by.world, by.sight
     midnight = world.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    found = world.store.overview(sight, midnight - timedelta(days=days - 1))
+    since = midnight - timedelta(days=days - 1)
+    found = by.recently("overview", since, work=lambda: world.store.overview(sight, since))
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
     for (operation, verdict), count in found.verdicts.items():
         verdicts[Operation(operation)][verdict] = count
