@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from icewright.app.alerting import AlertsConfig, read_alerts
-from icewright.app.faults import ambiguous_aliases, open_to_others
+from icewright.app.faults import ambiguous_aliases, open_to_others, wrong_groups
 from icewright.app.sections import (
+    AuthSection,
     CacheSection,
     CatalogSection,
     DetectSection,
@@ -44,7 +45,7 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
     *("alerts", "log"),
-    *("server", "events"),
+    *("server", "events", "auth"),
 )
 
 
@@ -95,6 +96,12 @@ class Config:
     secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
     server: ServerSection
     events: EventsSection = field(repr=False)
+    auth: AuthSection | None = field(default=None, repr=False)  # None: this machine alone is let in
+
+
+def server_token() -> str | None:
+    """What a server is asked with, from ICEWRIGHT_TOKEN: never from a command line, which others can see."""
+    return os.environ.get("ICEWRIGHT_TOKEN") or None
 
 
 def find_config(given: str | None) -> Path:
@@ -154,7 +161,9 @@ class _Reader:
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
         server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
         events = self._section("events", EventsSection, raw.get("events") or {})
-        self.faults += open_to_others(server, events) if events is not None else ()
+        auth = self._section("auth", AuthSection, raw["auth"] or {}) if "auth" in raw else None
+        self.faults += open_to_others(server, events, auth) if events is not None else ()
+        self.faults += wrong_groups(auth)
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
@@ -182,6 +191,7 @@ class _Reader:
             secrets=frozenset(self.secrets),
             server=server,
             events=events or EventsSection.model_validate({}),
+            auth=auth,
         )
 
     _Checked = TypeVar("_Checked")

@@ -150,6 +150,40 @@ class EventsSection(Section):
     secrets: list[_Secret] = Field(default_factory=list, repr=False)
 
 
+_Role = Literal["viewer", "operator", "owner", "admin"]
+
+
+class GroupSection(Section):
+    """What a group of the OpenID provider may."""
+
+    role: _Role
+    scope: list[str] = Field(default_factory=list)
+
+
+class OidcSection(Section):
+    """The OpenID provider by which people log in."""
+
+    issuer: Annotated[str, Field(pattern="^https?://.+")]
+    client_id: str
+    client_secret: Annotated[str, Field(repr=False)]
+    scopes: list[str] = Field(default_factory=lambda: ["openid", "profile", "email"])
+    name_claim: str = "email"
+    groups_claim: str = "groups"
+    groups: dict[str, GroupSection] = Field(default_factory=dict)
+    public_url: Annotated[str, Field(pattern="^https?://.+")] | None = None
+
+
+class AuthSection(Section):
+    """That callers bring tokens or log in; without it only this machine is let in."""
+
+    oidc: OidcSection | None = None
+    session_hours: int = Field(12, ge=1, le=24 * 31)
+    idle_minutes: int = Field(60, ge=1, le=24 * 60)
+
+
+_ADDRESSES = {"^sc": "sc://host:15002", "^ht": "https://login.example.com"}  # by the beginning of the pattern
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """The keys of the section that a fault's path leads to."""
     for part in path[:-1]:
@@ -177,7 +211,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "less_than_equal": f"a number of at most {context.get('le')}",
         "greater_than": f"a number above {context.get('gt')}",
         "float_type": "a number",
-        "string_pattern_mismatch": "an address such as sc://host:15002",  # the one pattern there is
+        "string_pattern_mismatch": f"an address such as {_ADDRESSES.get(context.get('pattern', '')[:3])}",
         "literal_error": str(context.get("expected", "")).replace("'", ""),
     }
     if item["type"] == "missing":

@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from icewright.core.errors import ConfigError, StorageUnavailable
 
+READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -75,7 +76,8 @@ def _sqlite(url: URL) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def _begun(connection: sa.Connection) -> None:
         # a transaction that reads first and writes later would fail instead of waiting for its turn
-        connection.exec_driver_sql("begin immediate")
+        reads = connection.get_execution_options().get(READS)
+        connection.exec_driver_sql("begin" if reads else "begin immediate")
 
     return engine
 

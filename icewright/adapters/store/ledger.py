@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from icewright.adapters.store.database import unavailable
+from icewright.adapters.store.database import READS, unavailable
 from icewright.adapters.store.export import write_ledger
 from icewright.adapters.store.schema import DELETIONS, JOBS, TABLES
 from icewright.core.policy import Operation
@@ -132,6 +132,15 @@ class SqlLedger:
     def _begin(self) -> Iterator[sa.Connection]:
         try:
             with self.engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise unavailable(self.engine, error) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        """One state of the store, read without waiting for those who write."""
+        try:
+            with self.engine.connect().execution_options(**{READS: True}) as connection, connection.begin():
                 yield connection
         except DBAPIError as error:
             raise unavailable(self.engine, error) from error

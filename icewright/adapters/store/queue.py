@@ -172,7 +172,7 @@ class SqlQueue(SqlTables):
             # whoever pins a snapshot waits for this, or this for the pin
             connection.execute(sa.update(TABLES).where(TABLES.c.held_by.in_(ids)).values(held_by=TABLES.c.held_by))
             rows = connection.execute(_jobs().where(JOBS.c.job_id.in_(ids)).order_by(JOBS.c.score.desc())).all()
-            return [_job(row) for row in rows]
+            return [job_of(row) for row in rows]
 
     def heartbeat(self, job_id: str, now: datetime) -> Beat:
         """Renew the lease of a running job."""
@@ -207,7 +207,7 @@ class SqlQueue(SqlTables):
             ended = [r for r in lost if self._end(connection, r.job_id, JobState.INTERRUPTED, said, now)]
             ids = [row.table_id for row in ended]
             connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(evaluate_at=now))
-            return [_job(row) for row in ended]
+            return [job_of(row) for row in ended]
 
     def request_cancel(self, job_id: str, now: datetime) -> bool:
         """Ask a running job to stop; one that waits ends at once."""
@@ -234,14 +234,14 @@ class SqlQueue(SqlTables):
         """Jobs, newest first."""
         query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
         with self._begin() as connection:
-            return [_job(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
+            return [job_of(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
 
     def job(self, job_id: str) -> JobRow | None:
         """A job by its id or a beginning of it that no other has."""
         query = _jobs().where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
         with self._begin() as connection:
             rows = connection.execute(query).all()
-        return _job(rows[0]) if len(rows) == 1 else None
+        return job_of(rows[0]) if len(rows) == 1 else None
 
 
 def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa: ANN401 - a result row
@@ -263,7 +263,8 @@ def _jobs() -> sa.Select[Any]:
     return sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
 
 
-def _job(row: Any) -> JobRow:  # noqa: ANN401 - a result row
+def job_of(row: Any) -> JobRow:  # noqa: ANN401 - a result row
+    """What a row says of a job."""
     return JobRow(
         job_id=row.job_id,
         ref=ref_of(row),

@@ -67,6 +67,8 @@ TABLES = sa.Table(
     sa.Column("windows", sa.Text),
     sa.Column("queries_per_day", sa.Float, nullable=False, server_default="0"),
     sa.Column("succeeded_at", Moment),  # when an operation last did its work
+    sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
+    sa.Column("bytes", sa.BigInteger),
     sa.UniqueConstraint("catalog", "namespace", "name"),
     sa.Index("ix_tables_evaluate_at", "evaluate_at"),
 )
@@ -320,4 +322,57 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
+)
+
+TOKENS = sa.Table(
+    "tokens",
+    SCHEMA,
+    sa.Column("id", sa.Text, primary_key=True),  # stands in the token, and is no secret
+    sa.Column("digest", sa.Text, nullable=False),  # of the whole token, which is kept nowhere
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("grants", sa.JSON, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("created", Moment, nullable=False),
+    sa.Column("expires", Moment),
+    sa.Column("revoked", Moment),
+    sa.Column("used", Moment),
+)
+
+SESSIONS = sa.Table(
+    "sessions",
+    SCHEMA,
+    sa.Column("digest", sa.Text, primary_key=True),  # of what the browser's cookie says
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("grants", sa.JSON, nullable=False),
+    sa.Column("created", Moment, nullable=False),
+    sa.Column("seen", Moment, nullable=False),
+    sa.Column("expires", Moment, nullable=False),
+    sa.Index("ix_sessions_expires", "expires"),
+)
+
+AUDIT = sa.Table(
+    "audit",
+    SCHEMA,
+    _id(),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("via", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("catalog", sa.Text),  # of the target; empty: it is about all
+    sa.Column("namespace", sa.Text),
+    sa.Column("refused", sa.Boolean, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("details", sa.JSON, nullable=False),
+    sa.Index("ix_audit_at", "at"),
+)
+
+REQUESTS = sa.Table(  # with an Idempotency-Key, so that one sent twice is done once
+    "requests",
+    SCHEMA,
+    sa.Column("id", sa.Text, primary_key=True),  # digest of who and key
+    sa.Column("body", sa.Text, nullable=False),  # digest
+    sa.Column("answer", sa.JSON(none_as_null=True)),  # empty while the first is at it
+    sa.Column("at", Moment, nullable=False),
+    sa.Index("ix_requests_at", "at"),
 )

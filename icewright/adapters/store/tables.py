@@ -30,13 +30,13 @@ class SqlTables(SqlPins):
         query = sa.select(TABLES).order_by(TABLES.c.id)
         with self._begin() as connection:
             rows = connection.execute(query if catalog is None else query.where(TABLES.c.catalog == catalog))
-            return [_table(row) for row in rows]
+            return [table_of(row) for row in rows]
 
     def table(self, ref: TableRef) -> TableRow | None:
         """One table."""
         with self._begin() as connection:
             row = self._row(connection, ref)
-        return None if row is None else _table(row)
+        return None if row is None else table_of(row)
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """New, moved and dropped tables of one catalog; returns how many are new or moved."""
@@ -107,7 +107,7 @@ class SqlTables(SqlPins):
             if rows:
                 claimed = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
                 connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
-        return [_table(row) for row in rows]
+        return [table_of(row) for row in rows]
 
     def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         """The evaluation replaces what was known; a table of another uuid begins anew."""
@@ -138,6 +138,8 @@ class SqlTables(SqlPins):
                     due_since=((row.due_since if same else None) or now) if dues else None,
                     succeeded_at=row.succeeded_at if same else None,
                     health=evaluation.health,
+                    files=evaluation.facts.data_files,
+                    bytes=evaluation.facts.data_bytes,
                     error=None,
                     policy=policy,
                 )
@@ -209,7 +211,8 @@ def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
     return TableRef(row.catalog, tuple(json.loads(row.namespace)), row.name)
 
 
-def _table(row: Any) -> TableRow:  # noqa: ANN401 - a result row
+def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a result row
+    """What a row says of a table."""
     names = TableRow.__dataclass_fields__.keys() - {"ref", "write_paths"}
     paths = None if row.write_paths is None else tuple(row.write_paths)
     return TableRow(ref=ref_of(row), write_paths=paths, **{name: getattr(row, name) for name in names})

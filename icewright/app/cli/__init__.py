@@ -7,11 +7,23 @@ import sys
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli import acting, alerting, pinning, reading, serving, settings, simulating, vacuuming
+from icewright.app.cli import acting, alerting, pinning, reading, serving, settings, simulating, tokens, vacuuming
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
-__all__ = ["acting", "alerting", "app", "main", "pinning", "reading", "serving", "settings", "simulating", "vacuuming"]
+__all__ = [
+    "acting",
+    "alerting",
+    "app",
+    "main",
+    "pinning",
+    "reading",
+    "serving",
+    "settings",
+    "simulating",
+    "tokens",
+    "vacuuming",
+]
 
 
 def main() -> None:
