@@ -22,6 +22,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "log": sections.LogSection,
     "server": sections.ServerSection,
     "events": sections.EventsSection,
+    "policy_from": sections.PolicyFromSection,
+    "openlineage": sections.OpenLineageSection,
 }
 
 

@@ -14,7 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from icewright.app.alerting import AlertsConfig, read_alerts
-from icewright.app.faults import ambiguous_aliases, open_to_others
+from icewright.app.dbt import with_dbt
+from icewright.app.faults import ambiguous_aliases, open_to_others, unclear_lineage
 from icewright.app.sections import (
     CacheSection,
     CatalogSection,
@@ -23,6 +24,8 @@ from icewright.app.sections import (
     LedgerSection,
     LimitsSection,
     LogSection,
+    OpenLineageSection,
+    PolicyFromSection,
     PoolSection,
     Section,
     ServerSection,
@@ -44,6 +47,7 @@ _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
     *("alerts", "log"),
     *("server", "events"),
+    *("policy_from", "openlineage"),
 )
 
 
@@ -93,6 +97,7 @@ class Config:
     secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
     server: ServerSection
     events: EventsSection = field(repr=False)
+    openlineage: OpenLineageSection | None = None
 
 
 def find_config(given: str | None) -> Path:
@@ -157,6 +162,11 @@ class _Reader:
         self.faults += open_to_others(server, events) if events is not None else ()
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
+        other = self._section("policy_from", PolicyFromSection, raw.get("policy_from") or {})
+        known = {name: catalog.aliases for name, catalog in catalogs.items()}
+        policy = with_dbt(policy, other.dbt if other else None, self._text_of, known, self.faults)
+        lineage = self._section("openlineage", OpenLineageSection, raw["openlineage"]) if "openlineage" in raw else None
+        self.faults += unclear_lineage(lineage) if lineage is not None else ()
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
@@ -190,6 +200,7 @@ class _Reader:
             secrets=frozenset(self.secrets),
             server=server,
             events=events or EventsSection.model_validate({}),
+            openlineage=lineage,
         )
 
     _Checked = TypeVar("_Checked")
@@ -224,7 +235,7 @@ class _Reader:
                 self.secrets.add(os.environ.get(name) or "***")
                 return os.environ.get(name, "")
             try:
-                content = (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8").strip()
+                content = self._text_of(name).strip()
                 self.secrets.add(content or "***")
             except (OSError, UnicodeDecodeError) as error:
                 self.faults.append(f"{path}: the file {name} cannot be read ({getattr(error, 'strerror', error)})")
@@ -232,6 +243,9 @@ class _Reader:
             return content
 
         return _REFERENCE.sub(look_up, value)
+
+    def _text_of(self, name: str) -> str:
+        return (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8")
 
     def _beside(self, state: str) -> str:
         """A relative SQLite file lies beside the configuration, wherever the command is called."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icewright.app.addresses import is_loopback
-from icewright.app.sections import EventsSection, ServerSection
+from icewright.app.sections import EventsSection, OpenLineageSection, ServerSection
 
 
 def open_to_others(server: ServerSection, events: EventsSection) -> Iterator[str]:
@@ -16,6 +16,12 @@ def open_to_others(server: ServerSection, events: EventsSection) -> Iterator[str
             f"server.host: others reach {server.host}, and nobody could tell who may push events; give events.tokens "
             "or events.secrets, or write 127.0.0.1"
         )
+
+
+def unclear_lineage(lineage: OpenLineageSection) -> Iterator[str]:
+    """Events go to one place."""
+    if (lineage.url is None) == (lineage.file is None):
+        yield "openlineage: give either url or file"
 
 
 def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, Any]) -> Iterator[str]:
