@@ -1,13 +1,19 @@
 """What all tests share."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.postgres import postgres
+
+if TYPE_CHECKING:
+    from tests.cli.house import House
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
@@ -36,3 +42,13 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     upgrade(engine)
     engine.dispose()
     return path
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[House]:
+    """An empty lakehouse; whatever a test does with it, Spark is not started."""
+    from tests.cli.house import House
+
+    made = House(tmp_path / "house", monkeypatch, capsys)
+    yield made
+    assert not made.spark_started
