@@ -30,7 +30,7 @@ def play(code: int, document: object = None, **settings: Any) -> Any:
 succeeded = {"table": "lake.a.b", "state": "succeeded", "summary": "compact: compacted 15 files into 3"}
 failed = {"table": "lake.a.c", "state": "failed", "summary": "compact: no room"}
 nothing = {"funnel": {"tables": 3}, "jobs": [], "deferred": [], "errors": []}
-real = {"executable": program, "config": config}
+real: dict[str, Any] = {"executable": program, "config": config}
 out = {
     "succeeded": play(0, succeeded, table="lake.a.b"),
     "arguments": play(

@@ -45,7 +45,7 @@ def played(python: str, script: str, house: House, *paths: Path) -> Any:
         "FAKE": str(fake),
         "PYTHONPATH": os.pathsep.join(map(str, (package, *paths))),
     }
-    command = [python, HERE / script, wrapper, house.path, "lake.ops.metrics"]
+    command: list[str | Path] = [python, HERE / script, wrapper, house.path, "lake.ops.metrics"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
