@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from icewright.app.demo.rest_server import RestHost
 from tests.postgres import postgres
+from tests.rest import fixture
 
 if TYPE_CHECKING:
     from tests.cli.house import House
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +62,10 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     made = House(tmp_path / "house", monkeypatch, capsys)
     yield made
     assert not made.spark_started
+
+
+@pytest.fixture(scope="session")
+def rest_fixture() -> Iterator[RestHost]:
+    """The JVM of Apache's REST catalog for the whole session; mark as `external` what asks for it."""
+    with fixture() as host:
+        yield host

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from icewright.app.alerting import AlertsConfig, read_alerts
 from icewright.app.dbt import with_dbt
+from icewright.app.entries import CatalogConfig, PoolConfig
 from icewright.app.faults import ambiguous_aliases, open_to_others, unclear_lineage
 from icewright.app.sections import (
     CacheSection,
@@ -35,6 +36,7 @@ from icewright.app.sections import (
 from icewright.app.strict_yaml import StrictLoader
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.core.table import split_name
@@ -49,33 +51,6 @@ _SECTIONS = (
     *("server", "events"),
     *("policy_from", "openlineage"),
 )
-
-
-@dataclass(frozen=True)
-class CatalogConfig:
-    """A catalog as configured. `properties` may hold secrets: never shown, never stored."""
-
-    name: str
-    type: str
-    properties: Mapping[str, str] = field(repr=False)
-    scope: Scope
-    allowed_locations: tuple[str, ...]
-    pool: str
-    limits: CatalogLimits = field(default_factory=CatalogLimits)
-    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
-    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
-
-
-@dataclass(frozen=True)
-class PoolConfig:
-    """A Spark pool as configured."""
-
-    name: str
-    master: str
-    max_concurrent: int
-    conf: Mapping[str, str] = field(repr=False)
-    remote: str | None = None
-    gb_hours_per_day: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +84,11 @@ def find_config(given: str | None) -> Path:
             "`icewright demo --dir demo`"
         )
     return path.resolve()
+
+
+def user_cache() -> Path:
+    """Where this user's caches lie, whatever a configuration says."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
 
 
 @dataclass(frozen=True)
@@ -175,8 +155,7 @@ class _Reader:
             self._checked(self.checks.state, self._beside(state))
         if self.faults:
             raise ConfigError([self._redacted(fault) for fault in self.faults])
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        cache_folder = Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright"
+        cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
             state=self._beside(str(state)),
@@ -322,11 +301,12 @@ class _Reader:
                     timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
                 ),
-                allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
+                allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
                 aliases=tuple(found.aliases),
                 commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
+                environment=found.environment.declared(),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
@@ -389,6 +369,12 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
+    """The warehouse where it is a place: a REST server may know it by a name, which allows nothing."""
+    place = properties.get("warehouse", "")
+    return [place] if kind not in ("rest", "nessie") or is_location(place) else []
 
 
 def _text(value: object) -> str:

@@ -73,6 +73,11 @@ def rows(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]]) 
     OUT.print(table if lines else f"{title}: none")
 
 
+def details(said: Mapping[str, Any]) -> str:
+    """What an event says, as `name=value`."""
+    return " ".join(f"{name}={value}" for name, value in said.items() if value not in (None, ""))
+
+
 def coloured(cell: object) -> str:
     """A cell as text; words that name a state in their colour."""
     text = "-" if cell is None else str(cell)

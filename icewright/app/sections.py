@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from icewright.core.environment import Environment
 from icewright.core.words import kind, near
 
 _ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
@@ -34,14 +35,29 @@ class ScopeSection(Section):
     tables: _Wildcards = ""
 
 
+class EnvironmentSection(Section):
+    """What the catalog may touch; a list that is given refuses everything else."""
+
+    hosts: list[str] | None = None
+    locations: list[str] | None = None
+
+    def declared(self) -> Environment | None:
+        """None where nothing is declared."""
+        if self.hosts is None and self.locations is None:
+            return None
+        hosts, locations = (None if said is None else tuple(said) for said in (self.hosts, self.locations))
+        return Environment(hosts, locations)
+
+
 class CatalogSection(Section):
     """One catalog."""
 
-    type: Literal["sql"]
+    type: Literal["sql", "rest", "nessie", "hive", "glue"]
     enabled: bool = False
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
     scope: ScopeSection = Field(default_factory=ScopeSection)
     allowed_locations: list[str] | None = None
+    environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
     pool: str = "default"
     detect_interval_seconds: Annotated[int, Field(ge=1)] | None = None
     max_concurrent: Annotated[int, Field(ge=1)] | None = None

@@ -293,7 +293,8 @@ def letter(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) -> Lette
     if len(alerts) > MOST_LISTED:
         lines.append(f"and {len(alerts) - MOST_LISTED} more: `icewright alerts`")
     if not resolved:
-        lines.append(f"What to do: {kind.remedy}")
+        remedy = kind.remedy if many or first.ref is None else kind.remedy.replace("TABLE", str(first.ref))
+        lines.append(f"What to do: {remedy}")
     return Letter(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
 
 

@@ -8,6 +8,8 @@ IcewrightError
 │   ├── TableNotFound      the catalog does not know the table (any more)
 │   ├── TableReplaced      the table of this name has another uuid now
 │   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken
+│   │   └── FileMissing    it is missing
+│   ├── AccessDenied       the catalog or the storage does not let us
 │   ├── UnsupportedTable   this path cannot maintain such a table
 │   ├── Refused            a safety rule forbids the action
 │   └── InvariantViolated  a commit did not keep what it had to keep
@@ -74,6 +76,14 @@ class TableReplaced(TerminalError):
 
 class MetadataUnreadable(TerminalError):
     """A metadata file, manifest list or manifest is missing, truncated or foreign."""
+
+
+class FileMissing(MetadataUnreadable):
+    """A file that the table needs is not there."""
+
+
+class AccessDenied(TerminalError):
+    """The catalog or the storage knows who asks, and does not let them, or does not know them."""
 
 
 class UnsupportedTable(TerminalError):

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 from icewright.core.knob import Kind, Knob
+from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
 
 T = TypeVar("T")
@@ -321,6 +322,17 @@ INVENTORY: Knob[str | None] = _knob(
     "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
 )
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
+
+VACUUM_CUTOFF: Knob[str | None] = _knob(
+    "vacuum.cutoff",
+    Kind.TEXT,
+    None,
+    "age at which a Nessie catalog's history may go if Nessie has no policy: PT48H, an instant or NONE; unset: 5 days",
+    check=check_cutoff,
+)
+_GRACE = "younger files stay in the vacuum of a Nessie catalog that has no newFilesGracePeriod"
+VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=YEARS_HOURS)
+VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
 
 KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
 

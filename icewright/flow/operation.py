@@ -184,7 +184,9 @@ class Attempts:
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
         dry_run, self.tried = self.request.dry_run, step
-        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append)
+        assignment = Assignment(
+            self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append, self._progress
+        )
         done = len(self.done)
         try:
             with self._held(step, base):
@@ -194,6 +196,11 @@ class Attempts:
                 self._verified(facts, step)
             raise
         return outcome if dry_run else replace(outcome, notes=(*outcome.notes, *self._verified(facts, step)))
+
+    def _progress(self, numbers: Mapping[str, int]) -> None:
+        if not self.request.dry_run:
+            details = {"job_id": self.job_id, "operation": self.operation, **numbers}
+            self.world.report("progress", self.request.ref, details)
 
     def _verified(self, facts: TableFacts, step: Step) -> list[str]:
         try:

@@ -26,6 +26,7 @@ from icewright.ports.lake import (
     Clock,
     DeleteReport,
     Files,
+    Grant,
     Pointer,
     RemoveSnapshots,
     Storage,
@@ -36,20 +37,19 @@ from icewright.ports.measures import (
     Measures,
     QueueMeasure,
 )
-from icewright.ports.store import (
+from icewright.ports.rows import (
     Beat,
     CatalogRow,
     JobRow,
-    Ledger,
     LedgerState,
     PinRow,
     ProcessRow,
     RunRow,
-    Store,
-    StoreReader,
     TableRow,
     Trigger,
 )
+from icewright.ports.store import Ledger, Store, StoreReader
+from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "AddSnapshot",
@@ -58,6 +58,7 @@ __all__ = [
     "Assignment",
     "AvroFile",
     "Beat",
+    "Branched",
     "Catalog",
     "CatalogRow",
     "Change",
@@ -68,9 +69,12 @@ __all__ = [
     "Engine",
     "Events",
     "Files",
+    "Grant",
+    "Head",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "LiveTable",
     "MeasureReader",
     "Measures",
     "NewReports",
@@ -85,9 +89,12 @@ __all__ = [
     "Storage",
     "Store",
     "StoreReader",
+    "Survey",
     "TableRow",
     "Telling",
     "Trigger",
     "Unfinished",
+    "Vacuum",
+    "VacuumOf",
     "Waiting",
 ]

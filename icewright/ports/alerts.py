@@ -77,7 +77,10 @@ class AlertStore(AlertReader, Protocol):
         ...
 
     def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[Telling]:
-        """What these channels are to be told now, for this process until then. The end comes after the beginning."""
+        """What these channels are to be told now, for this process until then.
+
+        Of one key each channel hears in order: the end waits for the beginning, the next alert for the end.
+        """
         ...
 
     def told(self, tellings: Sequence[Telling], now: datetime) -> None:

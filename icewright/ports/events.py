@@ -64,3 +64,7 @@ class CommitReports(Protocol):
         Raises `TableNotFound`, `CatalogUnavailable` and `MetadataUnreadable`.
         """
         ...
+
+    def close(self) -> None:
+        """Give its connections back."""
+        ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,10 +12,6 @@ from typing import NoReturn
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
-
-from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
-from icewright.app.demo.craft import Craft
-from icewright.app.demo.lake import Lake
 
 COMMITS = 9
 ROWS = 3  # of each commit
@@ -61,7 +58,7 @@ class Fleet:
 
     def catalog(self) -> SqlCatalog:
         """PyIceberg's client of the catalog."""
-        return SqlCatalog("lake", **pyiceberg_catalog_properties(read_config(self.config).catalogs["lake"]))
+        return SqlCatalog("lake", **json.loads((self.home / "catalog.json").read_text(encoding="utf-8")))
 
     def orphans(self) -> list[Path]:
         """Files that no table ever named, as they lie there still."""
@@ -72,7 +69,12 @@ def make_fleet(home: Path, state: str, catalog: str, tables: int) -> Fleet:
     """Tables with days of commits behind them, each a manifest and a snapshot, and an old orphan in every fifth."""
     (home / "warehouse").mkdir(parents=True)
     fleet = Fleet(home)
+    properties = {"uri": catalog, "warehouse": f"file://{home}/warehouse"}
+    (home / "catalog.json").write_text(json.dumps(properties), encoding="utf-8")
     fleet.config.write_text(_CONFIG.format(home=home, state=state, catalog=catalog), encoding="utf-8")
+    from icewright.app.demo.craft import Craft  # the writers, who load this module too, need none of it
+    from icewright.app.demo.lake import Lake
+
     now = datetime.now(UTC)
     client = fleet.catalog()
     lake = Lake(client, _no_spark, home / "warehouse", now)

@@ -76,6 +76,8 @@ def writing(fleet: Fleet, first: int, seed: int) -> Iterator[list[tuple[str, int
     command = [sys.executable, "-m", "tests.chaos.writer", *arguments]
     pipe = subprocess.PIPE
     writer = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, env=_environment())
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
     try:
         yield written
     finally:

@@ -20,6 +20,8 @@ def main() -> None:
     asked = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), asked.set()), daemon=True).start()  # type: ignore[func-returns-value]
     rng, catalog, number = random.Random(seed), Fleet(home).catalog(), first
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     while not asked.wait(0.2):
         name = f"t{rng.randrange(tables):03d}"
         try:

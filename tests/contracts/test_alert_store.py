@@ -168,6 +168,23 @@ def test_the_end_comes_after_the_beginning(store: SqlStore) -> None:
     assert (end.resolved, end.alert.resolved_at) == (True, NOW)
 
 
+def test_alerts_of_one_key_come_in_order(store: SqlStore) -> None:
+    """Of an alert that was raised again while a channel was down, it hears as of two: begun, over, begun."""
+    alert = raised(store, SLACK)
+    (first,) = claimed(store, SLACK)
+    store.not_told([first], NOW + MINUTE)
+    store.alerts_changed([Resolve(alert)], [SLACK], NOW)
+    store.alerts_changed([begin(), begin(DOWN)], [SLACK], NOW)
+    heard = []
+    for minutes in range(6):
+        now = NOW + minutes * MINUTE
+        found = claimed(store, SLACK, now=now)
+        heard += [(telling.alert.rule, telling.resolved) for telling in found]
+        store.told(found, now)
+    down, failed = AlertRule.CATALOG_UNREACHABLE, AlertRule.JOB_FAILED
+    assert heard == [(down, False), (failed, False), (failed, True), (failed, False)]
+
+
 def test_channels_come_and_go(store: SqlStore) -> None:
     """A new channel hears of what is open, not of what is over; one that is gone holds nothing up."""
     first = raised(store, SLACK)

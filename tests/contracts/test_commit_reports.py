@@ -23,7 +23,7 @@ def reports(bench: Bench) -> Iterator[IcebergReports]:
     """A table of commit reports without a row."""
     bench.iceberg.create_namespace("ops")
     bench.iceberg.create_table("ops.commits", SCHEMA)
-    made = IcebergReports("lake", pyiceberg_properties(bench.properties), ("ops", "commits"))
+    made = IcebergReports("lake", bench.client, ("ops", "commits"))
     yield made
     made.close()
 

@@ -112,6 +112,13 @@ def test_one_alert_in_words() -> None:
     assert over.severity is Severity.INFO
 
 
+def test_the_remedy_names_the_table() -> None:
+    """So that the command can be copied."""
+    paused = alert(Condition(AlertRule.TABLE_PAUSED, str(REF), "the table is paused: by hand", REF))
+    said = letter(AlertRule.TABLE_PAUSED, [paused], resolved=False)
+    assert said.body.endswith(f"What to do: `icewright resume {REF}` when the cause is mended")
+
+
 def test_a_storm_is_one_message() -> None:
     """Alerts of one rule that are told together are listed up to a limit, the rest counted."""
     many = [replace(alert(FAILED), id=n, subject=f"lake.sales.t{n}") for n in range(10_000)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -385,3 +387,47 @@ def test_other_tables_are_left_alone(bench: Bench) -> None:
     look(bench, slack := Channel())
     assert slack.titles == []
     assert bench.store.table(TableRef("lake", ("sales",), "orders")) is not None
+
+
+def heard(channel: Channel) -> dict[str, list[bool]]:
+    """Of each table, what the channel was told in order: True that it is paused, False that it is over."""
+    found: dict[str, list[bool]] = {}
+    for title, body in zip(channel.titles, channel.bodies, strict=True):
+        many = title.endswith(" alerts")
+        names = [line.partition(": ")[0] for line in body.splitlines()] if many else [title.rpartition(": ")[2]]
+        for name in names:
+            if name.startswith("lake."):
+                found.setdefault(name, []).append("[resolved]" not in title)
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.external) for seed in (1, 2, 3))])
+def test_a_long_history(bench: Bench, seed: int) -> None:
+    """Whatever comes and goes, channels break and services die: every channel hears every alert once, in order."""
+    rng = random.Random(seed)
+    refs = [bench.table(f"t{n}") for n in range(4)]
+    bench.store.detected("lake", bench.catalog.pointers(), bench.clock.now())
+    channels = [Channel(), Channel()]
+    services = [Alerting({f"c{n}": channel for n, channel in enumerate(channels)}, at_once()) for _ in range(2)]
+
+    def die() -> None:
+        if rng.random() < 0.2:
+            raise KeyboardInterrupt
+
+    for _ in range(40):
+        bench.store.pause(rng.choice(refs), rng.choice([None, "by hand"]))
+        for channel in channels:
+            channel.down, channel.before = rng.choice(["", "", "refused"]), die
+        with suppress(KeyboardInterrupt):
+            alert_due(bench.world(), rng.choice(services))
+        bench.clock.advance(minutes=rng.choice([0, 1, 5, 30]))
+    for channel in channels:
+        channel.down, channel.before = "", lambda: None
+    bench.clock.advance(hours=1)
+    while alert_due(bench.world(), services[0]):
+        pass
+    wanted: dict[str, list[bool]] = {}
+    for alert in reversed(bench.store.alerts(resolved=True)):
+        wanted.setdefault(alert.subject, []).extend([True, False] if alert.resolved_at else [True])
+    assert sum(map(len, wanted.values())) > 10
+    assert [heard(channel) for channel in channels] == [wanted, wanted]

@@ -41,6 +41,9 @@ class Reports:
             raise answer
         return answer
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 @pytest.fixture
 def quiet(bench: Bench) -> Bench:

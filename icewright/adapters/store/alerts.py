@@ -140,15 +140,8 @@ class SqlAlerts(SqlEvents):
 
     def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[Telling]:
         """What waits and nobody is at."""
-        raised = TELLINGS.alias("raised")
-        begun = sa.exists().where(
-            raised.c.alert_id == TELLINGS.c.alert_id,
-            raised.c.channel == TELLINGS.c.channel,
-            ~raised.c.resolved,
-            raised.c.told_at.is_not(None),
-        )
         ripe = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
-        claimed = sa.update(TELLINGS).where(*ripe, ~TELLINGS.c.resolved | begun).values(try_at=until)
+        claimed = sa.update(TELLINGS).where(*ripe, ~_something_before()).values(try_at=until)
         columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)
         with self._begin() as connection:
             rows = connection.execute(claimed.returning(*columns)).all()
@@ -177,6 +170,16 @@ class SqlAlerts(SqlEvents):
             with self._begin() as connection:
                 untold = TELLINGS.c.told_at.is_(None)
                 connection.execute(sa.update(TELLINGS).where(*mine, untold).values(**change), rows)
+
+
+def _something_before() -> sa.ColumnElement[bool]:
+    """Whether the channel does not know yet what came before: the alert's beginning, an earlier alert of the key."""
+    mine, alert, telling = ALERTS.alias("mine"), ALERTS.alias("earlier"), TELLINGS.alias("before")
+    joined = mine.join(alert, (alert.c.key == mine.c.key) & (alert.c.id <= mine.c.id))
+    earlier = (alert.c.id < mine.c.id) | (~telling.c.resolved & TELLINGS.c.resolved)
+    untold = (telling.c.channel == TELLINGS.c.channel) & telling.c.told_at.is_(None) & earlier
+    found = sa.select(1).select_from(joined.join(telling, telling.c.alert_id == alert.c.id))
+    return sa.exists(found.where(mine.c.id == TELLINGS.c.alert_id, untold).correlate(TELLINGS))
 
 
 def _begun(connection: sa.Connection, changes: Iterable[Begin], now: datetime) -> None:

@@ -69,6 +69,12 @@ class SqlLoops(SqlQueue):
             insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"policy": fingerprint}))
 
+    def vacuumed(self, name: str, instant: str, now: datetime) -> None:
+        """Vacuum has acted on this instant."""
+        with self._begin() as connection:
+            insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, vacuumed=instant)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"vacuumed": instant}))
+
     # -- what one process alone does
 
     def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:

@@ -218,6 +218,7 @@ CATALOGS = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
     sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
+    sa.Column("vacuumed", sa.Text),  # the instant that vacuum has acted on as its cut-off: it does so once
 )
 
 LEASES = sa.Table(  # what one process alone does at a time, such as planning
@@ -280,6 +281,7 @@ ALERTS = sa.Table(
     sa.Column("since", Moment, nullable=False),  # when the condition was first seen
     sa.Column("raised_at", Moment),  # when it had lasted as long as its rule asks
     sa.Column("resolved_at", Moment),
+    sa.Index("ix_alerts_key_id", "key", "id"),
     sa.Index("ix_alerts_raised_at", "raised_at"),
 )
 _OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert a key, whatever processes do at the same time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -128,18 +129,28 @@ def resume(table: Table) -> None:
     output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
 
 
+class DemoCatalog(StrEnum):
+    """The types of catalog that the demo can make."""
+
+    SQL = "sql"
+    REST = "rest"
+
+
 @app.command()
 def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,
+    catalog: Annotated[
+        DemoCatalog, typer.Option("--catalog", help="The type of its catalog; rest starts Apache's REST server here.")
+    ] = DemoCatalog.SQL,
     as_json: Json = False,
 ) -> None:
     """A lakehouse made on the spot, rotting, maintained before your eyes."""
     from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
 
-    leave(run_demo(directory, once=once, as_json=as_json))
+    leave(run_demo(directory, once=once, as_json=as_json, kind=catalog))
 
 
 @db_app.command("upgrade")

@@ -28,7 +28,7 @@ class Guard:
     """
 
     catalogs: Mapping[str, Catalog]
-    allowed_locations: Mapping[str, Sequence[str]]  # by catalog, at least one each
+    allowed_locations: Mapping[str, Sequence[str]]  # by catalog; where there is none nothing is deleted
     canonical: Canonical
     evaluated: Callable[[], Mapping[Pointer, tuple[str, ...]]]  # places by table and metadata file, as last evaluated
     _places: dict[Pointer, _Places] = field(default_factory=dict, init=False)
@@ -41,7 +41,10 @@ class Guard:
 
     def allowed(self, metadata: TableMetadata, files: pl.DataFrame) -> pl.DataFrame:
         """Those of the files that the catalog's `allowed_locations` hold."""
-        inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in self._allowed(metadata.ref))
+        allowed = self._allowed(metadata.ref)
+        if not allowed:
+            return files.clear()
+        inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in allowed)
         return with_key(files, self.canonical).filter(inside).drop("key")
 
     def _allowed(self, ref: TableRef) -> list[str]:

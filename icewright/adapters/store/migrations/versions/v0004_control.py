@@ -70,6 +70,7 @@ def _loops() -> None:
         sa.Column("error", sa.Text()),
         sa.Column("policy", sa.Text()),
         sa.Column("reported", sa.BigInteger()),
+        sa.Column("vacuumed", sa.Text()),
         sa.PrimaryKeyConstraint("name", name="pk_catalogs"),
     )
     op.create_table(
@@ -150,6 +151,7 @@ def _alerts() -> None:
         sa.ForeignKeyConstraint(["table_id"], ["tables.id"], name="fk_alerts_table_id"),
         sa.PrimaryKeyConstraint("id", name="pk_alerts"),
     )
+    op.create_index("ix_alerts_key_id", "alerts", ["key", "id"])
     op.create_index("ix_alerts_raised_at", "alerts", ["raised_at"])
     still = sa.text("resolved_at is null")
     op.create_index("ix_alerts_key", "alerts", ["key"], unique=True, sqlite_where=still, postgresql_where=still)
