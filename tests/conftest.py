@@ -1,8 +1,11 @@
 """What all tests share."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -10,6 +13,9 @@ from hypothesis import settings
 from icewright.app.demo.rest_server import RestHost
 from tests.postgres import postgres
 from tests.rest import fixture
+
+if TYPE_CHECKING:
+    from tests.cli.house import House
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
@@ -46,6 +52,16 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     upgrade(engine)
     engine.dispose()
     return path
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[House]:
+    """An empty lakehouse; whatever a test does with it, Spark is not started."""
+    from tests.cli.house import House
+
+    made = House(tmp_path / "house", monkeypatch, capsys)
+    yield made
+    assert not made.spark_started
 
 
 @pytest.fixture(scope="session")

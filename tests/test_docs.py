@@ -24,6 +24,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "events": sections.EventsSection,
     "auth": sections.AuthSection,
     "auth.oidc": sections.OidcSection,
+    "policy_from": sections.PolicyFromSection,
+    "openlineage": sections.OpenLineageSection,
 }
 
 

@@ -46,8 +46,10 @@ from icewright.adapters.files.tables import TableFiles
 from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
-from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
+from icewright.app.config import Checks, Config, load_config
+from icewright.app.entries import CatalogConfig, PoolConfig
 from icewright.app.identity import holder, is_dead, user
+from icewright.app.lineage import heard
 from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
@@ -223,11 +225,12 @@ def application(
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
-        told = replace(world, tell=tell) if tell else world
-        faults = partial(store_faults, store)
-        yield Application(
-            config, told, pools, engine, files.reader, shared, alerting, directory(config), reports, faults
-        )
+        with heard(config.openlineage, config.path.parent, world, tell or world.tell) as told:
+            mine = replace(world, tell=told)
+            faults = partial(store_faults, store)
+            yield Application(
+                config, mine, pools, engine, files.reader, shared, alerting, directory(config), reports, faults
+            )
     finally:
         for table in reports.values():
             table.close()

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from icewright.app.alerting import AlertsConfig, read_alerts
-from icewright.app.faults import ambiguous_aliases, open_to_others, wrong_groups
+from icewright.app.dbt import with_dbt
+from icewright.app.entries import CatalogConfig, PoolConfig
+from icewright.app.faults import ambiguous_aliases, open_to_others, unclear_lineage, wrong_groups
 from icewright.app.sections import (
     AuthSection,
     CacheSection,
@@ -23,6 +25,8 @@ from icewright.app.sections import (
     LedgerSection,
     LimitsSection,
     LogSection,
+    OpenLineageSection,
+    PolicyFromSection,
     PoolSection,
     Section,
     ServerSection,
@@ -30,7 +34,6 @@ from icewright.app.sections import (
     fault,
 )
 from icewright.app.strict_yaml import read_yaml
-from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_rule
 from icewright.core.paths import is_location
@@ -46,35 +49,8 @@ _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
     *("alerts", "log"),
     *("server", "events", "auth"),
+    *("policy_from", "openlineage"),
 )
-
-
-@dataclass(frozen=True)
-class CatalogConfig:
-    """A catalog as configured. `properties` may hold secrets: never shown, never stored."""
-
-    name: str
-    type: str
-    properties: Mapping[str, str] = field(repr=False)
-    scope: Scope
-    allowed_locations: tuple[str, ...]
-    pool: str
-    limits: CatalogLimits = field(default_factory=CatalogLimits)
-    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
-    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
-    environment: Environment | None = None
-
-
-@dataclass(frozen=True)
-class PoolConfig:
-    """A Spark pool as configured."""
-
-    name: str
-    master: str
-    max_concurrent: int
-    conf: Mapping[str, str] = field(repr=False)
-    remote: str | None = None
-    gb_hours_per_day: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +73,7 @@ class Config:
     server: ServerSection
     events: EventsSection = field(repr=False)
     auth: AuthSection | None = field(default=None, repr=False)  # None: this machine alone is let in
+    openlineage: OpenLineageSection | None = None
 
 
 def server_token() -> str | None:
@@ -166,6 +143,11 @@ class _Reader:
         self.faults += wrong_groups(auth)
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
+        other = self._section("policy_from", PolicyFromSection, raw.get("policy_from") or {})
+        known = {name: catalog.aliases for name, catalog in catalogs.items()}
+        policy = with_dbt(policy, other.dbt if other else None, self._text_of, known, self.faults)
+        lineage = self._section("openlineage", OpenLineageSection, raw["openlineage"]) if "openlineage" in raw else None
+        self.faults += unclear_lineage(lineage) if lineage is not None else ()
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
@@ -192,6 +174,7 @@ class _Reader:
             server=server,
             events=events or EventsSection.model_validate({}),
             auth=auth,
+            openlineage=lineage,
         )
 
     _Checked = TypeVar("_Checked")
@@ -226,7 +209,7 @@ class _Reader:
                 self.secrets.add(os.environ.get(name) or "***")
                 return os.environ.get(name, "")
             try:
-                content = (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8").strip()
+                content = self._text_of(name).strip()
                 self.secrets.add(content or "***")
             except (OSError, UnicodeDecodeError) as error:
                 self.faults.append(f"{path}: the file {name} cannot be read ({getattr(error, 'strerror', error)})")
@@ -234,6 +217,9 @@ class _Reader:
             return content
 
         return _REFERENCE.sub(look_up, value)
+
+    def _text_of(self, name: str) -> str:
+        return (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8")
 
     def _beside(self, state: str) -> str:
         """A relative SQLite file lies beside the configuration, wherever the command is called."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icewright.app.addresses import is_loopback
-from icewright.app.sections import AuthSection, EventsSection, ServerSection
+from icewright.app.sections import AuthSection, EventsSection, OpenLineageSection, ServerSection
 from icewright.core.errors import UsageError
 from icewright.core.permissions import grant
 
@@ -27,6 +27,12 @@ def wrong_groups(auth: AuthSection | None) -> Iterator[str]:
             grant(group.role, group.scope)
         except UsageError as error:
             yield f"auth.oidc.groups.{name}: {error}"
+
+
+def unclear_lineage(lineage: OpenLineageSection) -> Iterator[str]:
+    """Events go to one place."""
+    if (lineage.url is None) == (lineage.file is None):
+        yield "openlineage: give either url or file"
 
 
 def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from icewright.core.environment import Environment
 from icewright.core.words import kind, near
 
+_ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
 
 
@@ -181,7 +182,20 @@ class AuthSection(Section):
     idle_minutes: int = Field(60, ge=1, le=24 * 60)
 
 
-_ADDRESSES = {"^sc": "sc://host:15002", "^ht": "https://login.example.com"}  # by the beginning of the pattern
+class PolicyFromSection(Section):
+    """Where rules stand besides the file."""
+
+    dbt: str | None = None  # a manifest.json
+
+
+class OpenLineageSection(Section):
+    """Who is told of runs as OpenLineage events: a server, or a file."""
+
+    url: Annotated[str, Field(pattern="^https?://.+")] | None = None
+    endpoint: str = "api/v1/lineage"
+    api_key: str | None = Field(None, repr=False)
+    file: str | None = None
+    namespace: str = "icewright"
 
 
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
@@ -211,7 +225,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "less_than_equal": f"a number of at most {context.get('le')}",
         "greater_than": f"a number above {context.get('gt')}",
         "float_type": "a number",
-        "string_pattern_mismatch": f"an address such as {_ADDRESSES.get(context.get('pattern', '')[:3])}",
+        "string_pattern_mismatch": f"an address such as {_ADDRESSES.get(str(context.get('pattern')))}",
         "literal_error": str(context.get("expected", "")).replace("'", ""),
     }
     if item["type"] == "missing":

@@ -7,12 +7,24 @@ import sys
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli import acting, alerting, pinning, reading, serving, settings, simulating, tokens, vacuuming
+from icewright.app.cli import (
+    acting,
+    agents,
+    alerting,
+    pinning,
+    reading,
+    serving,
+    settings,
+    simulating,
+    tokens,
+    vacuuming,
+)
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
 __all__ = [
     "acting",
+    "agents",
     "alerting",
     "app",
     "main",
