@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
@@ -35,6 +35,7 @@ from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
@@ -43,8 +44,14 @@ from icewright.core.layering import Policy, Rule
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
+from icewright.flow.archive import Archiving
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, Pointer, Trigger
+from icewright.ports import Batch, Clock, Pointer, Trigger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from icewright.adapters.archive import IcebergArchive
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Application:
     engines: Engines
     reader: ManifestReader
     shared_clock: SharedClock
+    archiving: Archiving | None  # None: no archive is configured
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
@@ -69,6 +77,41 @@ class Application:
         if snapshot is not None:
             self.reader.read(self.world.files.manifests(snapshot))
         return time.perf_counter() - started
+
+
+class _Archive:
+    """The archive's tables, opened when the first batch goes there: PyIceberg takes a second to load."""
+
+    def __init__(self, catalog: CatalogConfig, namespace: str) -> None:
+        self._catalog, self._namespace = catalog, tuple(namespace.split("."))
+        self._opened: IcebergArchive | None = None
+
+    def write(self, batch: Batch, rows: pa.Table) -> None:
+        """Add the rows, unless the table has the batch."""
+        if self._opened is None:
+            from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - see above
+
+            properties = pyiceberg_catalog_properties(self._catalog)
+            self._opened = IcebergArchive(self._catalog.name, properties, self._namespace)
+        self._opened.write(batch, rows)
+
+    def close(self) -> None:
+        """Give connections back."""
+        if self._opened is not None:
+            self._opened.close()
+
+
+@contextmanager
+def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
+    said = config.archive
+    if said is None:
+        yield None
+        return
+    archive = _Archive(config.catalogs[said.catalog], said.namespace)
+    try:
+        yield Archiving(SqlOldHistory(store.engine), archive, timedelta(days=said.after_days))
+    finally:
+        archive.close()
 
 
 def _files(config: Config) -> TableFiles:
@@ -88,6 +131,16 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties."""
     sql_catalog(catalog.name, catalog.properties)
+
+
+def _evaluated(store: SqlStore) -> dict[Pointer, tuple[str, ...]]:
+    """Where the tables lie that were evaluated."""
+    rows = [row for row in store.tables() if not row.dropped]
+    return {
+        Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
+        for row in rows
+        if row.location and row.evaluated_location and row.write_paths is not None
+    }
 
 
 @contextmanager
@@ -112,19 +165,11 @@ def application(
     def policy() -> Policy:
         return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
-    def evaluated() -> dict[Pointer, tuple[str, ...]]:
-        rows = [row for row in store.tables() if not row.dropped]
-        return {
-            Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
-            for row in rows
-            if row.location and row.evaluated_location and row.write_paths is not None
-        }
-
     def held(metadata: TableMetadata) -> list[Hold]:
         return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, evaluated)
+    guard = Guard(catalogs, allowed, files.canonical, lambda: _evaluated(store))
     deletion = Deletion(files, store, clock)
     engine = Engines(
         catalogs=catalogs,
@@ -144,8 +189,10 @@ def application(
         limits=config.limits,
         trigger=Trigger(kind, _user(), holder()),
     )
+    told = replace(world, tell=tell) if tell else world
     try:
-        yield Application(config, replace(world, tell=tell) if tell else world, pools, engine, files.reader, shared)
+        with _archiving(config, store) as archiving:
+            yield Application(config, told, pools, engine, files.reader, shared, archiving)
     finally:
         for pool in pools.values():
             pool.stop()

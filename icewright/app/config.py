@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from icewright.app.sections import (
+    ArchiveSection,
     CacheSection,
     CatalogSection,
     DetectSection,
@@ -34,7 +35,7 @@ from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger")
+_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger", "archive")
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Config:
     cache_folder: Path
     cache_bytes: int
     ledger_folder: Path
+    archive: ArchiveSection | None
     java_home: str | None
 
 
@@ -155,6 +157,7 @@ class _Reader:
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
+        archive = self._archive(raw.get("archive"), catalogs, names)
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
             self.faults.append(f"state: {kind(state)} given; write a database URL such as sqlite:///icewright.db")
@@ -181,6 +184,7 @@ class _Reader:
             cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
+            archive=archive,
             java_home=os.environ.get("JAVA_HOME"),
         )
 
@@ -307,6 +311,26 @@ class _Reader:
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
         return catalogs
+
+    def _archive(
+        self,
+        raw: Any,  # noqa: ANN401 - YAML
+        catalogs: dict[str, CatalogConfig],
+        names: tuple[str, ...],
+    ) -> ArchiveSection | None:
+        """The section; its tables are in their catalog's scope, whatever else is."""
+        found = None if raw is None else self._section("archive", ArchiveSection, raw)
+        if found is None:
+            return None
+        if not all(part.strip() for part in found.namespace.split(".")):
+            self.faults.append(
+                "archive.namespace: a part of it is blank; write a name such as icewright or ops.history"
+            )
+        if found.catalog not in names:
+            self.faults.append(f"archive.catalog: there is no catalog {found.catalog}{near(found.catalog, names)}")
+        elif (home := catalogs.get(found.catalog)) is not None:
+            catalogs[home.name] = replace(home, scope=replace(home.scope, archive=found.namespace))
+        return found
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401
         bounds: list[Guardrail] = []

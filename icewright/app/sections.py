@@ -105,6 +105,14 @@ class LedgerSection(Section):
     folder: str | None = None
 
 
+class ArchiveSection(Section):
+    """Where history goes once it is old."""
+
+    catalog: str
+    namespace: str = "icewright"
+    after_days: int = Field(30, ge=1)
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """The keys of the section that a fault's path leads to."""
     for part in path[:-1]:

@@ -14,6 +14,7 @@ from typing import Any
 from icewright.app.bootstrap import Application, is_dead
 from icewright.app.loops import Loop, Loops
 from icewright.core.errors import IcewrightError
+from icewright.flow.archive import Archiving, archive_due
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import BATCH, evaluate_due
 from icewright.flow.execute import execute_taken
@@ -97,11 +98,15 @@ class Service:
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, lambda: detect_due(world).moved, (evaluate,))
             loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
+            loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
         if self.worker is not None:
             self._take = Loop("work", _SECOND, self.worker.take)
             self._plan.wakes = (self._take,)
             loops.append(self._take)
         return loops
+
+    def _archive(self, archiving: Archiving) -> Loop:
+        return Loop("archive", timedelta(hours=1), lambda: archive_due(self._world, archiving))
 
     def _woken(self) -> None:
         """A job has ended: there is room for another, and the table may be due for more."""

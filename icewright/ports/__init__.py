@@ -1,5 +1,10 @@
 """What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
 
+from icewright.ports.archive import (
+    Archive,
+    Batch,
+    OldHistory,
+)
 from icewright.ports.engine import (
     Assignment,
     Engine,
@@ -34,8 +39,10 @@ from icewright.ports.store import (
 
 __all__ = [
     "AddSnapshot",
+    "Archive",
     "Assignment",
     "AvroFile",
+    "Batch",
     "Beat",
     "Catalog",
     "CatalogRow",
@@ -47,6 +54,7 @@ __all__ = [
     "JobRow",
     "Ledger",
     "LedgerState",
+    "OldHistory",
     "PinRow",
     "Pointer",
     "ProcessRow",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -13,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from icewright.core.errors import ConfigError, StorageUnavailable
 
@@ -118,6 +120,16 @@ def server_time(engine: sa.Engine) -> datetime | None:
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
     return said.astimezone(UTC)
+
+
+@contextmanager
+def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction. Raises `StorageUnavailable` for whatever the database says."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except DBAPIError as error:
+        raise unavailable(engine, error) from error
 
 
 def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:

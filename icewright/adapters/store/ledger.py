@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
-from icewright.adapters.store.database import unavailable
+from icewright.adapters.store.database import begun
 from icewright.adapters.store.export import write_ledger
 from icewright.adapters.store.schema import DELETIONS, JOBS, TABLES
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, JobState
 from icewright.core.table import TableRef
 from icewright.ports import LedgerState, Unfinished
+
+T = TypeVar("T")
 
 _CHUNK = 500
 
@@ -61,7 +62,7 @@ class SqlLedger:
                 sa.select(sa.exists().where(DELETIONS.c.table_id == table, DELETIONS.c.state == LedgerState.FOUND))
             ).scalar()
             for state, group in by_state.items():
-                for chunk in _chunks(group):
+                for chunk in chunks(group):
                     planned = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.PLANNED)
                     connection.execute(
                         sa.update(DELETIONS)
@@ -87,7 +88,7 @@ class SqlLedger:
         """Findings that a later scan did not repeat."""
         with self._begin() as connection:
             table = self._row(connection, ref)
-            for chunk in _chunks(list(paths)) if table is not None else ():
+            for chunk in chunks(list(paths)) if table is not None else ():
                 mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
 
@@ -127,13 +128,8 @@ class SqlLedger:
                 found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files))
         return found
 
-    @contextmanager
-    def _begin(self) -> Iterator[sa.Connection]:
-        try:
-            with self.engine.begin() as connection:
-                yield connection
-        except DBAPIError as error:
-            raise unavailable(self.engine, error) from error
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
+        return begun(self.engine)
 
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row
@@ -150,5 +146,6 @@ def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
     return tuple(TABLES.c[column] == value for column, value in named(ref).items())
 
 
-def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items, so many at a time as one statement takes."""
     return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))

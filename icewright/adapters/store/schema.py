@@ -147,6 +147,7 @@ RUNS = sa.Table(
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 DELETIONS = sa.Table(
@@ -163,6 +164,7 @@ DELETIONS = sa.Table(
     sa.Column("settled_at", Moment),
     sa.Index("ix_deletions_job_id_path", "job_id", "path"),
     sa.Index("ix_deletions_state_table_id", "state", "table_id"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 PINS = sa.Table(
@@ -190,6 +192,7 @@ EVENTS = sa.Table(
     sa.Column("job_id", sa.Text),
     sa.Index("ix_events_at", "at"),
     sa.Index("ix_events_job_id", "job_id"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 POLICIES = sa.Table(
@@ -281,8 +284,10 @@ ALERTS = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # of telling, in a row
     sa.Index("ix_alerts_key", "key"),
     sa.Index("ix_alerts_resolved_at", "resolved_at"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
+_OPEN = sa.text("state <> 'pruned'")
 ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     "archives",
     SCHEMA,
@@ -290,7 +295,9 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("batch", sa.Text, nullable=False, unique=True),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", Moment, nullable=False),
-    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved
+    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved, none once it is pruned
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
+    # no row is ever in two batches: the next is planned when the last is done
+    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
 )

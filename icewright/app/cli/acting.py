@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.bootstrap import is_dead, upgrade_store
+from icewright.app.cli.archiving import archive_days
 from icewright.app.cli.base import (
     CatalogOption,
     Json,
@@ -44,6 +45,7 @@ def cycle(
         for line in [] if dry_run else settle_interrupted(opened.world, is_dead):
             output.ERR.print(escape(line))
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
+        kept_up = dry_run or archive_days(opened)
     if as_json:
         output.print_json(output.cycle_document(result))
     else:
@@ -51,7 +53,7 @@ def cycle(
     code = output.exit_code([job.state for job in result.jobs])
     if result.errors:
         code = 3 if result.tables else 1
-    leave(code)
+    leave(code or (0 if kept_up else 3))
 
 
 @app.command()
