@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -62,21 +61,12 @@ class Application:
     world: World
     pools: Mapping[str, SparkPool]
     engines: Engines
-    reader: ManifestReader
     shared_clock: SharedClock
     archiving: Archiving | None  # None: no archive is configured
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
         return self.engines.orphans.count(self.world.catalog(ref).load(ref), older_than)
-
-    def planning_seconds(self, ref: TableRef) -> float:
-        """How long it takes to read, without the cache, the manifests that planning a full scan reads."""
-        snapshot = self.world.catalog(ref).load(ref).current_snapshot
-        started = time.perf_counter()
-        if snapshot is not None:
-            self.reader.read(self.world.files.manifests(snapshot))
-        return time.perf_counter() - started
 
 
 class _Archive:
@@ -192,7 +182,7 @@ def application(
     told = replace(world, tell=tell) if tell else world
     try:
         with _archiving(config, store) as archiving:
-            yield Application(config, told, pools, engine, files.reader, shared, archiving)
+            yield Application(config, told, pools, engine, shared, archiving)
     finally:
         for pool in pools.values():
             pool.stop()

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 from icewright.core.knob import Kind, Knob
+from icewright.core.probes import checked_probe
 from icewright.core.windows import parse_windows
 
 T = TypeVar("T")
@@ -321,6 +322,15 @@ INVENTORY: Knob[str | None] = _knob(
     "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
 )
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
+
+PLANNING = _flag("impact.planning", "measure before and after each rewrite how long planning a full scan takes")
+MAX_PLANNING = _integer(
+    "impact.max_planning_mb", 64, "planning is not measured where manifests are larger", unit="MB", maximum=10**6
+)
+PROBE: Knob[str | None] = _knob(
+    "impact.probe", Kind.TEXT, None, "a SELECT over `{table}`, timed around rewrites on the pool", check=checked_probe
+)
+PROBE_TIMEOUT = _integer("impact.probe_timeout_seconds", 60, "a probe that runs longer is cancelled", unit="seconds")
 
 KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
 

@@ -8,6 +8,7 @@ from icewright.ports.archive import (
 from icewright.ports.engine import (
     Assignment,
     Engine,
+    Probe,
     Unfinished,
 )
 from icewright.ports.lake import (
@@ -57,6 +58,7 @@ __all__ = [
     "OldHistory",
     "PinRow",
     "Pointer",
+    "Probe",
     "ProcessRow",
     "RemoveSnapshots",
     "RunRow",

@@ -164,6 +164,7 @@ def test_a_job_goes_with_all_that_it_left(bench: Bench) -> None:
         pytest.param(JobSpec(days=None, state="running"), id="a job that runs"),
         pytest.param(JobSpec(days=29.9), id="a job that is not old"),
         pytest.param(JobSpec(table=1, state="failed", runs=()), id="failures in a row"),
+        pytest.param(JobSpec(table=1, runs=()), id="the last job that ended well"),
     ],
 )
 def test_what_is_worked_with_stays(bench: Bench, kept: JobSpec) -> None:
@@ -183,7 +184,7 @@ def test_recent_compactions_stay(bench: Bench) -> None:
 def test_runs_of_an_earlier_table_go(bench: Bench) -> None:
     """A table that was dropped and made again has no use for them, but for its compactions, which count on."""
     earlier = JobSpec(uuid="u0", runs=(("expire_snapshots", "committed", "p1"),))
-    assert ("jobs", "job-0") in gone(bench, jobs=[earlier])
+    assert ("jobs", "job-0") in gone(bench, jobs=[earlier, JobSpec(days=1)])
 
 
 def test_events_and_alerts(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -23,7 +23,7 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
 )
-from icewright.ports import Assignment, Catalog, Unfinished
+from icewright.ports import Assignment, Catalog, Probe, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -75,6 +75,10 @@ class Engines:
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
         return committed(operation, summary, metrics, gone.files, notes=gone.notes)
+
+    def probe(self, probe: Probe) -> Sequence[float]:
+        """The seconds that the query takes on each of the snapshots."""
+        return self.spark.probe(probe)
 
 
 def _costed(outcome: Outcome) -> Outcome:

@@ -136,9 +136,8 @@ def _old_jobs(before: datetime) -> _Wheres:
         ~sa.exists().where(of_job, DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FOUND))),
         JOBS.c.job_id.not_in(sa.select(RUNS.c.job_id).where(RUNS.c.id.in_(read_runs()))),
         JOBS.c.job_id.not_in(sa.select(TABLES.c.held_by).where(TABLES.c.held_by.is_not(None))),
-        # failures in a row, which the circuit breaker counts
-        JOBS.c.state.not_in((JobState.FAILED, JobState.INTERRUPTED))
-        | sa.exists().where(
+        # the table's last job that ended well, and those since: the circuit breaker counts failures from there
+        sa.exists().where(
             later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(_WELL)
         ),
     )

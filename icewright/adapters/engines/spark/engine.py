@@ -13,6 +13,7 @@ from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements
 from icewright.adapters.engines.spark.predicate import checked
+from icewright.adapters.engines.spark.probe import timed
 from icewright.core import cost
 from icewright.core.errors import (
     CommitConflict,
@@ -35,7 +36,7 @@ from icewright.core.steps import (
     Step,
 )
 from icewright.core.table import ManifestContent, TableMetadata
-from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState
+from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState, Probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +80,10 @@ class SparkEngine:
         times = self._times(started, answer.gb_hours)
         found = _outcome(step, answer.rows, done, base, after, times)
         return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
+
+    def probe(self, probe: Probe) -> Sequence[float]:
+        """The seconds that the query takes on each of the snapshots."""
+        return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
     def _tell_what_stays(
         self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime
