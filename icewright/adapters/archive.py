@@ -82,6 +82,8 @@ class IcebergArchive:
                 catalog.create_table(name, schema, partition_spec=_by_day(schema, source), properties=_PROPERTIES)
             table = catalog.load_table(name)
         known = {column.name for column in table.schema().fields}
+        if BATCH not in known:
+            raise Refused(f"{self._said(source)} is somebody else's table: give archive.namespace another name")
         if not known.issuperset(columns.names):
             with table.update_schema() as update:
                 update.union_by_name(_schema(columns))

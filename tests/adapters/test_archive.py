@@ -201,6 +201,16 @@ def test_another_partitioning(archive: IcebergArchive, catalog: SqlCatalog) -> N
     assert there(catalog) == [(name, n) for name in ("b1", "b2") for n in range(3)]
 
 
+def test_somebody_elses_table(archive: IcebergArchive, catalog: SqlCatalog) -> None:
+    """A table of the name that was there before stays as it is."""
+    catalog.create_namespace("ops.history")
+    table = catalog.create_table(NAME, pa.schema([("id", pa.int64())]))
+    with pytest.raises(Refused, match=r"is somebody else's table: give archive\.namespace another name"):
+        archive.write(batch(), rows(batch()))
+    assert table.refresh().current_snapshot() is None
+    assert [column.name for column in table.schema().fields] == ["id"]
+
+
 def test_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
     """The error names the table, and never the password."""
     where = {"uri": "postgresql://me:hush-4711@127.0.0.1:1/db", "warehouse": f"file://{tmp_path}"}

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
+from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config
 from icewright.app.demo.rot import ledger
+from icewright.app.service import Service
 from icewright.ports.archive import SOURCES
 from tests.cli.house import House
 from tests.flow.history import JobSpec, keys, seed
@@ -89,6 +90,17 @@ def test_a_cycle_whose_archive_fails(lived: House) -> None:
     assert "archive table pond.icewright.deletions cannot be archived to" in said.err
     assert before <= keys(store.engine)
     store.engine.dispose()
+
+
+def test_the_service_archives(lived: House) -> None:
+    """A loop of its own, where there is an archive; a batch a round."""
+    with application(read_config(lived.path), kind="service") as app:
+        service = Service(app, kind="service", slots=0)
+        (loop,) = [loop for loop in service.loops.loops if loop.name == "archive"]
+        assert [loop.body() for _ in range(6)] == [1, 1, 1, 2, 1, 0]
+    lived.write("")
+    with application(read_config(lived.path), kind="service") as app:
+        assert "archive" not in {loop.name for loop in Service(app, kind="service", slots=0).loops.loops}
 
 
 def test_no_archive(house: House) -> None:
