@@ -2,13 +2,24 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from icewright.app.demo.rest_server import RestHost
 from tests.postgres import postgres
+from tests.rest import fixture
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +34,22 @@ def postgres_url() -> Iterator[str]:
     """A PostgreSQL server for the whole session; mark as `external` what asks for it."""
     with postgres() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state store in a SQLite file with every migration; tests take copies."""
+    from icewright.adapters.store.database import open_database, upgrade
+
+    path = tmp_path_factory.mktemp("store") / "empty.db"
+    engine = open_database(f"sqlite:///{path}")
+    upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture(scope="session")
+def rest_fixture() -> Iterator[RestHost]:
+    """The JVM of Apache's REST catalog for the whole session; mark as `external` what asks for it."""
+    with fixture() as host:
+        yield host

@@ -1,27 +1,67 @@
-"""An S3 server on loopback (moto's), in a process of its own."""
+"""S3 servers on loopback, each in a process of its own: moto's, and s3proxy, which keeps objects as files."""
 
 from __future__ import annotations
 
 import http.client
-import socket
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from obstore.store import S3Store
+
+from icewright.adapters.engines.spark.java import java_home
+from icewright.app.demo.rest_server import fetched
+from tests.postgres import free_port
+from tests.rest import CACHE
 
 BUCKET = "lake"
 
 
+S3PROXY = (
+    "org/gaul/s3proxy/4.1.0/s3proxy-4.1.0-jar-with-dependencies.jar",
+    "a4d025969aaf796616ed4b1e2491d87d455ce84bb28cb9db086b2e6aaa68b48d",
+)
+
+
 @contextmanager
-def s3_server() -> Iterator[Mapping[str, str]]:
-    """The properties by which a catalog reaches it; it has the bucket `lake`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def s3_server(*, versioned: bool = False) -> Iterator[Mapping[str, str]]:
+    """Moto's: the properties by which a catalog reaches it; it has the bucket `lake`, which may keep old versions."""
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _running(command, port) as found:
+        if versioned:
+            content = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+            _put(port, f"/{BUCKET}?versioning", content)
+        yield found
+
+
+@contextmanager
+def s3proxy(folder: Path) -> Iterator[Mapping[str, str]]:
+    """The same of s3proxy, whose objects lie in `folder`."""
+    port = free_port()
+    (folder / "objects" / BUCKET).mkdir(parents=True)
+    said = {
+        "s3proxy.endpoint": f"http://127.0.0.1:{port}",
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": "key",
+        "s3proxy.credential": "hush",
+        "jclouds.provider": "filesystem-nio2",
+        "jclouds.filesystem.basedir": str(folder / "objects"),
+    }
+    (folder / "s3proxy.conf").write_text("".join(f"{key}={value}\n" for key, value in said.items()))
+    java = java_home(os.environ.get("JAVA_HOME"), CACHE) / "bin" / "java"
+    jar = fetched(CACHE / "rest", *S3PROXY)
+    command = [str(java), "-Xmx384m", "-jar", str(jar), "--properties", str(folder / "s3proxy.conf")]
+    with _running(command, port) as found:
+        yield found
+
+
+@contextmanager
+def _running(command: list[str], port: int) -> Iterator[Mapping[str, str]]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             _made(port)
@@ -36,18 +76,23 @@ def s3_server() -> Iterator[Mapping[str, str]]:
 
 
 def _made(port: int) -> None:
-    """Make the bucket as soon as the server answers."""
-    for _ in range(200):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    """Make the bucket as soon as the server answers; where it takes signed requests only, it is there already."""
+    for _ in range(300):
         try:
-            connection.request("PUT", f"/{BUCKET}")
-            if connection.getresponse().status == http.HTTPStatus.OK:
+            if _put(port, f"/{BUCKET}") in (http.HTTPStatus.OK, http.HTTPStatus.FORBIDDEN):
                 return
-        except OSError:
+        except (OSError, http.client.HTTPException):
             time.sleep(0.1)  # until the server listens: nothing tells when
-        finally:
-            connection.close()
     raise AssertionError("the S3 server does not answer")
+
+
+def _put(port: int, path: str, content: bytes = b"") -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("PUT", path, content)
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def store(properties: Mapping[str, str]) -> S3Store:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from icewright.app import sections
+from icewright.app import alerting, sections
 from icewright.app.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -19,6 +19,10 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
     "archive": sections.ArchiveSection,
+    "alerts": alerting.AlertsSection,
+    "log": sections.LogSection,
+    "server": sections.ServerSection,
+    "events": sections.EventsSection,
 }
 
 

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import Any, assert_never
 
+from icewright.adapters.catalogs.nessie import NessieCatalog
+from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
+    CatalogProperties,
+    NessieCatalogProperties,
+    RestCatalogProperties,
     SqlCatalogProperties,
+    catalog_properties,
+    hosts,
     pyiceberg_properties,
     spark_conf,
     spark_packages,
-    sql_catalog,
 )
 from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.live import Contents
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
+from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
 from icewright.adapters.engines.spark.engine import SparkEngine
+from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalStorage
@@ -34,23 +42,25 @@ from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
-from icewright.core.errors import ConfigError
+from icewright.app.identity import holder, is_dead, user
+from icewright.core.environment import Environment
+from icewright.core.errors import ConfigError, StorageUnavailable
+from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
-from icewright.flow.archive import Archiving
+from icewright.flow.alert import Alerting
+from icewright.flow.archive import Archiving, WhenNeeded
 from icewright.flow.world import Listener, World
-from icewright.ports import Batch, Clock, Pointer, Trigger
+from icewright.ports import Archive, Clock, CommitReports, Grant, Trigger
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from icewright.adapters.archive import IcebergArchive
+_AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
 
 
 @dataclass(frozen=True)
@@ -63,49 +73,36 @@ class Application:
     engines: Engines
     shared_clock: SharedClock
     archiving: Archiving | None  # None: no archive is configured
+    alerting: Alerting
+    directory: Directory
+    reports: Mapping[str, CommitReports]
+    store_faults: Callable[[], Sequence[str]]
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
         return self.engines.orphans.count(self.world.catalog(ref).load(ref), older_than)
 
+    def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
+        """What can be asked of a catalog beyond its list of tables, each as a question that may raise."""
+        catalog = self.world.catalogs[name]
+        if not isinstance(catalog, RestCatalog):
+            return
 
-class _Archive:
-    """The archive's tables, opened when the first batch goes there: PyIceberg takes a second to load."""
+        def loads() -> str:
+            table = _any_table(catalog)
+            return "there is no table yet" if table is None else f"{catalog.load(table).ref} loads"
 
-    def __init__(self, catalog: CatalogConfig, namespace: str) -> None:
-        self._catalog, self._namespace = catalog, tuple(namespace.split("."))
-        self._opened: IcebergArchive | None = None
+        def commits() -> str:
+            table = _any_table(catalog)
+            return "there is no table to try it with" if table is None else catalog.may_commit(table)
 
-    def write(self, batch: Batch, rows: pa.Table) -> None:
-        """Add the rows, unless the table has the batch."""
-        if self._opened is None:
-            from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - see above
-
-            properties = pyiceberg_catalog_properties(self._catalog)
-            self._opened = IcebergArchive(self._catalog.name, properties, self._namespace)
-        self._opened.write(batch, rows)
-
-    def close(self) -> None:
-        """Give connections back."""
-        if self._opened is not None:
-            self._opened.close()
+        yield "server", catalog.connected
+        yield "a table", loads
+        yield "commits", commits
 
 
-@contextmanager
-def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
-    said = config.archive
-    if said is None:
-        yield None
-        return
-    archive = _Archive(config.catalogs[said.catalog], said.namespace)
-    try:
-        yield Archiving(SqlOldHistory(store.engine), archive, timedelta(days=said.after_days))
-    finally:
-        archive.close()
-
-
-def _files(config: Config) -> TableFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)))
+def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: _inside(config, path))
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -118,19 +115,87 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
     )
 
 
-def check_catalog(catalog: CatalogConfig) -> None:
-    """Raise `ConfigError` with the faults of a catalog's properties."""
-    sql_catalog(catalog.name, catalog.properties)
+def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:
+    return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
 
-def _evaluated(store: SqlStore) -> dict[Pointer, tuple[str, ...]]:
-    """Where the tables lie that were evaluated."""
-    rows = [row for row in store.tables() if not row.dropped]
+def _reports(config: Config) -> dict[str, CommitReports]:
+    asked = {name: entry for name, entry in config.catalogs.items() if entry.commit_reports is not None}
+    if not asked:
+        return {}
+    from icewright.adapters.catalogs.reports import IcebergReports  # noqa: PLC0415 - PyIceberg takes long to load
+
     return {
-        Pointer(row.ref, row.evaluated_location): (row.location, *row.write_paths)
-        for row in rows
-        if row.location and row.evaluated_location and row.write_paths is not None
+        name: IcebergReports(name, pyiceberg_catalog_properties(entry), entry.commit_reports)
+        for name, entry in asked.items()
+        if entry.commit_reports is not None
     }
+
+
+@contextmanager
+def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
+    said = config.archive
+    if said is None:
+        yield None
+        return
+    entry = config.catalogs[said.catalog]
+
+    def opened() -> Archive:
+        from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - PyIceberg takes long to load
+
+        properties = pyiceberg_catalog_properties(entry)
+        return IcebergArchive(entry.name, properties, tuple(said.namespace.split(".")))
+
+    archive = WhenNeeded(opened)
+    try:
+        yield Archiving(SqlOldHistory(store.engine), archive, timedelta(days=said.after_days))
+    finally:
+        archive.close()
+
+
+def check_catalog(catalog: CatalogConfig) -> None:
+    """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
+    properties = _properties(catalog)
+    path, environment = f"catalogs.{catalog.name}", catalog.environment
+    if environment is None:
+        return
+    faults = [
+        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
+        for key, host in hosts(properties).items()
+        if not environment.knows_host(host)
+    ]
+    outside = environment.outside(catalog.allowed_locations)
+    faults += [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in outside]
+    if faults:
+        raise ConfigError(faults)
+
+
+def check_channels(urls: Sequence[str]) -> None:
+    """Raise `ConfigError` with the channels that Apprise does not take."""
+    open_channels(urls)
+
+
+def _engines(
+    config: Config,
+    catalogs: Mapping[str, _AnyCatalog],
+    pools: Mapping[str, SparkPool],
+    files: TableFiles,
+    store: SqlStore,
+    policy: Callable[[], Policy],
+    clock: Clock,
+) -> Engines:
+    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
+    guard = Guard(catalogs, allowed, files.canonical, store.places)
+    deletion, held = Deletion(files, store, clock), partial(_held, store)
+    return Engines(
+        catalogs=catalogs,
+        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
+        expire=ExpireInService(deletion, guard, held),
+        orphans=RemoveOrphansInService(deletion, guard),
+        manifests=RewriteManifestsInService(files, clock),
+        environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
+        vacuums=_vacuums(catalogs, deletion, guard, policy, held),
+    )
 
 
 @contextmanager
@@ -146,28 +211,17 @@ def application(
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
     clock = clock or shared
-    files = _files(config)
-    catalogs = {name: SqlCatalog(_sql(entry), files, clock) for name, entry in config.catalogs.items()}
+    catalogs: dict[str, _AnyCatalog] = {}
+    files = _files(config, lambda path: _granted(catalogs, path))
+    catalogs |= {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
-
+    reports = _reports(config)
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
 
     def policy() -> Policy:
         return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
 
-    def held(metadata: TableMetadata) -> list[Hold]:
-        return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
-
-    allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, lambda: _evaluated(store))
-    deletion = Deletion(files, store, clock)
-    engine = Engines(
-        catalogs=catalogs,
-        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
-        expire=ExpireInService(deletion, guard, held),
-        orphans=RemoveOrphansInService(deletion, guard),
-        manifests=RewriteManifestsInService(files, clock),
-    )
+    engine = _engines(config, catalogs, pools, files, store, policy, clock)
     world = World(
         catalogs=catalogs,
         files=files,
@@ -177,13 +231,21 @@ def application(
         policy=policy,
         scopes={name: entry.scope for name, entry in config.catalogs.items()},
         limits=config.limits,
-        trigger=Trigger(kind, _user(), holder()),
+        trigger=Trigger(kind, user(), holder()),
+        vacuums=engine.vacuums,
+        dead=is_dead,
     )
-    told = replace(world, tell=tell) if tell else world
+    alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
+        told = replace(world, tell=tell) if tell else world
+        faults = partial(store_faults, store)
         with _archiving(config, store) as archiving:
-            yield Application(config, told, pools, engine, shared, archiving)
+            yield Application(
+                config, told, pools, engine, shared, archiving, alerting, directory(config), reports, faults
+            )
     finally:
+        for table in reports.values():
+            table.close()
         for pool in pools.values():
             pool.stop()
         for catalog in catalogs.values():
@@ -193,7 +255,7 @@ def application(
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
     """The configuration, its catalogs' properties checked too."""
-    return load_config(path, Checks(check_catalog, check_address))
+    return load_config(path, Checks(check_catalog, check_address, check_channels))
 
 
 def open_store(config: Config) -> SqlStore:
@@ -207,6 +269,19 @@ def open_store(config: Config) -> SqlStore:
     return SqlStore(engine, config.ledger_folder)
 
 
+def store_faults(store: SqlStore) -> Sequence[str]:
+    """Why the state store cannot be worked with; nothing while it can."""
+    try:
+        return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
+    except StorageUnavailable as error:
+        return (str(error),)
+
+
+def directory(config: Config) -> Directory:
+    """The catalogs as others may name them."""
+    return Directory({name: Known(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
+
+
 def upgrade_store(config: Config) -> None:
     """Bring the state store to the newest revision."""
     engine = open_database(config.state)
@@ -218,44 +293,12 @@ def upgrade_store(config: Config) -> None:
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
     """The same catalog for PyIceberg."""
-    return pyiceberg_properties(_sql(catalog))
+    return pyiceberg_properties(_properties(catalog))
 
 
-def holder() -> str:
-    """This process, as leases name it."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
-
-
-def is_dead(name: str) -> bool:
-    """Whether a holder's process is surely gone: it ran on this host, and runs no more."""
-    host, pid, started = name.rsplit(":", 2)
-    return host == socket.gethostname() and _started(int(pid)) != started
-
-
-def _started(pid: int) -> str:
-    """When a process began (Linux: in ticks since boot), so that a reused number is not taken for it."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
-            return stat.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return "0" if _alive(pid) else "gone"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
+def java_of(config: Config) -> Path:
+    """The Java home that Spark is started with, for other servers too. Raises `EngineUnavailable`."""
+    return java_home(config.java_home, config.cache_folder)
 
 
 def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
@@ -263,8 +306,64 @@ def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
     return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
 
 
-def _sql(catalog: CatalogConfig) -> SqlCatalogProperties:
-    return sql_catalog(catalog.name, catalog.properties)
+def _any_table(catalog: RestCatalog) -> TableRef | None:
+    return next((pointer.ref for pointer in catalog.pointers()), None)
+
+
+def _properties(catalog: CatalogConfig) -> CatalogProperties:
+    return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
+
+
+def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatalog:
+    """The adapter of the catalog's type."""
+    properties = _properties(entry)
+    match properties:
+        case SqlCatalogProperties():
+            return SqlCatalog(properties, files, clock)
+        case NessieCatalogProperties():
+            return NessieCatalog(properties, files, clock)
+        case RestCatalogProperties():
+            return RestCatalog(properties, files, clock)
+        case _:
+            assert_never(properties)
+
+
+def _inside(config: Config, path: str) -> bool:
+    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
+    declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
+    if all(environment.locations is None for environment in declared):
+        return True
+    places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
+    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
+
+
+def _vacuums(
+    catalogs: Mapping[str, _AnyCatalog],
+    deletion: Deletion,
+    guard: Guard,
+    policy: Callable[[], Policy],
+    held: Callable[[TableMetadata], list[Hold]],
+) -> dict[str, BranchVacuum]:
+    """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""
+    found: dict[str, BranchVacuum] = {}
+    for name, catalog in catalogs.items():
+        if isinstance(catalog, NessieCatalog):
+            same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
+            strangers = {n: c for n, c in catalogs.items() if n not in same}
+            found[name] = BranchVacuum(
+                catalog,
+                deletion,
+                Guard(strangers, guard.allowed_locations, guard.canonical, guard.evaluated),
+                Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
+                lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
+            )
+    return found
+
+
+def _granted(catalogs: Mapping[str, _AnyCatalog], path: str) -> Grant | None:
+    """What the catalog that a file belongs to lends for it."""
+    lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
+    return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:
@@ -273,8 +372,8 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     conf: dict[str, str] = {}
     packages: set[str] = set()
     for catalog in mine:
-        conf |= spark_conf(_sql(catalog))
-        packages |= set(spark_packages(_sql(catalog)))
+        conf |= spark_conf(_properties(catalog))
+        packages |= set(spark_packages(_properties(catalog)))
     return SparkPool(
         name=pool.name,
         master=pool.master,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,29 +13,43 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from icewright.app.addresses import beside
+from icewright.app.alerting import AlertsConfig, read_alerts
+from icewright.app.faults import ambiguous_aliases, archive_faults, open_to_others
+from icewright.app.redaction import without
 from icewright.app.sections import (
     ArchiveSection,
     CacheSection,
     CatalogSection,
     DetectSection,
+    EventsSection,
     LedgerSection,
     LimitsSection,
+    LogSection,
     PoolSection,
     Section,
+    ServerSection,
     default_limits_per_operation,
     fault,
-    kind,
-    near,
 )
+from icewright.app.strict_yaml import StrictLoader
+from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
+from icewright.core.table import split_name
+from icewright.core.words import kind, near
 from icewright.flow.world import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
-_SECTIONS = ("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger", "archive")
+_SECTIONS = (
+    *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
+    *("archive", "alerts", "log"),
+    *("server", "events"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,9 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...]
     pool: str
     limits: CatalogLimits = field(default_factory=CatalogLimits)
+    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
+    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,11 @@ class Config:
     ledger_folder: Path
     archive: ArchiveSection | None
     java_home: str | None
+    alerts: AlertsConfig
+    log: LogSection
+    secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
+    server: ServerSection
+    events: EventsSection = field(repr=False)
 
 
 def find_config(given: str | None) -> Path:
@@ -91,31 +113,18 @@ def find_config(given: str | None) -> Path:
     return path.resolve()
 
 
+def user_cache() -> Path:
+    """Where this user's caches lie, whatever a configuration says."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
+
+
 @dataclass(frozen=True)
 class Checks:
     """What only adapters know; each raises `ConfigError` with the faults."""
 
     catalog: Callable[[CatalogConfig], None]
     state: Callable[[str], None]
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a fault: the second would silently win."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool):
-            raise yaml.MarkedYAMLError(problem=f"{key!r} cannot be a key", problem_mark=key_node.start_mark)
-        if key in seen:
-            raise yaml.MarkedYAMLError(problem=f"the key {key} stands twice", problem_mark=key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    channels: Callable[[Sequence[str]], None]
 
 
 def load_config(path: Path, checks: Checks) -> Config:
@@ -124,7 +133,7 @@ def load_config(path: Path, checks: Checks) -> Config:
     Raises `ConfigError` with every fault, each with its key path.
     """
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader, made stricter
+        raw = yaml.load(path.read_text(encoding="utf-8"), StrictLoader)  # noqa: S506 - a safe loader, made stricter
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -155,21 +164,24 @@ class _Reader:
         limits = self._section("limits", LimitsSection, raw.get("limits") or {}) or LimitsSection.model_validate({})
         cache = self._section("cache", CacheSection, raw.get("cache") or {}) or CacheSection.model_validate({})
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
+        server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
+        events = self._section("events", EventsSection, raw.get("events") or {})
+        self.faults += open_to_others(server, events) if events is not None else ()
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
         archive = self._archive(raw.get("archive"), catalogs, names)
+        alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
             self.faults.append(f"state: {kind(state)} given; write a database URL such as sqlite:///icewright.db")
         else:
-            self._checked(self.checks.state, self._beside(state))
+            self._checked(self.checks.state, beside(self.path, state))
         if self.faults:
-            raise ConfigError([self._redacted(fault) for fault in self.faults])
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        cache_folder = Path(cache.folder).expanduser() if cache.folder else Path(home) / "icewright"
+            raise ConfigError([without(self.secrets, fault) for fault in self.faults])
+        cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
-            state=self._beside(str(state)),
+            state=beside(self.path, str(state)),
             catalogs=catalogs,
             pools=pools,
             limits=Limits(
@@ -186,6 +198,11 @@ class _Reader:
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
             archive=archive,
             java_home=os.environ.get("JAVA_HOME"),
+            alerts=alerts,
+            log=log,
+            secrets=frozenset(self.secrets),
+            server=server,
+            events=events or EventsSection.model_validate({}),
         )
 
     _Checked = TypeVar("_Checked")
@@ -195,13 +212,6 @@ class _Reader:
             check(value)
         except ConfigError as error:
             self.faults += error.faults
-
-    def _redacted(self, fault: str) -> str:
-        """The fault without what environment and files brought in, however it is quoted."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            for said in (secret, repr(secret)[1:-1]):
-                fault = fault.replace(said, "***")
-        return fault
 
     def _resolved(self, path: str, value: Any) -> Any:  # noqa: ANN401 - YAML
         """`${env:NAME}` and `${file:PATH}` replaced by what they name."""
@@ -228,13 +238,6 @@ class _Reader:
             return content
 
         return _REFERENCE.sub(look_up, value)
-
-    def _beside(self, state: str) -> str:
-        """A relative SQLite file lies beside the configuration, wherever the command is called."""
-        prefix = "sqlite:///"
-        if not state.startswith(prefix) or state.startswith(f"{prefix}/") or ":memory:" in state:
-            return state
-        return f"{prefix}{self.path.parent / state.removeprefix(prefix)}"
 
     _Model = TypeVar("_Model", bound=Section)
 
@@ -304,33 +307,42 @@ class _Reader:
                     timedelta(seconds=found.detect_interval_seconds or detect.interval_seconds),
                     timedelta(seconds=detect.timeout_seconds),
                 ),
-                allowed_locations=tuple(allowed if allowed is not None else [properties.get("warehouse", "")]),
+                allowed_locations=tuple(allowed if allowed is not None else _warehouse(found.type, properties)),
                 pool=found.pool,
                 limits=CatalogLimits(found.max_concurrent, found.gb_hours_per_day),
+                aliases=tuple(found.aliases),
+                commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
+                environment=found.environment.declared(),
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog
+            self.faults += ambiguous_aliases(name, catalog.aliases, raw)
+            if catalog.commit_reports is not None and len(catalog.commit_reports) < 2:  # noqa: PLR2004
+                self.faults.append(f"{path}.commit_reports: no name of a table; write namespace.table")
         return catalogs
 
-    def _archive(
-        self,
-        raw: Any,  # noqa: ANN401 - YAML
-        catalogs: dict[str, CatalogConfig],
-        names: tuple[str, ...],
-    ) -> ArchiveSection | None:
+    def _archive(self, raw: Any, catalogs: dict[str, CatalogConfig], names: Sequence[str]) -> ArchiveSection | None:  # noqa: ANN401
         """The section; its tables are in their catalog's scope, whatever else is."""
         found = None if raw is None else self._section("archive", ArchiveSection, raw)
-        if found is None:
-            return None
-        if not all(part.strip() for part in found.namespace.split(".")):
-            self.faults.append(
-                "archive.namespace: a part of it is blank; write a name such as icewright or ops.history"
-            )
-        if found.catalog not in names:
-            self.faults.append(f"archive.catalog: there is no catalog {found.catalog}{near(found.catalog, names)}")
-        elif (home := catalogs.get(found.catalog)) is not None:
-            catalogs[home.name] = replace(home, scope=replace(home.scope, archive=found.namespace))
+        if found is not None:
+            self.faults += archive_faults(found, names)
+            if home := catalogs.get(found.catalog):
+                catalogs[home.name] = replace(home, scope=replace(home.scope, archive=found.namespace))
         return found
+
+    def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML
+        alerts = read_alerts(raw, self._section, self.faults)
+        self.secrets.update(channel for channel in alerts.channels if channel)
+        self._checked(self.checks.channels, alerts.channels)
+        return alerts
+
+    def _log(self, raw: Any) -> LogSection:  # noqa: ANN401 - YAML
+        """The section; ICEWRIGHT_LOG wins over its level."""
+        found = self._section("log", LogSection, raw) or LogSection()
+        wanted = os.environ.get("ICEWRIGHT_LOG")
+        if not wanted:
+            return found
+        return self._section("ICEWRIGHT_LOG", LogSection, {"format": found.format, "level": wanted.lower()}) or found
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401
         bounds: list[Guardrail] = []
@@ -372,6 +384,12 @@ class _Reader:
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
+    """The warehouse where it is a place: a REST server may know it by a name, which allows nothing."""
+    place = properties.get("warehouse", "")
+    return [place] if kind not in ("rest", "nessie") or is_location(place) else []
 
 
 def _text(value: object) -> str:

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from icewright.app.bootstrap import Application
 from icewright.core.errors import IcewrightError
 
+_NO_PLACE = (
+    "none, as the warehouse is a name and no place: no file will be deleted; name the places of its tables in "
+    "catalogs.{name}.allowed_locations"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -28,7 +33,11 @@ def _checks(app: Application) -> Iterator[Check]:
     yield _check("state store", lambda: f"{len(world.store.tables())} tables known")
     for name, catalog in world.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
+        for what, ask in app.catalog_checks(name):
+            yield _check(f"catalog {name}: {what}", ask)
         yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
+        if not app.config.catalogs[name].allowed_locations:
+            yield Check(f"catalog {name}: allowed_locations", ok=False, said=_NO_PLACE.format(name=name))
         for place in app.config.catalogs[name].allowed_locations:
             yield _check(f"storage {place}", lambda place=place: _writable(app, place))  # type: ignore[misc]
     for name, pool in app.pools.items():

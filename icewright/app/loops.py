@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from icewright.core.errors import IcewrightError
 from icewright.core.runs import later
@@ -35,12 +36,20 @@ class Loop:
         return max(timedelta(minutes=10), 10 * self.pause)
 
 
+class Ran(Protocol):
+    """Hears of each round: the loop's name, how long it took, and whether it failed."""
+
+    def __call__(self, loop: str, seconds: float, *, failed: bool = False) -> None:
+        """A round came to its end."""
+        ...
+
+
 class Loops:
     """Loops that run until they are stopped."""
 
-    def __init__(self, loops: Sequence[Loop], clock: Clock, tell: Listener) -> None:
+    def __init__(self, loops: Sequence[Loop], clock: Clock, tell: Listener, ran: Ran) -> None:
         self.loops = loops
-        self._clock, self._tell = clock, tell
+        self._clock, self._tell, self._ran = clock, tell, ran
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(loop,), name=loop.name) for loop in loops]
 
@@ -60,15 +69,16 @@ class Loops:
 
     def state(self) -> Mapping[str, Mapping[str, object]]:
         """What there is to say of each."""
-        now = self._clock.now()
+        late = self.lags()
         return {
-            loop.name: {
-                "failures": loop.failures,
-                "error": loop.error,
-                "lag_seconds": round(max(0.0, (now - (loop.last or now) - loop.pause).total_seconds()), 3),
-            }
+            loop.name: {"failures": loop.failures, "error": loop.error, "lag_seconds": round(late[loop.name], 3)}
             for loop in self.loops
         }
+
+    def lags(self) -> Mapping[str, float]:
+        """By how many seconds each is late."""
+        now = self._clock.now()
+        return {loop.name: max(0.0, (now - (loop.last or now) - loop.pause).total_seconds()) for loop in self.loops}
 
     def stuck(self) -> list[str]:
         """Loops that have not come round for long."""
@@ -85,6 +95,7 @@ class Loops:
 
     def _once(self, loop: Loop) -> int:
         """One round; what goes wrong is told, and the loop goes on."""
+        began = self._clock.now()
         try:
             done = loop.body()
         except Exception as error:  # noqa: BLE001 - a fault in one round must not end the loop
@@ -94,8 +105,10 @@ class Loops:
             if not isinstance(error, IcewrightError):
                 details["traceback"] = traceback.format_exc()
             self._tell("loop_failed", details)
+            self._ran(loop.name, (self._clock.now() - began).total_seconds(), failed=True)
             return 0
         loop.failures, loop.error, loop.last = 0, None, self._clock.now()
+        self._ran(loop.name, (loop.last - began).total_seconds())
         if done:
             for other in loop.wakes:
                 other.wake.set()

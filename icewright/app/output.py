@@ -16,6 +16,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from icewright.app import logs
+from icewright.core.alerts import Alert
 from icewright.core.runs import JobState, OperationState, Outcome
 from icewright.flow.cycle import CycleResult
 from icewright.flow.execute import JobResult
@@ -47,6 +49,8 @@ _COLOURS = {
     "interrupted": "red",
     "cancelled": "yellow",
     "running": "cyan",
+    "critical": "red",
+    "warning": "yellow",
 }
 
 
@@ -67,6 +71,11 @@ def rows(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]]) 
     for line in lines:
         table.add_row(*(coloured(cell) for cell in line))
     OUT.print(table if lines else f"{title}: none")
+
+
+def details(said: Mapping[str, Any]) -> str:
+    """What an event says, as `name=value`."""
+    return " ".join(f"{name}={value}" for name, value in said.items() if value not in (None, ""))
 
 
 def coloured(cell: object) -> str:
@@ -183,6 +192,21 @@ def job_row_document(job: JobRow) -> dict[str, Any]:
     }
 
 
+def alert_document(alert: Alert) -> dict[str, Any]:
+    """An alert with what became of telling it."""
+    return {
+        "rule": str(alert.rule),
+        "severity": str(alert.severity),
+        "subject": alert.subject,
+        "table": str(alert.ref) if alert.ref else None,
+        "message": alert.message,
+        "since": alert.since,
+        "raised_at": alert.raised_at,
+        "resolved_at": alert.resolved_at,
+        "tellings": [asdict(telling) for telling in alert.tellings],
+    }
+
+
 def exit_code(states: Sequence[JobState]) -> int:
     """0 done or nothing to do, 1 failed, 3 partial."""
     bad = {JobState.FAILED, JobState.INTERRUPTED}
@@ -194,9 +218,9 @@ def exit_code(states: Sequence[JobState]) -> int:
 
 @contextmanager
 def progress() -> Iterator[Listener]:
-    """Progress of a pass: bars on a terminal, one line an event elsewhere, always on standard error."""
+    """Progress of a pass: bars on a terminal, the log's lines elsewhere, always on standard error."""
     if not ERR.is_terminal:
-        yield _line
+        yield logs.listener()
         return
     with Progress(
         SpinnerColumn(),
@@ -231,14 +255,3 @@ def progress() -> Iterator[Listener]:
                     bars.console.print(f"[red]{escape(details['error'])}[/]")
 
         yield tell
-
-
-def _line(kind: str, details: Mapping[str, Any]) -> None:
-    """One event as one line: what happened, then its details as key=value."""
-    said = " ".join(f"{name}={_logged(value)}" for name, value in details.items() if value is not None)
-    sys.stderr.write(f"icewright: {kind} {said}\n")
-
-
-def _logged(value: object) -> str:
-    text = ",".join(str(v) for v in value) if isinstance(value, tuple | list) else str(value)
-    return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text, ensure_ascii=False)

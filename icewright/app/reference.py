@@ -1,4 +1,4 @@
-"""The reference pages, made from the code: knobs, metrics, errors, commands. `make docs` writes them."""
+"""The reference pages, made from the code: knobs, metrics, errors, commands, alerts. `make docs` writes them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 
 import typer.main
 
+from icewright.app.catalogue import CATALOGUE
 from icewright.app.cli import app
 from icewright.core import errors
+from icewright.core.alerts import RULES
 from icewright.core.knob import Knob
-from icewright.core.policy import KNOBS, PRESETS
+from icewright.core.policy import KNOBS
+from icewright.core.presets import PRESETS
 from icewright.core.runs import METRICS
 
 _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
@@ -21,7 +24,14 @@ _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
 
 def pages() -> dict[str, str]:
     """Each page's text by its file name."""
-    makers = {"knobs.md": _knobs, "metrics.md": _metrics, "errors.md": _errors, "commands.md": _commands}
+    makers = {
+        "knobs.md": _knobs,
+        "metrics.md": _metrics,
+        "errors.md": _errors,
+        "commands.md": _commands,
+        "alerts.md": _alerts,
+        "prometheus.md": _prometheus,
+    }
     return {name: _MADE + "\n".join(make()) + "\n" for name, make in makers.items()}
 
 
@@ -59,6 +69,30 @@ def _metrics() -> Iterator[str]:
     for operation, metrics in METRICS.items():
         for name, meaning in metrics.items():
             yield f"| `{operation}.{name}` | {meaning} |"
+
+
+def _alerts() -> Iterator[str]:
+    yield "# Alerts\n"
+    yield "Every rule takes `enabled` (true), `severity` (info, warning or critical) and `delay_minutes`: how long what"
+    yield "it says must hold before anybody is told. [How to be told](../how-to/alerts.md).\n"
+    yield "| rule | raised when | severity | delay | further keys | what to do |"
+    yield "|---|---|---|---|---|---|"
+    for rule, kind in RULES.items():
+        keys = "; ".join(f"`{p.name}` {p.default}: {p.help}" for p in kind.parameters)
+        yield f"| `{rule}` | {kind.help} | {kind.severity} | {kind.delay_minutes} min | {keys} | {kind.remedy} |"
+
+
+def _prometheus() -> Iterator[str]:
+    yield "# Prometheus metrics\n"
+    yield "Served at `/metrics`. All but those of loops come from the state store, so that every replica says the same:"
+    yield "use `max by` or one replica, and never a sum over replicas. Counters are kept beside the history and outlive"
+    yield "its pruning. A gauge histogram says how numbers are distributed now: `_bucket`, `_gcount` and `_gsum` are"
+    yield "used without `rate`. The usual `process_*` metrics come with them.\n"
+    yield "| metric | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    for metric in CATALOGUE.values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
 
 
 def _errors() -> Iterator[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from icewright.core.environment import Environment
+from icewright.core.words import kind, near
 
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
 
@@ -32,18 +34,35 @@ class ScopeSection(Section):
     tables: _Wildcards = ""
 
 
+class EnvironmentSection(Section):
+    """What the catalog may touch; a list that is given refuses everything else."""
+
+    hosts: list[str] | None = None
+    locations: list[str] | None = None
+
+    def declared(self) -> Environment | None:
+        """None where nothing is declared."""
+        if self.hosts is None and self.locations is None:
+            return None
+        hosts, locations = (None if said is None else tuple(said) for said in (self.hosts, self.locations))
+        return Environment(hosts, locations)
+
+
 class CatalogSection(Section):
     """One catalog."""
 
-    type: Literal["sql"]
+    type: Literal["sql", "rest", "nessie", "hive", "glue"]
     enabled: bool = False
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
     scope: ScopeSection = Field(default_factory=ScopeSection)
     allowed_locations: list[str] | None = None
+    environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
     pool: str = "default"
     detect_interval_seconds: Annotated[int, Field(ge=1)] | None = None
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
+    aliases: list[str] = Field(default_factory=list)
+    commit_reports: str | None = None
 
 
 class PoolSection(Section):
@@ -113,6 +132,32 @@ class ArchiveSection(Section):
     after_days: int = Field(30, ge=1)
 
 
+class LogSection(Section):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+
+
+class ServerSection(Section):
+    """Where the service listens, and how much it takes."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8765, ge=0, le=65535)
+    max_body_mb: int = Field(1, ge=1, le=1024)
+    requests_per_second: int = Field(100, ge=1)
+
+
+_Secret = Annotated[str, Field(min_length=16)]  # what is guessed at over the network
+
+
+class EventsSection(Section):
+    """Who may push events: bearers of a token, or who signs with a secret."""
+
+    tokens: list[_Secret] = Field(default_factory=list, repr=False)
+    secrets: list[_Secret] = Field(default_factory=list, repr=False)
+
+
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
     """The keys of the section that a fault's path leads to."""
     for part in path[:-1]:
@@ -132,10 +177,12 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "bool_type": "true or false",
         "int_type": "a whole number",
         "string_type": "text",
+        "string_too_short": f"text of at least {context.get('min_length')} characters",
         "list_type": "a list",
         "dict_type": "a mapping",
         "model_type": "a mapping",
         "greater_than_equal": f"a number of at least {context.get('ge')}",
+        "less_than_equal": f"a number of at most {context.get('le')}",
         "greater_than": f"a number above {context.get('gt')}",
         "float_type": "a number",
         "string_pattern_mismatch": "an address such as sc://host:15002",  # the one pattern there is
@@ -147,27 +194,3 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: there is no such key{near(str(loc[-1]), _keys(model, loc))}"
     right = "text" if len(loc) < len(item["loc"]) and "[key]" not in item["loc"] else expected.get(item["type"])
     return f"{where}: {kind(item.get('input'))} given; write {right or item['msg']}"
-
-
-def kind(value: object) -> str:
-    """What kind of value stands somewhere, in words."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "a truth value"
-        case int() | float():
-            return "a number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-    return type(value).__name__
-
-
-def near(name: str, known: tuple[str, ...] | list[str]) -> str:
-    """A hint at what was probably meant."""
-    alike = get_close_matches(name, known, 1)
-    return f"; did you mean {alike[0]}?" if alike else f"; known are {', '.join(known)}" if known else ""

@@ -9,14 +9,18 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from icewright.app.bootstrap import Application, is_dead
+from icewright.app.bootstrap import Application
 from icewright.app.loops import Loop, Loops
+from icewright.app.telemetry import Telemetry
 from icewright.core.errors import IcewrightError
+from icewright.flow.alert import alert_due
 from icewright.flow.archive import Archiving, archive_due
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import BATCH, evaluate_due
+from icewright.flow.events import read_reports
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import plan_due
 from icewright.flow.settle import Settling
@@ -86,9 +90,10 @@ class Service:
         self._app, self._kind, self._slots = app, kind, slots
         self._world = replace(app.world, stopping=self._stopping.is_set)
         self._started = self._world.clock.now()
-        self._settling = Settling(self._world, is_dead)
+        self._settling = Settling(self._world)
         self.worker = Worker(self._world, slots, self._woken) if slots else None
-        self.loops = Loops(self._made(), self._world.clock, self._world.tell)
+        self.telemetry = Telemetry(self._world.store, self._world.clock, self._lags)
+        self.loops = Loops(self._made(), self._world.clock, self._world.tell, self.telemetry.loop_ran)
 
     def _made(self) -> list[Loop]:
         world, catalogs = self._world, sorted(self._world.scopes)
@@ -99,6 +104,11 @@ class Service:
             detect = Loop("detect", 2 * _SECOND, lambda: detect_due(world).moved, (evaluate,))
             loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
+            loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(world, self._app.alerting))]
+            loops += [Loop("heat", timedelta(hours=1), self._cool)]
+            if self._app.reports:
+                read = partial(read_reports, world, self._app.directory, self._app.reports)
+                loops += [Loop("reports", 60 * _SECOND, read, (evaluate,))]
         if self.worker is not None:
             self._take = Loop("work", _SECOND, self.worker.take)
             self._plan.wakes = (self._take,)
@@ -107,6 +117,13 @@ class Service:
 
     def _archive(self, archiving: Archiving) -> Loop:
         return Loop("archive", timedelta(hours=1), lambda: archive_due(self._world, archiving))
+
+    def _lags(self) -> Mapping[str, float]:
+        return self.loops.lags()
+
+    def _cool(self) -> int:
+        self._world.store.cool(self._world.clock.now())
+        return 0
 
     def _woken(self) -> None:
         """A job has ended: there is room for another, and the table may be due for more."""
@@ -128,6 +145,10 @@ class Service:
         world = self._world
         return ProcessRow(world.trigger.holder, self._kind, self._started, world.clock.now(), self._slots, details)
 
+    def faults(self) -> list[str]:
+        """Why this process cannot do its work; nothing while it can."""
+        return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
+
     def start(self) -> None:
         """Let the loops run."""
         self._world.store.alive(self._row())
@@ -141,7 +162,7 @@ class Service:
             self.worker.wait(grace)
         try:
             world = self._world
-            for name in ("plan", "settle"):
+            for name in ("plan", "settle", "alerts"):
                 world.store.release(name, world.trigger.holder)
             world.store.gone([world.trigger.holder])
         except IcewrightError as error:  # the store is away: others see by the heartbeat that this one is gone

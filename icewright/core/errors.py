@@ -3,10 +3,13 @@
 IcewrightError
 ├── TerminalError          trying again cannot help until somebody changes something
 │   ├── ConfigError        one or many faults in configuration or policy
+│   ├── BadEvent           an event that was pushed says nothing that can be understood
 │   ├── UsageError         a command was called with something that does not exist
 │   ├── TableNotFound      the catalog does not know the table (any more)
 │   ├── TableReplaced      the table of this name has another uuid now
 │   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken
+│   │   └── FileMissing    it is missing
+│   ├── AccessDenied       the catalog or the storage does not let us
 │   ├── UnsupportedTable   this path cannot maintain such a table
 │   ├── Refused            a safety rule forbids the action
 │   └── InvariantViolated  a commit did not keep what it had to keep
@@ -15,6 +18,7 @@ IcewrightError
 │   ├── StorageUnavailable the object store or file system did not answer
 │   ├── EngineUnavailable  Spark could not be started or died
 │   ├── CommitConflict     somebody else committed first; plan again from fresh metadata
+│   ├── ChannelUnavailable a channel did not take an alert
 │   ├── LeaseLost          another worker owns the table now
 │   └── Cancelled          somebody asked for the job to stop
 └── UnknownOutcome         the action may or may not have happened: read before doing anything
@@ -50,6 +54,14 @@ class ConfigError(TerminalError):
         super().__init__("\n".join(self.faults))
 
 
+class BadEvent(TerminalError):
+    """An event that was pushed cannot be understood; `faults` says where and what would be right."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
 class UsageError(TerminalError):
     """A command named something that does not exist or cannot be done."""
 
@@ -64,6 +76,14 @@ class TableReplaced(TerminalError):
 
 class MetadataUnreadable(TerminalError):
     """A metadata file, manifest list or manifest is missing, truncated or foreign."""
+
+
+class FileMissing(MetadataUnreadable):
+    """A file that the table needs is not there."""
+
+
+class AccessDenied(TerminalError):
+    """The catalog or the storage knows who asks, and does not let them, or does not know them."""
 
 
 class UnsupportedTable(TerminalError):
@@ -92,6 +112,10 @@ class EngineUnavailable(RetryableError):
 
 class CommitConflict(RetryableError):
     """Somebody else committed first; plan again from fresh metadata."""
+
+
+class ChannelUnavailable(RetryableError):
+    """A channel did not take an alert; it is told again later."""
 
 
 class LeaseLost(RetryableError):

@@ -40,6 +40,11 @@ def local_path(text: str) -> str | None:
     return location.path
 
 
+def is_location(text: str) -> bool:
+    """Whether a text names a place, and is no name, id or ARN by which a catalog knows one."""
+    return text.startswith(("/", "file:")) or "://" in text
+
+
 def key(text: str) -> str:
     """The form that two spellings of one path share: no scheme and authority, single slashes, decoded, composed.
 

@@ -49,6 +49,7 @@ class OperationState(enum.StrEnum):
 
 JOB_ID = "icewright.job-id"  # in the summary of snapshots that a job made
 REFUSED = "refused"  # how the reason begins when a safety rule stopped an operation
+VERIFICATION_FAILED = "verification failed"  # how the reason begins when a table is paused as its rows were not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     kept: tuple[Pin, ...] = ()  # old snapshots that stay, and who keeps them
     partitions: tuple[PartitionChange, ...] = ()
+    tried: bool = True  # False: the verdict was that nothing is to be done, and so nothing was
 
 
 def committed(

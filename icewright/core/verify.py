@@ -37,7 +37,7 @@ def expiry_kept(
 ) -> list[str]:
     """An expiry's own commit: everything but the planned snapshots and refs, and unused specs, is as it was."""
     broken = identity_kept(before, after, unused_specs)
-    if after.metadata_log[-1:] != (before.metadata_location,):  # whose refs and snapshots the plan did not see
+    if before.metadata_location not in after.metadata_log:  # what came in between the catalog has compared
         replaced = after.metadata_log[-1] if after.metadata_log else "nothing known"
         broken.append(f"the commit replaced {replaced}, not {before.metadata_location}")
     if before.current_snapshot_id != after.current_snapshot_id:

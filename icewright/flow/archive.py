@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, LeaseLost
 from icewright.core.runs import backoff
 from icewright.flow.world import World
 from icewright.ports import Archive, Batch, OldHistory
 from icewright.ports.archive import SOURCES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TURN = timedelta(minutes=10)  # how long a process that archives keeps others from it
 _LEASE = "archive"
@@ -26,6 +29,25 @@ class Archiving:
     history: OldHistory
     archive: Archive
     after: timedelta
+
+
+class WhenNeeded:
+    """An archive that is opened when the first batch goes there."""
+
+    def __init__(self, opened: Callable[[], Archive]) -> None:
+        self._open = opened
+        self._opened: Archive | None = None
+
+    def write(self, batch: Batch, rows: pa.Table) -> None:
+        """Add the rows, unless the table has the batch."""
+        if self._opened is None:
+            self._opened = self._open()
+        self._opened.write(batch, rows)
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+        if self._opened is not None:
+            self._opened.close()
 
 
 def archived(world: World, archiving: Archiving, before: datetime) -> Iterator[Batch]:
@@ -52,7 +74,7 @@ def archive_due(world: World, archiving: Archiving) -> int:
     """
     now, holder = world.clock.now(), world.trigger.holder
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    if not world.store.lease(_DAY, holder, now, now):
+    if world.store.lease(_DAY, holder, now, now) != holder:
         return 0
     try:
         batch = next(archived(world, archiving, midnight - archiving.after), None)
@@ -65,8 +87,7 @@ def archive_due(world: World, archiving: Archiving) -> int:
 
 
 def _renewed(world: World) -> None:
-    now = world.clock.now()
-    if not world.store.lease(_LEASE, world.trigger.holder, now, now + TURN):
+    if not world.turn(_LEASE, TURN):
         raise LeaseLost("another process archives now")
 
 

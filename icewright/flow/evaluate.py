@@ -15,7 +15,7 @@ from icewright.flow.world import World
 
 AT_ONCE = 4  # tables that one process reads at the same time
 BATCH = 64
-CLAIM = timedelta(minutes=10)  # after which another process may evaluate what this one has not
+CLAIM = timedelta(minutes=2)  # after which another process may evaluate what this one has not
 
 
 def read_facts(world: World, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:

@@ -92,7 +92,7 @@ def execute_taken(world: World, job: JobRow) -> JobResult:
 
 
 def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult:
-    world.tell("job_started", {"job_id": job_id, "table": str(request.ref), "operations": request.operations})
+    world.report("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason = ""
@@ -113,7 +113,7 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
         result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
         world.store.finish(job_id, ended, result.summary, world.clock.now())
     _after(world, request, result.state)
-    world.tell("job_finished", {"job_id": job_id, "table": str(request.ref), "state": ended, "summary": result.summary})
+    world.report("job_finished", request.ref, {"job_id": job_id, "state": ended, "summary": result.summary})
     return result
 
 
@@ -132,8 +132,8 @@ def _recorded(request: Request, operation: Operation, measuring: Measuring) -> O
     world, job_id, lease, knobs = measuring.world, measuring.job_id, measuring.lease, measuring.knobs
     lease.check()
     started = world.clock.now()
-    who: dict[str, Any] = {"job_id": job_id, "table": str(request.ref), "operation": operation}
-    world.tell("operation_started", who)
+    who: dict[str, Any] = {"job_id": job_id, "operation": operation}
+    world.report("operation_started", request.ref, who)
     before, old = _numbers(world, request.ref)
     attempts = Attempts(world, request, operation, job_id, lease, knobs)
     stop: Stop | None = None
@@ -152,7 +152,7 @@ def _recorded(request: Request, operation: Operation, measuring: Measuring) -> O
         outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
     run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)
     world.store.run_recorded(run, request.ref)
-    world.tell("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
+    world.report("operation_finished", request.ref, {**who, "state": outcome.state, "summary": outcome.summary})
     if stop is not None:
         raise stop
     return outcome

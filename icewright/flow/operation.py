@@ -23,6 +23,7 @@ from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Opera
 from icewright.core.runs import (
     JOB_ID,
     REFUSED,
+    VERIFICATION_FAILED,
     FileFate,
     OperationState,
     Outcome,
@@ -113,7 +114,7 @@ class Attempts:
             except Refused as error:
                 return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
-                self.world.store.pause(self.request.ref, f"verification failed: {error}")
+                self.world.store.pause(self.request.ref, f"{VERIFICATION_FAILED}: {error}")
                 raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused")), error) from error
             except CommitStateUnknown as error:
                 return self._merged(self._settled(error))
@@ -170,7 +171,7 @@ class Attempts:
         found = verdict(self.operation, facts, knobs, history, now, by_hand=request.by_hand)
         if not isinstance(found, Due):
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
-            return skipped(self.operation, why(found))
+            return skipped(self.operation, why(found), tried=False)
         self.notes = list(found.work.notes)
         self.predicted = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.cost_factor, 6)}
         *first, last = found.work.steps
@@ -183,7 +184,9 @@ class Attempts:
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
         dry_run, self.tried = self.request.dry_run, step
-        assignment = Assignment(self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append)
+        assignment = Assignment(
+            self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append, self._progress
+        )
         done = len(self.done)
         try:
             with self._held(step, base):
@@ -193,6 +196,11 @@ class Attempts:
                 self._verified(facts, step)
             raise
         return outcome if dry_run else replace(outcome, notes=(*outcome.notes, *self._verified(facts, step)))
+
+    def _progress(self, numbers: Mapping[str, int]) -> None:
+        if not self.request.dry_run:
+            details = {"job_id": self.job_id, "operation": self.operation, **numbers}
+            self.world.report("progress", self.request.ref, details)
 
     def _verified(self, facts: TableFacts, step: Step) -> list[str]:
         try:

@@ -40,10 +40,9 @@ def plan_due(world: World) -> int:
 
     One process at a time plans: two would admit more than the limits allow.
     """
-    now = world.clock.now()
-    if not world.store.lease("plan", world.trigger.holder, now, now + TURN):
+    if not world.turn("plan", TURN):
         return 0
-    _adapt(world, now)
+    _adapt(world, world.clock.now())
     plan = plan_now(world, sorted(world.scopes))
     queued = [world.store.enqueue(job, world.trigger, world.clock.now()) for job in plan.jobs]
     world.store.waits(plan.deferred)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
@@ -12,15 +11,15 @@ from icewright.flow.world import World
 from icewright.ports import LedgerState, Unfinished
 
 MOST_INTERRUPTED = 10  # jobs in a row: what ends its process so often must not be tried for ever
-TURN = timedelta(minutes=10)  # how long a process that settles keeps others from it
+TURN = timedelta(minutes=2)  # how long a process that settles keeps others from it
 SILENT = timedelta(days=1)  # after which a process that says nothing is forgotten
 
 
-def settle_interrupted(world: World, dead: Callable[[str], bool]) -> list[str]:
+def settle_interrupted(world: World) -> list[str]:
     """End jobs whose process is gone, and finish planned deletions after a fresh proof. Says what was done."""
     done: list[str] = []
     waiting: list[str] = []
-    for job in world.store.interrupted(world.clock.now(), dead):
+    for job in world.store.interrupted(world.clock.now(), world.dead):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
         break_off(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
     for unfinished in world.store.unfinished():
@@ -34,21 +33,23 @@ def settle_interrupted(world: World, dead: Callable[[str], bool]) -> list[str]:
 class Settling:
     """Settling again and again: one process at a time, and nothing told twice."""
 
-    def __init__(self, world: World, dead: Callable[[str], bool]) -> None:
-        self._world, self._dead = world, dead
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._told: frozenset[str] = frozenset()
 
     def due(self) -> int:
         """Settle what there is; returns 0, for what is left then waits for its reason to end."""
-        world, now = self._world, self._world.clock.now()
-        if not world.store.lease("settle", world.trigger.holder, now, now + TURN):
+        world = self._world
+        if not world.turn("settle", TURN):
             return 0
-        said = settle_interrupted(world, self._dead)
+        world.store.abandon(world.dead)
+        said = settle_interrupted(world)
         for line in said:
             if line not in self._told:
                 world.tell("settled", {"said": line})
         self._told = frozenset(said)
-        world.store.gone([p.holder for p in world.store.processes() if now - p.heartbeat > SILENT])
+        ended = [p for p in world.store.processes() if world.clock.now() - p.heartbeat > SILENT]
+        world.store.gone([p.holder for p in ended])
         return 0
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from icewright.core.errors import UsageError
+from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
 from icewright.core.table import TableRef
-from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger
+from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ def _never() -> bool:
     return False
 
 
+def _unknown(_holder: str) -> bool:
+    return False
+
+
 def _silent(_kind: str, _details: Mapping[str, Any]) -> None:
     return
 
@@ -59,6 +64,23 @@ class World:
     trigger: Trigger
     tell: Listener = field(default=_silent)
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
+    vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
+    dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
+
+    def report(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
+        """Tell what happens to a table, and write it into the record of its job."""
+        with suppress(StorageUnavailable):  # what is told of work must not end the work
+            self.store.event(kind, self.clock.now(), ref, **details)
+        self.tell(kind, {"table": str(ref), **details})
+
+    def turn(self, name: str, length: timedelta) -> bool:
+        """Whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
+        me, now = self.trigger.holder, self.clock.now()
+        holder = self.store.lease(name, me, now, now + length)
+        if holder not in ("", me) and self.dead(holder):
+            self.store.release(name, holder)
+            holder = self.store.lease(name, me, now, now + length)
+        return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:
         """The table's catalog. Raises `UsageError` when the configuration has none of that name."""

@@ -1,5 +1,12 @@
 """What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
 
+from icewright.ports.alerts import (
+    AlertReader,
+    AlertStore,
+    Notifier,
+    Telling,
+    Waiting,
+)
 from icewright.ports.archive import (
     Archive,
     Batch,
@@ -11,6 +18,12 @@ from icewright.ports.engine import (
     Probe,
     Unfinished,
 )
+from icewright.ports.events import (
+    CommitReports,
+    Events,
+    NewReports,
+    Receipt,
+)
 from icewright.ports.lake import (
     AddSnapshot,
     AvroFile,
@@ -19,53 +32,79 @@ from icewright.ports.lake import (
     Clock,
     DeleteReport,
     Files,
+    Grant,
     Pointer,
     RemoveSnapshots,
     Storage,
 )
-from icewright.ports.store import (
+from icewright.ports.measures import (
+    Distribution,
+    MeasureReader,
+    Measures,
+    QueueMeasure,
+)
+from icewright.ports.rows import (
     Beat,
     CatalogRow,
     JobRow,
-    Ledger,
     LedgerState,
     PinRow,
     ProcessRow,
     RunRow,
-    Store,
-    StoreReader,
     TableRow,
     Trigger,
 )
+from icewright.ports.store import Ledger, Store, StoreReader
+from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "AddSnapshot",
+    "AlertReader",
+    "AlertStore",
     "Archive",
     "Assignment",
     "AvroFile",
     "Batch",
     "Beat",
+    "Branched",
     "Catalog",
     "CatalogRow",
     "Change",
     "Clock",
+    "CommitReports",
     "DeleteReport",
+    "Distribution",
     "Engine",
+    "Events",
     "Files",
+    "Grant",
+    "Head",
     "JobRow",
     "Ledger",
     "LedgerState",
+    "LiveTable",
+    "MeasureReader",
+    "Measures",
+    "NewReports",
+    "Notifier",
     "OldHistory",
     "PinRow",
     "Pointer",
     "Probe",
     "ProcessRow",
+    "QueueMeasure",
+    "Receipt",
     "RemoveSnapshots",
     "RunRow",
     "Storage",
     "Store",
     "StoreReader",
+    "Survey",
     "TableRow",
+    "Telling",
     "Trigger",
     "Unfinished",
+    "Vacuum",
+    "VacuumOf",
+    "Waiting",
 ]

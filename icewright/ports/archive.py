@@ -76,3 +76,7 @@ class Archive(Protocol):
         `StorageUnavailable`, and `InvariantViolated` when the table has a part of the batch.
         """
         ...
+
+    def close(self) -> None:
+        """Give connections back."""
+        ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -26,6 +26,7 @@ class Assignment:
         default=lambda: None
     )  # raises `LeaseLost` or `Cancelled`: asked before each commit
     kept: Callable[[Outcome], None] = field(default=lambda _: None)  # told what a step that then raises had committed
+    progress: Callable[[Mapping[str, int]], None] = field(default=lambda _: None)  # told in numbers how far it has come
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,15 @@ class RemoveSnapshots:
 Change = AddSnapshot | RemoveSnapshots
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """How files below a prefix are opened: properties, credentials among them, that a catalog lends for a while."""
+
+    prefix: str
+    properties: Mapping[str, str] = field(repr=False)
+    expires: datetime | None = None
+
+
 class Catalog(Protocol):
     """One catalog. Raises `CatalogUnavailable` when it does not answer: never an emptier answer."""
 
@@ -76,7 +85,9 @@ class Catalog(Protocol):
         """Apply `change` to exactly `base` and return the new metadata.
 
         Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when
-        the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict.
+        the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict. Where the
+        catalog cannot compare everything, what was lost by it is put back before the conflict is raised; if that fails
+        too it is `InvariantViolated`, and no file may be deleted.
         """
         ...
 

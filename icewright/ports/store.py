@@ -2,142 +2,22 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from icewright.core.layering import Rule
-from icewright.core.plan import Candidate, Deferred, PlannedJob, Usage
-from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, History, JobState, Outcome
-from icewright.core.table import Hold, TableRef
+from icewright.core.plan import Candidate, Usage
+from icewright.core.runs import FileFate, History
+from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
+from icewright.ports.alerts import AlertReader, AlertStore
 from icewright.ports.engine import Unfinished
+from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """What the store knows of a table."""
-
-    ref: TableRef
-    table_uuid: str | None
-    location: str | None
-    write_paths: tuple[str, ...] | None  # where writers put files outside the location; None: not known
-    metadata_location: str  # as the catalog last said
-    evaluated_location: str | None  # as last evaluated; another than the former means: changed
-    evaluated_at: datetime | None
-    evaluate_at: datetime | None  # when it is looked at next, if it does not move before
-    due_since: datetime | None
-    held_by: str | None  # the job that waits for the table's turn, or runs
-    policy: str | None  # fingerprint of the policy of the last evaluation
-    dropped: bool
-    paused: str | None
-    error: str | None
-    health: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """Who or what started a job, and the process that holds it."""
-
-    kind: str  # "cycle" or "manual"
-    actor: str
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job as the store has it."""
-
-    job_id: str
-    ref: TableRef
-    table_uuid: str
-    operations: tuple[Operation, ...]
-    state: JobState
-    trigger: str
-    actor: str
-    created: datetime
-    started: datetime | None
-    finished: datetime | None
-    summary: str
-    cancel_requested: bool
-    options: Mapping[str, Any]  # of a job asked for by hand: its own knobs, force
-    holder: str  # the process that runs it; blank while it waits
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogRow:
-    """A catalog as detection knows it."""
-
-    name: str
-    detect_at: datetime
-    detected_at: datetime | None  # when it last answered
-    failures: int  # in a row
-    error: str | None
-    policy: str | None  # fingerprint of what its tables were last held against
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
-    """A service or a worker."""
-
-    holder: str
-    kind: str
-    started: datetime
-    heartbeat: datetime
-    slots: int
-    details: Mapping[str, Any]  # what its pools and loops say
-
-
-class Beat(enum.Enum):
-    """What became of a lease that was to be renewed."""
-
-    HELD = enum.auto()
-    CANCELLED = enum.auto()  # held, but somebody asked the job to stop
-    LOST = enum.auto()
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One operation of a job, with the table before and after it."""
-
-    job_id: str
-    outcome: Outcome
-    started: datetime
-    finished: datetime
-    metadata_location: str  # as the operation left the table
-    policy: str  # fingerprint of the knobs
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PinRow:
-    """A snapshot that somebody holds, as the store has it."""
-
-    reader: str  # or the job whose rewrite began on the snapshot
-    snapshot_id: int
-    pinned_at: datetime
-    until: datetime
-    author: str
-
-    def hold(self) -> Hold:
-        """The same for the rules of retention."""
-        return Hold(self.snapshot_id, self.reader, self.until)
-
-
-class LedgerState:
-    """States of a deletion in the ledger."""
-
-    PLANNED = "planned"
-    FOUND = "found"  # by a scan that must be confirmed, or that only reports
-    DELETED = "deleted"
-    FAILED = "failed"
-    KEPT = "kept"  # the proof after the commit found it live
-    LEFT = "left"  # written by a rewrite that failed: removing orphans takes it once it is old enough
+from icewright.ports.measures import MeasureReader
+from icewright.ports.queue import Loops, Queue
+from icewright.ports.rows import CatalogRow, JobRow, PinRow, ProcessRow, RunRow, TableRow
 
 
 class Ledger(Protocol):
@@ -168,7 +48,7 @@ class Ledger(Protocol):
         ...
 
 
-class StoreReader(Protocol):
+class StoreReader(AlertReader, MeasureReader, Protocol):
     """What is known; the planner gets this and cannot write."""
 
     def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
@@ -236,114 +116,7 @@ class StoreReader(Protocol):
         ...
 
 
-class Queue(Protocol):
-    """Jobs. Each change is a compare-and-set: of two that want a table or a job, one gets it.
-
-    A table has one job at a time, from the moment that it is queued.
-    """
-
-    def enqueue(
-        self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
-    ) -> str | None:
-        """Let a job wait for a worker: its id, or None when the table has a job already."""
-        ...
-
-    def waits(self, deferred: Sequence[Deferred]) -> None:
-        """Write down what the plan did not start, with reasons and places."""
-        ...
-
-    def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
-        """The best jobs that wait, begun by this process."""
-        ...
-
-    def claim(
-        self,
-        ref: TableRef,
-        table_uuid: str,
-        operations: Sequence[Operation],
-        trigger: Trigger,
-        now: datetime,
-        pool: str = "default",
-    ) -> str | None:
-        """Start a job at once: its id, or None when another runs on the table. One that waits there gives way."""
-        ...
-
-    def heartbeat(self, job_id: str, now: datetime) -> Beat:
-        """Renew the job's lease."""
-        ...
-
-    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
-        """End a job and free its table."""
-        ...
-
-    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
-        """Running jobs whose lease ran out, or whose holder is `dead`: ended, their tables freed, for settling."""
-        ...
-
-    def request_cancel(self, job_id: str, now: datetime) -> bool:
-        """Ask a job to stop; one that waits ends at once. False when it has ended already."""
-        ...
-
-    def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
-        """How many of the table's last jobs ended so, up to now."""
-        ...
-
-
-class Loops(Protocol):
-    """What loops of many processes share."""
-
-    def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
-        """Those of the catalogs whose turn it is to be asked, for this process until then."""
-        ...
-
-    def catalog_read(self, name: str, now: datetime, detect_at: datetime) -> None:
-        """The catalog answered, and is asked again then."""
-        ...
-
-    def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:
-        """The catalog could not be read, and is tried again then."""
-        ...
-
-    def detect_soon(self, names: Sequence[str], now: datetime) -> None:
-        """Ask these catalogs at the next opportunity."""
-        ...
-
-    def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
-        """The catalog's tables have been held against the policy of this fingerprint."""
-        ...
-
-    def claim_evaluations(
-        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
-    ) -> Sequence[TableRow]:
-        """Tables that are to be evaluated now, for this process until then."""
-        ...
-
-    def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """When tables are to be evaluated next; None: not before they move."""
-        ...
-
-    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> bool:
-        """Take or renew what one process alone does at a time; False when another does it."""
-        ...
-
-    def release(self, name: str, holder: str) -> None:
-        """Give it back."""
-        ...
-
-    def alive(self, row: ProcessRow) -> None:
-        """This process is there."""
-        ...
-
-    def gone(self, holders: Sequence[str]) -> None:
-        """These processes have ended."""
-        ...
-
-    def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
-        """Adapt how many jobs a pool is given."""
-        ...
-
-
-class Store(StoreReader, Ledger, Queue, Loops, Protocol):
+class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
@@ -351,7 +124,10 @@ class Store(StoreReader, Ledger, Queue, Loops, Protocol):
         ...
 
     def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
-        """Write down an evaluation, and the fingerprint of the policy, without table properties, behind it."""
+        """Write down an evaluation that began `now`, and the fingerprint of the policy, without table properties.
+
+        One that began later and was done sooner stays.
+        """
         ...
 
     def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.catalogs.metadata import Memo, changed, decode, encode, next_location, parse
+from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.metadata import changed, decode, encode, next_location, parse
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import TableRef
 from icewright.ports import AddSnapshot, RemoveSnapshots

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_an_explicit_snapshot_that_a_ref_holds(house: House, kind: str) -> None:
     with pytest.raises(Refused, match="main" if kind == "main" else "holder"):
         world.engine.run(Assignment(job_id, EXPIRE, step, base))
     assert (house.metadata(), house.files()) == (base, files)
-    settle_interrupted(world, lambda _: True)
+    settle_interrupted(replace(world, dead=lambda _: True))
     assert house.files() == files
     assert not world.store.unfinished()
 

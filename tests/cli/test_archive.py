@@ -51,7 +51,7 @@ def test_archive(lived: House) -> None:
     assert in_the_archive(lived) == {}
     went = lived("archive", "--json")
     assert (went.code, went.json["rows"]) == (0, OLD)
-    assert went.err.count("icewright: archived source=") == len(SOURCES)
+    assert went.err.count('"event": "archived"') == len(SOURCES)
     assert {name: len(rows) for name, rows in in_the_archive(lived).items()} == OLD
     assert lived("archive", "--json").json["rows"] == NOTHING
     assert lived("show", "job-0").code == 2

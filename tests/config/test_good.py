@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from icewright.app.bootstrap import read_config
+from icewright.app.alerting import AlertsConfig
+from icewright.app.bootstrap import directory, read_config
 from icewright.app.config import Config, find_config
+from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
+from icewright.core.errors import ConfigError
 from icewright.core.policy import ENABLED, KNOBS, MIN_INPUT_FILES, ORDER, ORPHAN_AGE, ORPHAN_MODE, RETENTION, Operation
 from icewright.core.table import TableRef
 
@@ -147,7 +152,8 @@ def test_everything_that_may_be_said(read: Read) -> None:
         LAKE.replace("type: sql", "type: sql, enabled: true, allowed_locations: ['s3://a/', 's3://b/'], pool: big"),
         "pools: {big: {master: 'spark://host:7077', conf: {spark.executor.cores: 4, spark.ui.enabled: false}}}\n",
         "limits: {global: 9, per_operation: {compact: 1}, max_jobs_per_detection: 7}\n",
-        "cache: {folder: /var/cache/x, max_mb: 2}\npolicy:\nguardrails:\n",
+        "cache: {folder: /var/cache/x, max_mb: 2}\npolicy:\nguardrails:\nevents:\n",
+        "server: {host: '::1', port: 0, max_body_mb: 16, requests_per_second: 7}\n",
     )
     assert config.catalogs["lake"].allowed_locations == ("s3://a/", "s3://b/")
     assert config.pools["big"].conf == {"spark.executor.cores": "4", "spark.ui.enabled": "false"}
@@ -155,6 +161,35 @@ def test_everything_that_may_be_said(read: Read) -> None:
     assert config.limits.per_operation[Operation.COMPACT] == 1
     assert config.limits.per_operation[Operation.EXPIRE_SNAPSHOTS] == 4
     assert (str(config.cache_folder), config.cache_bytes) == ("/var/cache/x", 2 * 1024 * 1024)
+    assert (config.server.host, config.server.max_body_mb, config.server.requests_per_second) == ("::1", 16, 7)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_alone_may_push_events(read: Read, host: str) -> None:
+    """Which needs neither tokens nor secrets."""
+    assert read(LAKE, f"server: {{host: '{host}'}}\n").server.host == host
+
+
+def test_who_may_push_events(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the server may listen to all; no repr shows tokens and secrets."""
+    monkeypatch.setenv("HUSH", "hush-47114711471147114711")
+    everywhere = "server: {host: 0.0.0.0}\n"
+    for who in ("tokens", "secrets"):
+        config = read(LAKE, everywhere, f"events: {{{who}: ['${{env:HUSH}}']}}\n")
+        assert getattr(config.events, who) == ["hush-47114711471147114711"]
+        assert "hush" not in repr(config)
+        assert "hush" not in repr(config.events)
+
+
+def test_names_that_events_use(read: Read) -> None:
+    """A catalog's aliases, its locations, and its table of commit reports."""
+    more = "type: sql, aliases: [iceberg, 'spark_catalog'], commit_reports: ops.`a.b`"
+    config = read(LAKE.replace("type: sql", more))
+    lake = config.catalogs["lake"]
+    assert (lake.aliases, lake.commit_reports) == (("iceberg", "spark_catalog"), ("ops", "a.b"))
+    known = directory(config)
+    assert (known.named("iceberg"), known.named("lake"), known.named("sea")) == ("lake", "lake", None)
+    assert known.catalogs["lake"].locations == ("file:///data/",)
 
 
 def test_where_the_configuration_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +215,39 @@ def test_an_archive(read: Read) -> None:
     assert [scope.holds(TableRef("lake", (space,), name)) for space, name in names] == [True, False, True, False]
     nested = read(LAKE, "archive: {catalog: lake, namespace: ops.history, after_days: 7}\n").catalogs["lake"].scope
     assert nested.holds(TableRef("lake", ("ops", "history"), "runs"))
+
+
+def test_alerts(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules keep their defaults where nothing is said; channels are secrets, whether or not they came from outside."""
+    assert read(LAKE).alerts == AlertsConfig((), default_terms())
+    monkeypatch.setenv("TOKEN", "hush-4711")
+    config = read(
+        LAKE,
+        "alerts:\n  channels: ['json://localhost/${env:TOKEN}', 'json://localhost/written-here']\n"
+        "  rules:\n    table_unhealthy: {below: 30}\n"
+        "    stale: {enabled: false, severity: info, delay_minutes: 5, hours: 9}\n",
+    )
+    assert config.alerts.channels == ("json://localhost/hush-4711", "json://localhost/written-here")
+    rules, given = default_terms(), config.alerts.rules
+    assert given[AlertRule.STALE] == RuleTerms(
+        enabled=False, severity=Severity.INFO, delay=timedelta(minutes=5), parameters={"hours": 9}
+    )
+    unhealthy = replace(rules[AlertRule.TABLE_UNHEALTHY], parameters={"below": 30, "hours": 6})
+    assert given[AlertRule.TABLE_UNHEALTHY] == unhealthy
+    others = set(AlertRule) - {AlertRule.STALE, AlertRule.TABLE_UNHEALTHY}
+    assert all(given[rule] == rules[rule] for rule in others)
+    assert config.secrets >= {"hush-4711", "json://localhost/hush-4711", "json://localhost/written-here"}
+    assert "localhost" not in repr(config)
+    assert "hush-4711" not in repr(config)
+
+
+def test_the_log(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ICEWRIGHT_LOG wins over the file's level; a level that is none is a fault."""
+    assert (read(LAKE).log.level, read(LAKE).log.format) == ("info", "auto")
+    text = "log: {level: warning, format: json}\n"
+    assert read(LAKE, text).log.level == "warning"
+    monkeypatch.setenv("ICEWRIGHT_LOG", "DEBUG")
+    assert (read(LAKE, text).log.level, read(LAKE, text).log.format) == ("debug", "json")
+    monkeypatch.setenv("ICEWRIGHT_LOG", "loud")
+    with pytest.raises(ConfigError, match=r"ICEWRIGHT_LOG\.level: text given; write debug, info, warning or error"):
+        read(LAKE, text)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 from uuid import uuid4
 
+import pytest
 import sqlalchemy as sa
+from pyiceberg.catalog import Catalog as PyIcebergClient
 from pyiceberg.catalog.sql import SqlCatalog as PyIcebergCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -28,6 +30,10 @@ from icewright.ports import AddSnapshot, Change, RemoveSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCHEMA = Schema(NestedField(1, "id", LongType()))
+# for tests of what only a database can show, such as files that are changed under the catalog's feet
+only_sql = pytest.mark.parametrize(
+    "uri", ["sql-sqlite", pytest.param("sql-postgres", marks=pytest.mark.external)], indirect=True
+)
 TYPES = {"V0": "", "V1": ", iceberg_type varchar(5)"}
 
 
@@ -54,15 +60,17 @@ class Bench:
     warehouse: Path
     clock: FixedClock = field(default_factory=FixedClock)
     name: str = "lake"
+    row_name = "lake"  # the catalog's name in the rows of the database
 
     def __post_init__(self) -> None:
         self.properties = sql_catalog(self.name, {"uri": self.uri, "warehouse": f"file://{self.warehouse}"})
-        self.iceberg = PyIcebergCatalog(self.name, **pyiceberg_properties(self.properties))
+        self.client = pyiceberg_properties(self.properties)  # what PyIceberg is given
+        self.iceberg: PyIcebergClient = PyIcebergCatalog(self.name, **self.client)
         self.database = sa.create_engine(self.properties.url)
-        self.catalog = self.open()
+        self.catalog: Any = self.open()
         self._engine = self.catalog._engine  # tests may put another in its place
 
-    def open(self) -> SqlCatalog:
+    def open(self) -> Any:
         """Another client of the same catalog."""
         return SqlCatalog(self.properties, LocalStorage(), self.clock)
 
@@ -83,7 +91,7 @@ class Bench:
 
     def insert(self, namespace: str, name: str, location: str | None, **more: str) -> None:
         """Insert a row of a table, as some other client would."""
-        row = {"catalog_name": self.name, "table_namespace": namespace, "table_name": name, **more}
+        row = {"catalog_name": self.row_name, "table_namespace": namespace, "table_name": name, **more}
         row |= {"metadata_location": location} if location is not None else {}
         self.execute(f"INSERT INTO iceberg_tables ({', '.join(row)}) VALUES (:{', :'.join(row)})", **row)  # noqa: S608
 
@@ -117,7 +125,8 @@ class Bench:
         if change is not None:
             change(craft)
         craft.publish()
-        return self.catalog.load(self.ref(*name.split(".")))
+        made: TableMetadata = self.catalog.load(self.ref(*name.split(".")))
+        return made
 
     def read(self, *parts: str) -> Table:
         """The table as PyIceberg loads it."""

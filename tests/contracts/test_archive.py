@@ -16,7 +16,6 @@ import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.archive import IcebergArchive
-from icewright.adapters.catalogs.translate import pyiceberg_properties
 from icewright.adapters.clock import SystemClock
 from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import open_database, upgrade
@@ -53,7 +52,7 @@ def store(bench: Bench) -> Iterator[SqlStore]:
 @contextmanager
 def archiving(bench: Bench, store: SqlStore) -> Iterator[Archiving]:
     """Both sides, in batches of seven."""
-    archive = IcebergArchive("lake", pyiceberg_properties(bench.properties), ("icewright",))
+    archive = IcebergArchive("lake", bench.client, ("icewright",))
     with closing(archive):
         yield Archiving(SqlOldHistory(store.engine, most_rows=7), archive, AFTER)
 
@@ -128,7 +127,7 @@ def archive_many(home: str, events: int) -> list[int]:
     with store.engine.begin() as connection:
         while chunk := list(itertools.islice(rows, 10_000)):
             connection.execute(sa.insert(EVENTS), chunk)
-    with closing(IcebergArchive("lake", pyiceberg_properties(bench.properties), ("icewright",))) as archive:
+    with closing(IcebergArchive("lake", bench.client, ("icewright",))) as archive:
         both = Archiving(SqlOldHistory(store.engine), archive, AFTER)
         peaks = [peak() for _ in archived(world(store), both, now - AFTER)]
     store.engine.dispose()

@@ -17,7 +17,7 @@ from icewright.adapters.catalogs.metadata import parse
 from icewright.core.errors import MetadataUnreadable, TableNotFound
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
 from icewright.ports import Pointer, RemoveSnapshots
-from tests.contracts.bench import Bench, edit, file_of, json_of
+from tests.contracts.bench import Bench, edit, file_of, json_of, only_sql
 
 ODD_NAMES = [
     "with space",
@@ -51,6 +51,7 @@ def test_an_empty_catalog_lists_nothing(bench: Bench) -> None:
     assert not bench.catalog.pointers()
 
 
+@only_sql
 def test_views_are_not_listed(bench: Bench) -> None:
     """Rows of type VIEW are left out; TABLE and no type at all are tables."""
     location = bench.create("sales", "typed").metadata_location
@@ -59,6 +60,7 @@ def test_views_are_not_listed(bench: Bench) -> None:
     assert {p.ref.name for p in bench.catalog.pointers()} == {"typed", "untyped"}
 
 
+@only_sql
 def test_other_catalogs_in_the_database_are_not_listed(bench: Bench) -> None:
     """The catalog's name is part of the key: another catalog's tables are neither listed nor loaded."""
     bench.create("sales", "orders")
@@ -68,6 +70,7 @@ def test_other_catalogs_in_the_database_are_not_listed(bench: Bench) -> None:
         bench.catalog.load(bench.ref("sales", "orders"))
 
 
+@only_sql
 def test_a_row_without_metadata_file_is_not_listed(bench: Bench) -> None:
     """Some clients insert the row before the table: it is none yet."""
     bench.insert("sales", "unborn", None)
@@ -103,6 +106,7 @@ def test_odd_namespaces(bench: Bench, name: str) -> None:
     assert bench.catalog.load(pointer.ref).table_uuid == str(table.metadata.table_uuid)
 
 
+@only_sql
 def test_a_dot_in_a_namespace(bench: Bench) -> None:
     """The database cannot tell a level with a dot from two levels: what is listed loads all the same."""
     table = bench.create("a.b", "orders")
@@ -110,6 +114,7 @@ def test_a_dot_in_a_namespace(bench: Bench) -> None:
     assert bench.catalog.load(pointer.ref).table_uuid == str(table.metadata.table_uuid)
 
 
+@only_sql
 def test_schema_v0_without_types(bench: Bench) -> None:
     """Tables of the older schema, which has no column `iceberg_type`, are listed, loaded and committed to."""
     base = bench.craft("sales.orders")
@@ -145,6 +150,7 @@ def test_loads_what_pyiceberg_loads(bench: Bench) -> None:
     assert list(loaded.metadata_log) == [entry.metadata_file for entry in theirs.metadata_log]
 
 
+@only_sql
 def test_an_empty_table_has_no_snapshot(bench: Bench) -> None:
     """A table that nobody wrote to has no current snapshot and no ref; older writers say -1."""
     table = bench.create("sales", "orders")
@@ -153,6 +159,7 @@ def test_an_empty_table_has_no_snapshot(bench: Bench) -> None:
     assert (loaded.current_snapshot, loaded.current_snapshot_id, loaded.refs) == (None, None, ())
 
 
+@only_sql
 def test_main_is_the_current_snapshot_where_no_ref_says_so(bench: Bench) -> None:
     """Metadata of older writers has no refs: main is the current snapshot."""
     base = bench.craft("sales.orders", 2)
@@ -198,6 +205,7 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@only_sql
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_metadata_file_is_named(bench: Bench, how: str) -> None:
     """A metadata file that cannot be read as one is an error with its path, never a half-read table."""
@@ -208,6 +216,7 @@ def test_a_broken_metadata_file_is_named(bench: Bench, how: str) -> None:
     assert location in str(caught.value)
 
 
+@only_sql
 def test_a_missing_metadata_file_is_named(bench: Bench) -> None:
     """So is one that is gone."""
     location = bench.create("sales", "orders").metadata_location

@@ -13,7 +13,8 @@ from icewright.app.demo.craft import Craft
 from icewright.core.errors import IcewrightError, Refused
 from icewright.core.table import MAIN, TableMetadata
 from icewright.ports import AddSnapshot, Change
-from tests.contracts.bench import CHANGES, NOW, Bench, addition, edit, file_of, json_of, removal
+from tests.contracts.bench import CHANGES, NOW, Bench, addition, edit, file_of, json_of, only_sql, removal
+from tests.contracts.rest_bench import RestBench
 
 
 def _rows(bench: Bench) -> list[Any]:
@@ -66,6 +67,7 @@ def test_a_snapshot_on_a_branch_leaves_main_alone(bench: Bench) -> None:
     assert now["snapshot-log"] == before["snapshot-log"]
 
 
+@only_sql
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_unknown_fields_survive(bench: Bench, change: Callable[[TableMetadata], Change]) -> None:
     """What this program does not know, such as fields of format v3, stands in the new file as in the old one."""
@@ -103,7 +105,7 @@ def test_the_metadata_log_grows(bench: Bench, change: Callable[[TableMetadata], 
     assert new["metadata-log"] == [*old.get("metadata-log", []), last]
     assert after.metadata_log == (*base.metadata_log, base.metadata_location)
     assert bench.rows()["sales", "orders"] == (after.metadata_location, base.metadata_location)
-    assert after.last_updated == NOW
+    assert after.last_updated == NOW or isinstance(bench, RestBench)  # whose server has a clock of its own
 
 
 @pytest.mark.parametrize(("limit", "kept"), [("3", 3), ("1", 1), ("0", 1), (None, 7)])
@@ -119,6 +121,7 @@ def test_the_metadata_log_is_bounded(bench: Bench, limit: str | None, kept: int)
         assert list(base.metadata_log) == seen[-kept:], number
 
 
+@only_sql
 def test_a_bound_that_is_no_number_is_an_error_on_purpose(bench: Bench) -> None:
     """A property that makes no sense does not end in a stack trace, whatever else becomes of the commit."""
     base = bench.craft("sales.orders")
@@ -161,6 +164,7 @@ def test_the_snapshot_log_has_no_gaps(bench: Bench, removed: tuple[int, ...], lo
     assert [e["snapshot-id"] for e in log] == [base.snapshots[i].snapshot_id for i in logged]
 
 
+@only_sql
 def test_the_clock_never_runs_back(bench: Bench) -> None:
     """A clock an hour behind the last writer's does not make the table older than it was."""
     base = bench.craft("sales.orders")
@@ -168,6 +172,7 @@ def test_the_clock_never_runs_back(bench: Bench) -> None:
     assert bench.catalog.commit(base, removal(base, 0)).last_updated == base.last_updated
 
 
+@only_sql
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_gzip_stays_gzip(bench: Bench, change: Callable[[TableMetadata], Change]) -> None:
     """A table whose metadata is compressed is loaded, and its next metadata file is compressed and named so."""
@@ -202,5 +207,5 @@ def test_metadata_goes_where_the_table_wants_it(bench: Bench, folder: str) -> No
     place = f"file://{bench.warehouse}/{folder}"
     edit(base.metadata_location, properties={"write.metadata.path": place + "/"})
     after = bench.catalog.commit(base, removal(base, 0))
-    assert after.metadata_location.startswith(f"{place}/00005-")
+    assert str(file_of(after.metadata_location)).startswith(f"{bench.warehouse}/{folder}/00005-")
     assert bench.read("sales", "orders").metadata_location == after.metadata_location

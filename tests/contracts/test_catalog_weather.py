@@ -20,7 +20,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, UnknownOutcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
-from tests.contracts.bench import Bench, FixedClock
+from tests.contracts.bench import Bench, FixedClock, only_sql
 from tests.postgres import free_port
 
 SECRET = "hunter2%40\u00e9x"
@@ -65,6 +65,7 @@ def _first(base: TableMetadata) -> RemoveSnapshots:
     return RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset())
 
 
+@only_sql
 @pytest.mark.cases(77)
 def test_the_commit_landed_and_its_reply_was_lost(bench: Bench) -> None:
     """The pointer names the new file: the commit succeeded, whatever the connection said."""
@@ -75,6 +76,7 @@ def test_the_commit_landed_and_its_reply_was_lost(bench: Bench) -> None:
     assert bench.read("sales", "orders").metadata_location == after.metadata_location
 
 
+@only_sql
 @pytest.mark.cases(78)
 def test_the_commit_did_not_land(bench: Bench) -> None:
     """The pointer names the old file: it is safe to plan again."""
@@ -86,6 +88,7 @@ def test_the_commit_did_not_land(bench: Bench) -> None:
     assert bench.rows() == rows
 
 
+@only_sql
 @pytest.mark.cases(77)
 @pytest.mark.parametrize("landing", [True, False])
 def test_nobody_answers_after_the_commit(bench: Bench, *, landing: bool) -> None:
@@ -96,6 +99,7 @@ def test_nobody_answers_after_the_commit(bench: Bench, *, landing: bool) -> None
         bench.catalog.commit(base, _first(base))
 
 
+@only_sql
 @pytest.mark.cases(77)
 def test_somebody_commits_on_top_before_the_look(bench: Bench) -> None:
     """The reply was lost and another client committed on top: never a conflict, as our snapshot may be below theirs."""
@@ -112,6 +116,7 @@ def test_somebody_commits_on_top_before_the_look(bench: Bench) -> None:
     assert after.metadata_location in bench.catalog.load(base.ref).metadata_log
 
 
+@only_sql
 @pytest.mark.cases(77, 82)
 @pytest.mark.parametrize("what", ["renamed", "dropped"])
 def test_the_table_is_renamed_before_the_look(bench: Bench, what: str) -> None:
@@ -247,6 +252,7 @@ def test_the_database_vanishes_before_the_commit(tmp_path: Path) -> None:
     bench.close()
 
 
+@only_sql
 def test_the_server_comes_back(bench: Bench) -> None:
     """A connection that died in the pool is replaced: the next call works."""
     base = bench.craft("sales.orders")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from icewright.adapters.store.database import is_current, open_database, upgrade
+from icewright.adapters.store.database import is_current, migrate, open_database, upgrade
 from icewright.adapters.store.schema import SCHEMA
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import ConfigError, IcewrightError, StorageUnavailable
@@ -21,6 +21,7 @@ from icewright.ports import Pointer, Trigger
 from tests.contracts.bench import new_database
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+REVISIONS = ("0001", "0002", "0003")  # that a release, or a checkout, may have left
 REF = TableRef("lake", ("sales",), "orders")
 
 
@@ -72,6 +73,28 @@ def test_upgrading_twice_changes_nothing(engine: sa.Engine) -> None:
     upgrade(engine)
     assert is_current(engine)
     assert [row.ref for row in store.tables()] == [REF]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_upgrading_from_every_revision_keeps_what_is_known(engine: sa.Engine, revision: str) -> None:
+    """A store that an earlier release made, with a table and an ended job in it, goes on where it was."""
+    migrate(engine, revision)
+    with engine.begin() as connection:
+        tables, jobs = (sa.Table(name, sa.MetaData(), autoload_with=connection) for name in ("tables", "jobs"))
+        known = {"namespace": '["sales"]', "name": "orders", "metadata_location": "m1", "dropped": False}
+        connection.execute(sa.insert(tables).values(catalog="lake", first_seen=NOW.replace(tzinfo=None), **known))
+        times = dict.fromkeys(("created", "started", "finished", "heartbeat"), NOW.replace(tzinfo=None))
+        who = {"trigger": "cycle", "actor": "me", "holder": "host:1:2", "summary": "done", "state": "succeeded"}
+        job = {"job_id": "job-1", "table_id": 1, "table_uuid": "u1", "operations": ["compact"], **who, **times}
+        connection.execute(sa.insert(jobs).values(cancel_requested=False, **job))
+    upgrade(engine)
+    store = SqlStore(engine)
+    (row,) = store.tables()
+    assert (row.ref, row.metadata_location, row.held_by) == (REF, "m1", None)
+    assert [(job.job_id, job.operations) for job in store.jobs(REF)] == [("job-1", (Operation.COMPACT,))]
+    until = NOW + timedelta(minutes=1)
+    assert [r.ref for r in store.claim_evaluations(["lake"], "host:1:2", NOW, until, 10)] == [REF]
+    assert claim(store) is not None
 
 
 @pytest.mark.parametrize(

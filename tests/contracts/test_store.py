@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -14,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.queue import LEASE
-from icewright.adapters.store.schema import EVENTS, POLICIES, SCHEMA
+from icewright.adapters.store.schema import EVENTS, POLICIES
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.layering import Rule
 from icewright.core.partitions import partition_text
@@ -26,7 +23,6 @@ from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
 from icewright.ports import Beat, LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
 from icewright.testing import NOW, REF, facts, metadata
-from tests.contracts.bench import new_database
 
 OTHER = TableRef("lake", ("sales",), "other")
 ODD = [
@@ -40,48 +36,6 @@ ODD = [
 ]
 EXPIRE, COMPACT = Operation.EXPIRE_SNAPSHOTS, Operation.COMPACT
 ME = Trigger("cycle", "me", "host:1:2")
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with every migration; tests take copies."""
-    path = tmp_path_factory.mktemp("store") / "empty.db"
-    engine = open_database(f"sqlite:///{path}")
-    upgrade(engine)
-    engine.dispose()
-    return path
-
-
-@pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], sa.Engine]]:
-    """One migrated PostgreSQL database for the module, emptied for each test."""
-    opened: list[sa.Engine] = []
-
-    def make() -> sa.Engine:
-        if not opened:
-            opened.append(open_database(new_database(request.getfixturevalue("postgres_url"))))
-            upgrade(opened[0])
-        with opened[0].begin() as connection:
-            names = ", ".join(table.name for table in SCHEMA.sorted_tables)
-            connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY"))
-        return opened[0]
-
-    yield make
-    for engine in opened:
-        engine.dispose()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.external)])
-def store(
-    request: pytest.FixtureRequest, empty: Path, tmp_path: Path, server: Callable[[], sa.Engine]
-) -> Iterator[SqlStore]:
-    """An empty store over each database."""
-    if request.param == "postgres":
-        yield SqlStore(server())
-        return
-    opened = SqlStore(open_database(f"sqlite:///{shutil.copy(empty, tmp_path / 'state.db')}"))
-    yield opened
-    opened.engine.dispose()
 
 
 def judged(ref: TableRef = REF, uuid: str = "u1", at: str = "m1", now: datetime = NOW) -> Evaluation:

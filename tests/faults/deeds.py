@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome
@@ -35,7 +36,7 @@ class Done:
 def do(world: World, deed: Deed) -> Done:
     """Do it once."""
     if deed is Deed.SETTLE:
-        return Done("; ".join(settle_interrupted(world, lambda _: True)), None)
+        return Done("; ".join(settle_interrupted(replace(world, dead=lambda _: True))), None)
     result = execute(world, Request(REF, (Operation(deed.value),), by_hand=True))
     return Done(f"{result.state}: {result.summary}", result.outcomes[0] if result.outcomes else None)
 

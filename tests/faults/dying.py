@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from icewright.app.bootstrap import is_dead
 from icewright.core.runs import OperationState
 from icewright.flow.settle import settle_interrupted
 from icewright.testing import FixedClock
@@ -68,7 +67,7 @@ def live_on(home: Path, deed: Deed, now: datetime, want: Want, words: Path) -> N
     house, clock = Lakehouse(home), FixedClock(now + timedelta(seconds=1))
     wrong: list[str] = []
     with opened(home, clock) as app:
-        said = "; ".join(settle_interrupted(app.world, is_dead))
+        said = "; ".join(settle_interrupted(app.world))
         wrong += [f"after settling: {one}" for one in (*lost(want, read(house)), *open_ends(app.world))]
         again = do(app.world, deed)
         if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):

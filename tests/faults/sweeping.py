@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,11 +108,11 @@ class Sweeps:
         """Another process settles what it finds, does the deed, and removes what is left; in good weather."""
         want = self.want(deed)
         with opened(self.house.home, clock) as app:
-            settle_interrupted(app.world, lambda _: True)
+            settle_interrupted(replace(app.world, dead=lambda _: True))
             trial.unfinished += open_ends(app.world)
             trial.lost += lost(want, read(self.house))
             app.world.store.pause(REF, None)  # whoever looked at a broken invariant says so
-            settle_interrupted(app.world, lambda _: True)
+            settle_interrupted(replace(app.world, dead=lambda _: True))
             again = do(app.world, deed)
             if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
                 trial.unfinished.append(f"the second run {again.said}")

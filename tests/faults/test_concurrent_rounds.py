@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -246,7 +246,7 @@ def test_the_name_leads_elsewhere(sweeps: Sweeps, deed: Deed, how: str) -> None:
             act = partial(_rename if how == "rename" else _replace, client)
             done = _disturbed(house, deed, At({moment}, act))
             with opened(house.home, FixedClock(sweeps.now + timedelta(hours=1))) as app:
-                settle_interrupted(app.world, lambda _: True)
+                settle_interrupted(replace(app.world, dead=lambda _: True))
                 open_plans = open_ends(app.world)
             ids = scanned(client, RENAMED if how == "rename" else NAME)["main"]
         broken = lost(want, read(house, RENAMED)) if how == "rename" else read(house).missing

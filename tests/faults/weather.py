@@ -111,7 +111,7 @@ def _given_up(call: Call, place: Place) -> Any:
     """The process sleeps for so long that another one takes over what it left, and is then there again."""
     place.clock.advance(minutes=10)
     with opened(place.house.home, place.clock) as other:
-        settle_interrupted(other.world, lambda _: False)
+        settle_interrupted(replace(other.world, dead=lambda _: False))
     return call.go()
 
 
@@ -119,7 +119,7 @@ def _replaced(call: Call, place: Place) -> Any:
     """The same, and the other process does the work too."""
     place.clock.advance(minutes=10)
     with opened(place.house.home, place.clock) as other:
-        settle_interrupted(other.world, lambda _: False)
+        settle_interrupted(replace(other.world, dead=lambda _: False))
         do(other.world, place.deed)
     return call.go()
 

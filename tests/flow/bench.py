@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -146,14 +146,12 @@ class Bench:
             "engine": self.engine,
             "store": self.store,
         }
-        given |= ports
         return World(
-            **given,
+            **{"trigger": Trigger("cycle", "me", "host:1:2"), **given, **ports},
             clock=self.clock,
             policy=self._policy,
             scopes={name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
             limits=self.limits,
-            trigger=Trigger("cycle", "me", "host:1:2"),
             tell=lambda kind, details: self.told.append((kind, details)),
         )
 
@@ -180,7 +178,7 @@ class Bench:
 
     def settle(self) -> list[str]:
         """What a start does after a crash: every other process is gone."""
-        return settle_interrupted(self.world(), lambda _: True)
+        return settle_interrupted(replace(self.world(), dead=lambda _: True))
 
     @property
     def asked(self) -> list[tuple[str, Operation]]:

@@ -8,19 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from tests.flow.bench import Bench
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with every migration; tests take copies."""
-    path = tmp_path_factory.mktemp("store") / "empty.db"
-    engine = open_database(f"sqlite:///{path}")
-    upgrade(engine)
-    engine.dispose()
-    return path
 
 
 @pytest.fixture

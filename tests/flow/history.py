@@ -36,7 +36,9 @@ class JobSpec:
     table: int = 0
     days: float | None = 40
     state: str = "succeeded"
-    runs: tuple[tuple[str, str, str], ...] = (("expire_snapshots", "committed", "p1"),)  # operation, state, policy
+    runs: tuple[tuple[str, str, str], ...] = (
+        ("expire_snapshots", "committed", "p1"),
+    )  # operation, state or untried, policy
     deletions: tuple[str, ...] = ()
     uuid: str = "u1"
 
@@ -61,9 +63,9 @@ def seed(
         for days in events:
             at = now - timedelta(days=days)
             connection.execute(sa.insert(EVENTS).values(at=at, kind="looked", details={"said": f"{days} ☃"}))
-        for age in alerts:
+        for place, age in enumerate(alerts):
             resolved = None if age is None else now - timedelta(days=age)
-            said = {"key": "k", "rule": "r", "subject": "s", "message": "m", "severity": "low", "failures": 0}
+            said = {"key": f"k{place}", "rule": "job_failed", "subject": "s", "message": "m", "severity": "info"}
             connection.execute(sa.insert(ALERTS).values(since=now, resolved_at=resolved, **said))
 
 
@@ -82,7 +84,8 @@ def _job(connection: sa.Connection, number: int, job: JobSpec, now: datetime) ->
         said = {"reason": "", "summary": "", "metrics": {}, "statements": ["CALL 'ü'"], "notes": []}
         when = {"started": began, "finished": ended or now, "metadata_location": "m"}
         facts = {"before": {"files": 2}, "after": {"files": 1}, "partitions": [], "gb_hours": 0.5}
-        run = {**of, **said, **when, **facts, "operation": operation, "state": state, "policy": policy}
+        how = {"state": "skipped", "tried": False} if state == "untried" else {"state": state}
+        run = {**of, **said, **when, **facts, **how, "operation": operation, "policy": policy}
         connection.execute(sa.insert(RUNS).values(**run))
     for place, fate in enumerate(job.deletions):
         file = {"path": f"s3://b/{job_id}/{place}", "bytes": place, "kind": "data"}
@@ -122,6 +125,9 @@ class MemoryArchive:
             case _:
                 self.batches[batch.batch_id] = (batch.source, rows)
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def counted(self) -> Counter[Key]:
         """How often each row is there."""
         found: Counter[Key] = Counter()
@@ -156,8 +162,8 @@ class Crashing:
 
 
 def readings(store: SqlStore, now: datetime) -> list[Any]:
-    """What decisions are made from: last runs, failures in a row, findings, deletions to finish, what was spent."""
-    found: list[Any] = [store.unfinished(), store.usage(now - timedelta(hours=12))]
+    """What decisions and alerts are made from: last runs, failures, findings, deletions to finish, what was spent."""
+    found: list[Any] = [store.unfinished(), store.usage(now - timedelta(hours=12)), store.failures(["lake"])]
     for row in store.tables():
         found += [store.history(row.ref, "u1"), store.found(row.ref, "u1"), store.found(row.ref, "u2")]
         found += [store.ended_in_a_row(row.ref, state) for state in (JobState.FAILED, JobState.INTERRUPTED)]

@@ -35,7 +35,7 @@ LONG_AGO = 40.0
 ages = st.sampled_from([0.5, 10.0, 29.9, 30.1, LONG_AGO, 60.0])
 runs = st.tuples(
     st.sampled_from([str(op) for op in Operation][:3]),
-    st.sampled_from(["committed", "skipped", "failed"]),
+    st.sampled_from(["committed", "skipped", "failed", "deferred", "untried"]),
     st.sampled_from(["p1", "p2"]),
 )
 specs = st.builds(

@@ -236,7 +236,7 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
         return resume(unfinished)
 
     bench.engine.resume = gone  # type: ignore[method-assign]
-    assert settle_interrupted(bench.world(), lambda _: False) == []
+    assert settle_interrupted(bench.world()) == []
     said = bench.settle()
     assert [finished, [row.held_by for row in bench.store.tables()]] == [[jobs[0], jobs[2]], [None] * 3]
     assert sum("interrupted" in line for line in said) == 3

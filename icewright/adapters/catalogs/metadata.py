@@ -8,9 +8,8 @@ more than itself.
 from __future__ import annotations
 
 import gzip
-import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 from uuid import uuid4
@@ -150,32 +149,6 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
         msgspec.MsgspecError,
     ) as error:
         raise MetadataUnreadable(f"{location}: not as the spec has it ({type(error).__name__}: {error})") from error
-
-
-class Memo:
-    """The metadata files read last, parsed: a file never changes under its name.
-
-    The last one is kept whatever its size, older ones as long as all together have at most `max_bytes`.
-    """
-
-    def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._max_bytes = max_bytes
-        self._kept: dict[tuple[TableRef, str, int], TableMetadata] = {}
-        self._lock = threading.Lock()
-
-    def parsed(self, ref: TableRef, location: str, size: int | None, read: Callable[[str], bytes]) -> TableMetadata:
-        """The file, read by `read` unless one of its size is known. Raises what reading and parsing raise."""
-        if size is not None:
-            with self._lock:
-                if known := self._kept.pop((ref, location, size), None):
-                    self._kept[ref, location, size] = known  # now the youngest
-                    return known
-        made = parse(ref, location, read(location))
-        with self._lock:
-            self._kept[ref, location, made.metadata_length] = made
-            while len(self._kept) > 1 and sum(m.metadata_length for m in self._kept.values()) > self._max_bytes:
-                del self._kept[next(iter(self._kept))]
-        return made
 
 
 def _parse(ref: TableRef, location: str, length: int, read: _Metadata) -> TableMetadata:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
@@ -56,7 +57,7 @@ class SqlCatalog:
     files: MetadataFiles
     clock: Clock
     _engine: sa.Engine = field(init=False)
-    _memo: json_metadata.Memo = field(default_factory=json_metadata.Memo, init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
 
     def __post_init__(self) -> None:
         self._engine = sa.create_engine(self.properties.url, pool_pre_ping=True)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from icewright.adapters.files.storage import LISTED, listed
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path
 from icewright.ports import DeleteReport
 
@@ -29,7 +29,9 @@ class LocalStorage:
             with open(_local(path), "rb") as file:  # noqa: PTH123 - a thousand times a table: Path objects cost more
                 return file.read()
         except FileNotFoundError as error:
-            raise MetadataUnreadable(f"{path} is missing: restore it, or roll the table back to before it") from error
+            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+        except PermissionError as error:
+            raise AccessDenied(f"{path} may not be read: give this process the right to") from error
         except OSError as error:
             raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error
 

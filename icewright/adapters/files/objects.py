@@ -5,66 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import BaseError
-from obstore.store import ObjectStore, S3Store
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import ObjectStore
 
-from icewright.adapters.files.storage import listed
-from icewright.core.errors import MetadataUnreadable, StorageUnavailable, UnsupportedTable
+from icewright.adapters.files.storage import Lender, listed
+from icewright.adapters.files.stores import store_of
+from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
 from icewright.ports import DeleteReport, Storage
 
-if TYPE_CHECKING:
-    from obstore.store import S3Config
-
-_S3 = ("s3", "s3a", "s3n")
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
+_DENIED = (PermissionDeniedError, UnauthenticatedError)
 _PAGE = 1000  # keys that S3 lists, or deletes, at once
-# what PyIceberg and Iceberg's S3FileIO call the settings, and what obstore does; the first that is set counts
-_SETTINGS = {
-    "endpoint": ("s3.endpoint",),
-    "access_key_id": ("s3.access-key-id", "client.access-key-id"),
-    "secret_access_key": ("s3.secret-access-key", "client.secret-access-key"),
-    "session_token": ("s3.session-token", "client.session-token"),
-    "region": ("s3.region", "client.region"),
-}
 
 
-def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str], Storage]:
+def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:
     """How to open the store of a bucket: by the properties of the catalog that the bucket belongs to.
 
-    `places` are locations with the properties of their catalog.
+    `places` are locations with the properties of their catalog; what a catalog lends for the files comes on top.
     """
 
-    def opened(root: str) -> Storage:
+    def opened(root: str, lender: Lender | None = None) -> Storage:
         here = split(root)
-        if here.scheme not in _S3:
-            raise UnsupportedTable(f"{root}: only local files and S3 are supported so far")
         own = [properties for place, properties in places if split(place).authority == here.authority]
-        return ObjectStorage(root, _s3(here.authority, own[0] if own else {}))
+        return ObjectStorage(root, store_of(root, own[0] if own else {}, lender))
 
     return opened
-
-
-def _s3(bucket: str, properties: Mapping[str, str]) -> ObjectStore:
-    config: dict[str, Any] = {
-        name: next(properties[key] for key in keys if properties.get(key))
-        for name, keys in _SETTINGS.items()
-        if any(properties.get(key) for key in keys)
-    }
-    endpoint = config.get("endpoint", "")
-    virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
-    config["virtual_hosted_style_request"] = virtual or not endpoint
-    return S3Store(
-        bucket,
-        config=cast("S3Config", config),
-        client_options={"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=60)},
-        retry_config={"max_retries": 8, "retry_timeout": timedelta(seconds=120)},
-    )
 
 
 @dataclass(frozen=True)
@@ -79,7 +48,9 @@ class ObjectStorage:
         try:
             return bytes(obstore.get(self.store, self._key(path)).bytes())
         except FileNotFoundError as error:
-            raise MetadataUnreadable(f"{path} is missing: restore it, or roll the table back to before it") from error
+            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+        except _DENIED as error:
+            raise AccessDenied(f"{path} may not be read: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be read: {_said(error)}") from error
 
@@ -96,6 +67,8 @@ class ObjectStorage:
             return int(obstore.head(self.store, self._key(path))["size"])
         except FileNotFoundError:
             return None
+        except _DENIED as error:
+            raise AccessDenied(f"{path} may not be looked at: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
 
@@ -134,6 +107,8 @@ class ObjectStorage:
                 own = [meta for meta in page if meta["path"].startswith(prefix)]
                 micros = [round(meta["last_modified"].timestamp() * 1_000_000) for meta in own]
                 yield listed([f"{root}/{meta['path']}" for meta in own], [meta["size"] for meta in own], micros)
+        except _DENIED as error:
+            raise AccessDenied(f"{location} may not be listed: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
 

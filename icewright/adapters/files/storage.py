@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from icewright.core.errors import UnsupportedTable
+from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, Storage
+from icewright.ports import DeleteReport, Grant, Storage
 
+_FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
 
@@ -20,13 +21,21 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
+Lender = Callable[[], Grant | None]  # asked whenever a request needs credentials
+
+
 @dataclass(frozen=True)
 class Storages:
-    """All storages as one: local paths go to `local`, others to the store of their bucket, opened once."""
+    """All storages as one: local paths go to `local`, others to the store of their bucket, opened once.
+
+    Where a catalog lends credentials for a prefix, the prefix has a store of its own that asks for fresh ones in time.
+    """
 
     local: Storage
-    bucket: Callable[[str], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
-    _open: dict[str, Storage] = field(default_factory=dict, init=False)
+    bucket: Callable[[str, Lender | None], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
+    grants: Callable[[str], Grant | None] = lambda _: None  # what a catalog lends for a path
+    fence: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
+    _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
 
     def of(self, path: str) -> Storage:
         """The storage of one path."""
@@ -34,9 +43,11 @@ class Storages:
             return self.local
         place = split(path)
         root = f"{place.scheme}://{place.authority}"
-        if root not in self._open:
-            self._open[root] = self.bucket(root)
-        return self._open[root]
+        grant = self.grants(path)
+        opened = (root, "" if grant is None else grant.prefix)
+        if opened not in self._open:
+            self._open[opened] = self.bucket(root, None if grant is None else lambda: self.grants(path))
+        return self._open[opened]
 
     def read(self, path: str) -> bytes:
         """The file's content."""
@@ -44,6 +55,8 @@ class Storages:
 
     def write(self, path: str, content: bytes) -> None:
         """A new file, whole or not at all."""
+        if not self._inside(path):
+            raise Refused(f"{path}: {_FENCED}: it is not written")
         self.of(path).write(path, content)
 
     def size(self, path: str) -> int | None:
@@ -57,8 +70,8 @@ class Storages:
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""
         deleted: list[str] = []
-        failures: dict[str, str] = {}
-        for storage, own in self._parted(paths, failures):
+        failures = {path: f"{_FENCED}: it is kept" for path in paths if not self._inside(path)}
+        for storage, own in self._parted([path for path in paths if path not in failures], failures):
             report = storage.delete(own, concurrency)
             deleted += report.deleted
             failures |= report.failures
@@ -74,6 +87,11 @@ class Storages:
     def listing(self, location: str) -> Iterator[pa.RecordBatch]:
         """All files below a location."""
         return self.of(location).listing(location)
+
+    def _inside(self, path: str) -> bool:
+        """Whether the fence holds the path, and what the links in it lead to."""
+        folder, _, name = path.rpartition("/")
+        return self.fence(path) and (local_path(path) is None or self.fence(f"{self.local.canonical(folder)}{name}"))
 
     def _parted(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
         """The paths by their storage; those of none go to `unknown` with the reason."""

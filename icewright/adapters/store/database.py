@@ -14,6 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
@@ -88,11 +89,30 @@ def _alembic(connection: sa.Connection) -> Config:
 
 def upgrade(engine: sa.Engine) -> None:
     """Bring the database to the newest revision. Raises `StorageUnavailable` when it does not answer."""
+    migrate(engine, "head")
+
+
+def migrate(engine: sa.Engine, revision: str) -> None:
+    """Bring the database to a later revision. Raises `StorageUnavailable` when it does not answer."""
     try:
-        with engine.begin() as connection:
-            command.upgrade(_alembic(connection), "head")
+        with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
+            command.upgrade(_alembic(connection), revision)
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
+
+
+@contextmanager
+def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
+    """SQLite changes a table by making it anew, for which the rows that point to it must not count meanwhile."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    driver: Any = connection.connection.dbapi_connection  # outside of any transaction, where alone it can be said
+    driver.execute("pragma foreign_keys = off")
+    try:
+        yield
+    finally:
+        driver.execute("pragma foreign_keys = on")
 
 
 @cache
@@ -138,3 +158,8 @@ def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable
     return StorageUnavailable(
         f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
     )
+
+
+def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that can be told what to do where the row is there already."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

@@ -20,9 +20,8 @@ from icewright.core.runs import FileFate, JobState
 from icewright.core.table import TableRef
 from icewright.ports import LedgerState, Unfinished
 
-T = TypeVar("T")
-
 _CHUNK = 500
+_Item = TypeVar("_Item")
 
 
 @dataclass
@@ -146,6 +145,6 @@ def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
     return tuple(TABLES.c[column] == value for column, value in named(ref).items())
 
 
-def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items, so many at a time as one statement takes."""
+def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """As many at a time as one statement may name."""
     return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
+from icewright.adapters.store import totals
+from icewright.adapters.store.database import inserting
 from icewright.adapters.store.queue import SqlQueue
-from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES
+from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES, TABLES
+from icewright.core.tally import of_catalog_failure
 from icewright.ports import CatalogRow, ProcessRow
 
 
@@ -29,7 +31,7 @@ class SqlLoops(SqlQueue):
         """Those of the catalogs whose turn it is, for this process until then."""
         with self._begin() as connection:
             new = [{"name": name, "detect_at": now, "failures": 0} for name in names]
-            insert = _insert(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
+            insert = inserting(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
             if new:
                 connection.execute(insert, new)
             free = CATALOGS.c.detecting_until.is_(None) | (CATALOGS.c.detecting_until <= now)
@@ -50,8 +52,10 @@ class SqlLoops(SqlQueue):
         free = {"detecting_by": None, "detecting_until": None, "detect_at": detect_at, **change}
         with self._begin() as connection:
             new = {"name": name, "detect_at": detect_at, "failures": 0, **(first or change)}
-            insert = _insert(connection, CATALOGS).values(**new)
+            insert = inserting(connection, CATALOGS).values(**new)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=free))
+            if first:
+                totals.add(connection, of_catalog_failure(name))
 
     def detect_soon(self, names: Sequence[str], now: datetime) -> None:
         """Somebody says that something moved there."""
@@ -62,21 +66,30 @@ class SqlLoops(SqlQueue):
     def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
         """The catalog's tables were held against this policy."""
         with self._begin() as connection:
-            insert = _insert(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
+            insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"policy": fingerprint}))
+
+    def vacuumed(self, name: str, instant: str, now: datetime) -> None:
+        """Vacuum has acted on this instant."""
+        with self._begin() as connection:
+            insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, vacuumed=instant)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"vacuumed": instant}))
 
     # -- what one process alone does
 
-    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> bool:
-        """Take or renew a lease; False when another holds it."""
+    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
+        """Take or renew a lease; says who holds it now."""
         with self._begin() as connection:
             values = {"name": name, "holder": holder, "until": until}
-            insert = _insert(connection, LEASES).values(**values)
+            insert = inserting(connection, LEASES).values(**values)
             free = (LEASES.c.holder == holder) | (LEASES.c.until <= now)
             taken = insert.on_conflict_do_update(
                 index_elements=["name"], set_={"holder": holder, "until": until}, where=free
             )
-            return connection.execute(taken.returning(LEASES.c.name)).scalar() is not None
+            if connection.execute(taken.returning(LEASES.c.name)).scalar() is not None:
+                return holder
+            other = connection.execute(sa.select(LEASES.c.holder).where(LEASES.c.name == name)).scalar()
+            return other or ""
 
     def release(self, name: str, holder: str) -> None:
         """Give a lease back."""
@@ -89,9 +102,20 @@ class SqlLoops(SqlQueue):
         """This process is there, and what it says of itself."""
         values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__}
         with self._begin() as connection:
-            insert = _insert(connection, PROCESSES).values(**values)
+            insert = inserting(connection, PROCESSES).values(**values)
             changed = {name: value for name, value in values.items() if name not in ("holder", "started")}
             connection.execute(insert.on_conflict_do_update(index_elements=["holder"], set_=changed))
+
+    def abandon(self, dead: Callable[[str], bool]) -> None:
+        """What ended processes were about to read is anybody's again."""
+        with self._begin() as connection:
+            for table, by, until in (
+                (CATALOGS, CATALOGS.c.detecting_by, CATALOGS.c.detecting_until),
+                (TABLES, TABLES.c.evaluating_by, TABLES.c.evaluating_until),
+            ):
+                holders = connection.execute(sa.select(by).where(by.is_not(None)).distinct()).scalars().all()
+                gone = [holder for holder in holders if dead(holder)]
+                connection.execute(sa.update(table).where(by.in_(gone)).values({by: None, until: None}))
 
     def processes(self) -> Sequence[ProcessRow]:
         """Every process that has not said that it is gone, the silent ones too."""
@@ -116,10 +140,5 @@ class SqlLoops(SqlQueue):
         """Adapt it."""
         values = {"max_concurrent": limit, "changed": now}
         with self._begin() as connection:
-            insert = _insert(connection, POOLS).values(name=name, **values)
+            insert = inserting(connection, POOLS).values(name=name, **values)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
-
-
-def _insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """An insert that knows what to do where the row is there already."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

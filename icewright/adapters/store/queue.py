@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
+from icewright.adapters.store import totals
 from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.tables import SqlTables, ref_of
@@ -19,6 +20,7 @@ from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, 
 from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
+from icewright.core.tally import of_job
 from icewright.ports import Beat, JobRow, Trigger
 
 LEASE = timedelta(seconds=120)
@@ -192,6 +194,8 @@ class SqlQueue(SqlTables):
             .values(state=state, summary=summary, finished=now)
         )
         connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+        if ended.rowcount == 1:
+            totals.add(connection, of_job(state))
         return ended.rowcount == 1
 
     def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:

@@ -66,6 +66,7 @@ TABLES = sa.Table(
     sa.Column("run_order", sa.Text, nullable=False, server_default="canonical"),
     sa.Column("windows", sa.Text),
     sa.Column("queries_per_day", sa.Float, nullable=False, server_default="0"),
+    sa.Column("succeeded_at", Moment),  # when an operation last did its work
     sa.UniqueConstraint("catalog", "namespace", "name"),
     sa.Index("ix_tables_evaluate_at", "evaluate_at"),
 )
@@ -144,9 +145,11 @@ RUNS = sa.Table(
     sa.Column("after", sa.JSON, nullable=False),
     sa.Column("partitions", sa.JSON),
     sa.Column("gb_hours", sa.Float, nullable=False, server_default="0"),
+    sa.Column("tried", sa.Boolean, nullable=False, server_default=sa.true()),  # False: found not due, and left so
     sa.Index("ix_runs_job_id", "job_id"),
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
+    sa.Index("ix_runs_state_finished", "state", "finished"),
     sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
@@ -217,6 +220,8 @@ CATALOGS = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False, default=0),  # in a row
     sa.Column("error", sa.Text),
     sa.Column("policy", sa.Text),  # fingerprint of the whole policy when its tables were last held against it
+    sa.Column("reported", sa.BigInteger),  # the snapshot up to which its table of commit reports was read
+    sa.Column("vacuumed", sa.Text),  # the instant that vacuum has acted on as its cut-off: it does so once
 )
 
 LEASES = sa.Table(  # what one process alone does at a time, such as planning
@@ -270,7 +275,7 @@ ALERTS = sa.Table(
     "alerts",
     SCHEMA,
     _id(),
-    sa.Column("key", sa.Text, nullable=False),  # of what it is about: one open alert a key
+    sa.Column("key", sa.Text, nullable=False),  # of what it is about
     sa.Column("rule", sa.Text, nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id")),
     sa.Column("subject", sa.Text, nullable=False),
@@ -278,16 +283,38 @@ ALERTS = sa.Table(
     sa.Column("severity", sa.Text, nullable=False),
     sa.Column("since", Moment, nullable=False),  # when the condition was first seen
     sa.Column("raised_at", Moment),  # when it had lasted as long as its rule asks
-    sa.Column("told_at", Moment),  # when the channels took it
     sa.Column("resolved_at", Moment),
-    sa.Column("resolution_told_at", Moment),
-    sa.Column("failures", sa.Integer, nullable=False, default=0),  # of telling, in a row
-    sa.Index("ix_alerts_key", "key"),
-    sa.Index("ix_alerts_resolved_at", "resolved_at"),
+    sa.Index("ix_alerts_key_id", "key", "id"),
+    sa.Index("ix_alerts_raised_at", "raised_at"),
     sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
+_OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert a key, whatever processes do at the same time
+sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
 
-_OPEN = sa.text("state <> 'pruned'")
+TELLINGS = sa.Table(  # what each channel is to be told, and whether it took it
+    "tellings",
+    SCHEMA,
+    sa.Column("alert_id", sa.ForeignKey("alerts.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("channel", sa.Text, primary_key=True),  # its name; the address is a secret
+    sa.Column("resolved", sa.Boolean, primary_key=True),  # that it is over; else that it is raised
+    sa.Column("failures", sa.Integer, nullable=False),  # in a row
+    sa.Column("try_at", Moment, nullable=False),  # not before then: it failed, or another process is at it
+    sa.Column("told_at", Moment),
+)
+_UNTOLD = TELLINGS.c.told_at.is_(None)
+sa.Index("ix_tellings_try_at", TELLINGS.c.try_at, sqlite_where=_UNTOLD, postgresql_where=_UNTOLD)
+
+TOTALS = sa.Table(  # sums over all runs ever, which pruning the history must not make smaller
+    "totals",
+    SCHEMA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("catalog", sa.Text, primary_key=True),
+    sa.Column("operation", sa.Text, primary_key=True),
+    sa.Column("label", sa.Text, primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+)
+
+_UNFINISHED = sa.text("state <> 'pruned'")
 ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     "archives",
     SCHEMA,
@@ -299,5 +326,5 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
     # no row is ever in two batches: the next is planned when the last is done
-    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
 )

@@ -9,17 +9,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from icewright.adapters.store import totals
 from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import of_table
-from icewright.adapters.store.loops import SqlLoops
-from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS
+from icewright.adapters.store.measures import SqlMeasures
+from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import Rule
-from icewright.core.runs import History
+from icewright.core.runs import History, OperationState
 from icewright.core.table import TableRef
+from icewright.core.tally import of_run
 from icewright.ports import RunRow
 
 
-class SqlStore(SqlLoops):
+class SqlStore(SqlMeasures):
     """The store on one SQLAlchemy engine."""
 
     # -- runs
@@ -48,8 +50,13 @@ class SqlStore(SqlLoops):
                     after=dict(run.after),
                     partitions=[asdict(change) for change in outcome.partitions],
                     gb_hours=outcome.metrics.get("gb_hours", 0.0),
+                    tried=outcome.tried,
                 )
             )
+            totals.add(connection, of_run(ref.catalog, outcome, (run.finished - run.started).total_seconds()))
+            if outcome.state is OperationState.COMMITTED:
+                worked = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
+                connection.execute(worked)
 
     def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """The operations of a job."""

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.pins import SqlPins
-from icewright.adapters.store.schema import DELETIONS, FACTS, TABLES, VERDICTS
+from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.core.describe import evaluation_document
+from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
@@ -55,6 +56,7 @@ class SqlTables(SqlPins):
                     at = max(now, row.rest_until or now)
                     moved.append({"row": row.id, "moved_to": location, "look": at})
             gone = [{"row": row.id} for key, row in known.items() if key not in seen and not row.dropped]
+            moved.sort(key=lambda row: row["row"])  # one order everywhere: no two transactions wait for each other
             mine = TABLES.c.id == sa.bindparam("row")
             if new:
                 connection.execute(sa.insert(TABLES), new)
@@ -69,6 +71,17 @@ class SqlTables(SqlPins):
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
+    def places(self) -> Mapping[Pointer, tuple[str, ...]]:
+        """Where the tables lie, by name and metadata file, as far as evaluations know."""
+        names = ("catalog", "namespace", "name", "evaluated_location", "location", "write_paths")
+        query = sa.select(*(TABLES.c[name] for name in names)).where(~TABLES.c.dropped, TABLES.c.location.is_not(None))
+        with self._begin() as connection:
+            return {
+                Pointer(ref_of(row), row.evaluated_location): (row.location, *row.write_paths)
+                for row in connection.execute(query)
+                if row.evaluated_location and row.write_paths is not None
+            }
+
     def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """When these tables are to be evaluated next, whatever was planned; None: when they move."""
         with self._begin() as connection:
@@ -80,9 +93,11 @@ class SqlTables(SqlPins):
     ) -> Sequence[TableRow]:
         """Tables whose time has come, for this process until then."""
         free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
+        # a job evaluates its table when it ends
+        worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
         waiting = (
             sa.select(TABLES)
-            .where(TABLES.c.evaluate_at <= now, TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, free)
+            .where(TABLES.c.evaluate_at <= now, TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, free, ~worked)
             .order_by(TABLES.c.evaluate_at, TABLES.c.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -99,8 +114,8 @@ class SqlTables(SqlPins):
         metadata = evaluation.facts.metadata
         with self._begin() as connection:
             row = self._row(connection, metadata.ref)
-            if row is None:
-                return
+            if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
+                return  # gone, or somebody who began later was done sooner
             dues = due(evaluation)
             same = row.table_uuid in (None, metadata.table_uuid)
             connection.execute(
@@ -113,7 +128,7 @@ class SqlTables(SqlPins):
                     metadata_location=metadata.metadata_location,
                     evaluated_location=metadata.metadata_location,
                     evaluated_at=now,
-                    evaluate_at=evaluation.revisit,
+                    evaluate_at=_next_look(evaluation, now),
                     rest_until=now + evaluation.terms.rest,
                     evaluating_by=None,
                     evaluating_until=None,
@@ -121,6 +136,7 @@ class SqlTables(SqlPins):
                     run_order=evaluation.terms.order,
                     windows=evaluation.terms.windows,
                     due_since=((row.due_since if same else None) or now) if dues else None,
+                    succeeded_at=row.succeeded_at if same else None,
                     health=evaluation.health,
                     error=None,
                     policy=policy,
@@ -155,7 +171,7 @@ class SqlTables(SqlPins):
         """A table whose evaluation failed whole: nothing is due, health is unknown."""
         with self._begin() as connection:
             row = self._row(connection, ref)
-            if row is None:
+            if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return
             nothing = {"health": None, "due_since": None, "evaluating_by": None, "evaluating_until": None}
             unread = sa.update(TABLES).where(TABLES.c.id == row.id)
@@ -176,6 +192,16 @@ class SqlTables(SqlPins):
     def _update_table(self, ref: TableRef, **values: Any) -> bool:  # noqa: ANN401 - columns
         with self._begin() as connection:
             return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(**values)).rowcount == 1
+
+
+def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
+    """When a table is looked at after an evaluation that began at `now`.
+
+    Whoever said since then that it changed may have meant what was not there yet: it is read again after its cooldown.
+    """
+    asked = TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
+    rested = min(now + evaluation.terms.rest, evaluation.revisit)
+    return sa.case((asked, sa.literal(rested, Moment())), else_=sa.literal(evaluation.revisit, Moment()))
 
 
 def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row

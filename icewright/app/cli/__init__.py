@@ -7,11 +7,11 @@ import sys
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli import acting, archiving, pinning, reading, serving, settings
+from icewright.app.cli import acting, alerting, archiving, pinning, reading, serving, settings, vacuuming
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
-__all__ = ["acting", "app", "archiving", "main", "pinning", "reading", "serving", "settings"]
+__all__ = ["acting", "alerting", "app", "archiving", "main", "pinning", "reading", "serving", "settings", "vacuuming"]
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.bootstrap import is_dead, upgrade_store
+from icewright.app.bootstrap import upgrade_store
 from icewright.app.cli.archiving import archive_days
 from icewright.app.cli.base import (
     CatalogOption,
@@ -27,6 +28,7 @@ from icewright.app.cli.base import (
 )
 from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
+from icewright.flow.alert import alert_due
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -42,9 +44,11 @@ def cycle(
 ) -> None:
     """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
     with output.progress() as tell, opened_application("cycle", tell=tell) as opened:
-        for line in [] if dry_run else settle_interrupted(opened.world, is_dead):
+        for line in [] if dry_run else settle_interrupted(opened.world):
             output.ERR.print(escape(line))
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
+        if not dry_run:
+            alert_due(opened.world, opened.alerting)
         kept_up = dry_run or archive_days(opened)
     if as_json:
         output.print_json(output.cycle_document(result))
@@ -73,7 +77,7 @@ def run(
     operations = _operations(op)
     with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
         if not dry_run:
-            settle_interrupted(opened.world, is_dead)
+            settle_interrupted(opened.world)
         row = known_table(opened, table)
         if row.paused and not force and not dry_run:
             raise UsageError(f"{row.ref} is paused ({row.paused}): `icewright resume {row.ref}`, or run with --force")
@@ -127,18 +131,28 @@ def resume(table: Table) -> None:
     output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
 
 
+class DemoCatalog(StrEnum):
+    """The types of catalog that the demo can make."""
+
+    SQL = "sql"
+    REST = "rest"
+
+
 @app.command()
 def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,
+    catalog: Annotated[
+        DemoCatalog, typer.Option("--catalog", help="The type of its catalog; rest starts Apache's REST server here.")
+    ] = DemoCatalog.SQL,
     as_json: Json = False,
 ) -> None:
     """A lakehouse made on the spot, rotting, maintained before your eyes."""
     from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
 
-    leave(run_demo(directory, once=once, as_json=as_json))
+    leave(run_demo(directory, once=once, as_json=as_json, kind=catalog))
 
 
 @db_app.command("upgrade")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from icewright import __version__
-from icewright.app import output
+from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.config import Config, find_config
 from icewright.core.errors import UsageError
@@ -60,11 +60,14 @@ def _main(
     ] = False,
 ) -> None:
     OPTIONS.config = config
+    logs.configure()
 
 
 def configuration() -> Config:
     """The configuration that --config or the environment names."""
-    return read_config(find_config(OPTIONS.config))
+    config = read_config(find_config(OPTIONS.config))
+    logs.configure_by(config)
+    return config
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def history(
 def show(
     job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a beginning of it.")], as_json: Json = False
 ) -> None:
-    """One job: operations, metrics, statements, before and after, deleted files."""
+    """One job: operations, metrics, statements, before and after, its log, deleted files."""
     with opened_application() as opened:
         store = opened.world.store
         found = store.job(job)
@@ -203,7 +203,8 @@ def show(
             raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
         runs = [dict(r) for r in store.runs(found.job_id)]
         deleted = list(store.deleted_files(found.job_id))
-    document = output.job_row_document(found) | {"runs": runs, "files": deleted}
+        log = list(store.events(found.job_id))
+    document = output.job_row_document(found) | {"runs": runs, "files": deleted, "log": log}
     if as_json:
         output.print_json(document)
         return
@@ -224,6 +225,8 @@ def show(
             sized = [{**p, **{c: output.size(p[c]) for c in ("bytes_in", "bytes_out")}} for p in r["partitions"]]
             output.rows("Partitions", columns, [[p[c] for c in columns] for p in sized])
         output.rows("Changes", ("fact", "before", "after"), changes)
+    told = [(f"{e['at']:%H:%M:%S}", e["kind"], output.details(e["details"])) for e in log]
+    output.rows("Log", ("at", "event", "details"), told)
     if deleted:
         output.rows(
             "Files",

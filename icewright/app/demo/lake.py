@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 
 from icewright.core.table import TableRef
 
@@ -32,7 +32,7 @@ class Lake:
     `now` is in UTC and never later than the real time, as Spark commits with its own clock.
     """
 
-    catalog: SqlCatalog
+    catalog: Catalog
     spark: Callable[[], SparkSession]
     warehouse: Path
     now: datetime

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import load_catalog
 from rich.markup import escape
 
-from icewright.app import output
-from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
+from icewright.app import logs, output
+from icewright.app.bootstrap import Application, application, java_of, pyiceberg_catalog_properties, read_config
+from icewright.app.config import Config, user_cache
 from icewright.app.demo import rot
 from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
+from icewright.app.demo.rest_server import rest_host
 from icewright.app.demo.rot import Lake, Rot
 from icewright.core.describe import facts_summary
 from icewright.core.errors import UsageError
@@ -43,9 +47,9 @@ _CONFIG = """\
 state: sqlite:///{home}/icewright.db
 catalogs:
   {catalog}:
-    type: sql
+    type: {kind}
     enabled: true
-    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
+    properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}
 cache: {{folder: "{home}/cache"}}
 policy:
   - set:
@@ -73,12 +77,15 @@ class State:
     health: int | None
 
 
-def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
-    """Run it; the exit code is 0 when every proof holds."""
-    home = _home(directory or Path("icewright-demo"))
+def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "sql") -> int:
+    """Run it; the exit code is 0 when every proof holds. A REST catalog is served as long as the demo runs."""
+    port = _free_port() if kind == "rest" else None
+    home = _home(directory or Path("icewright-demo"), port)
     console = output.ERR if as_json else output.OUT
     config = read_config(home / "icewright.yaml")
-    with output.progress() as tell, application(config, kind="demo", tell=tell) as app:
+    logs.configure_by(config)
+    served = nullcontext() if port is None else _served(config, home, port)
+    with served, output.progress() as tell, application(config, kind="demo", tell=tell) as app:
         lake = _lake(app, home)
         console.print(f"[bold]A lakehouse in {escape(str(home))}[/]: two healthy tables, then rot")
         rots = {make: make(lake) for make in HEALTHY}
@@ -97,7 +104,26 @@ def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
     return 0 if report["ok"] else 1
 
 
-def _home(directory: Path) -> Path:
+@contextmanager
+def _served(config: Config, home: Path, port: int) -> Iterator[None]:
+    """Apache's REST server over a SQLite database in the demo's folder."""
+    (home / "logs").mkdir()
+    with (
+        (home / "logs" / "rest.log").open("wb") as log,
+        rest_host(java_of(config), user_cache() / "rest", log) as host,
+    ):
+        host.serve(home / "catalog.db", f"file://{home}/warehouse", port)
+        yield
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _home(directory: Path, port: int | None) -> Path:
     """An empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
     home = directory.expanduser().resolve()
     if home.is_dir() and any(home.iterdir()):
@@ -107,13 +133,14 @@ def _home(directory: Path) -> Path:
             shutil.rmtree(child) if child.is_dir() else child.unlink()
     (home / "warehouse").mkdir(parents=True, exist_ok=True)
     (home / MARK).touch()
-    (home / "icewright.yaml").write_text(_CONFIG.format(home=home, catalog=CATALOG), encoding="utf-8")
+    uri = f"sqlite:///{home}/catalog.db" if port is None else f"http://127.0.0.1:{port}"
+    said = _CONFIG.format(home=home, catalog=CATALOG, kind="sql" if port is None else "rest", uri=uri)
+    (home / "icewright.yaml").write_text(said, encoding="utf-8")
     return home
 
 
 def _lake(app: Application, home: Path) -> Lake:
-    properties = pyiceberg_catalog_properties(app.config.catalogs[CATALOG])
-    catalog = SqlCatalog(CATALOG, **properties)
+    catalog = load_catalog(CATALOG, **pyiceberg_catalog_properties(app.config.catalogs[CATALOG]))
     return Lake(catalog, app.pools["default"].session, home / "warehouse", app.world.clock.now())
 
 

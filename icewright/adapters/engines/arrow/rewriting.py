@@ -53,7 +53,10 @@ class ArrowRewrite:
     where: str | None
     job_id: str
     check: Callable[[], None]
+    progress: Callable[[Mapping[str, int]], None]
     done: Rewritten = field(default_factory=Rewritten)
+    _groups: int = field(default=0, init=False)
+    _committed: int = field(default=0, init=False)
 
     def run(self) -> Rewritten:
         """Rewrite what the step's options choose. Raises what the JVM raises; what was committed before stays."""
@@ -62,6 +65,8 @@ class ArrowRewrite:
         if not groups:
             return self.done
         layout = self._layout(table, groups)
+        self._groups, self._committed = len(groups), 0
+        self.progress({"groups": self._groups, "groups_done": 0, "files": sum(len(group.files) for group in groups)})
         if self._said("partial-progress.enabled") == "true":
             self._by_waves(table, layout, groups)
         else:
@@ -146,6 +151,9 @@ class ArrowRewrite:
         table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
         self.done.row[_DONE] += sum(len(group.files) for group, _ in groups)
         self.done.row[_ADDED] += sum(len(entries) for _, entries in groups)
+        self._committed += len(groups)
+        files = {"files_rewritten": self.done.row[_DONE], "files_written": self.done.row[_ADDED]}
+        self.progress({"groups": self._groups, "groups_done": self._committed, **files})
 
     def _layout(self, table: IcebergTable, groups: Sequence[FileGroup]) -> Layout:
         schema, location = table.schema, table.location

@@ -15,7 +15,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.guard import Guard
-from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, TableReplaced
+from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, Refused, TableReplaced
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
 from icewright.core.retention import held_by
@@ -118,7 +118,7 @@ class ExpireInService:
             self._not_held(base, step)
             assignment.check()
             after = catalog.commit(base, RemoveSnapshots(ids, refs, unused.specs, unused.schemas))
-        except (CommitConflict, Cancelled):
+        except (CommitConflict, Cancelled, InvariantViolated):
             kept = {f.path: LedgerState.KEPT for f in fates}
             self.deletion.ledger.settle(assignment.job_id, kept, self.deletion.clock.now())
             raise
@@ -154,6 +154,8 @@ class ExpireInService:
         now = catalog.load(base.ref)
         if now.table_uuid != base.table_uuid:
             raise TableReplaced(f"{base.ref} was replaced by another table: nothing is deleted")
+        if now.properties.get("gc.enabled", "true").lower() == "false":  # set at the moment of the commit
+            raise Refused(f"{base.ref}: gc.enabled is false now: nothing is deleted")
         return sets.reached(self.deletion.files, now, known=compared)
 
 

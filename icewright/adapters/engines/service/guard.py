@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,10 +28,11 @@ class Guard:
     """
 
     catalogs: Mapping[str, Catalog]
-    allowed_locations: Mapping[str, Sequence[str]]  # by catalog, at least one each
+    allowed_locations: Mapping[str, Sequence[str]]  # by catalog; where there is none nothing is deleted
     canonical: Canonical
     evaluated: Callable[[], Mapping[Pointer, tuple[str, ...]]]  # places by table and metadata file, as last evaluated
-    _places: dict[Pointer, frozenset[str]] = field(default_factory=dict, init=False)
+    _places: dict[Pointer, _Places] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def _allows(self, metadata: TableMetadata, place: str) -> bool:
         """Whether the catalog's `allowed_locations` hold the place."""
@@ -39,7 +41,10 @@ class Guard:
 
     def allowed(self, metadata: TableMetadata, files: pl.DataFrame) -> pl.DataFrame:
         """Those of the files that the catalog's `allowed_locations` hold."""
-        inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in self._allowed(metadata.ref))
+        allowed = self._allowed(metadata.ref)
+        if not allowed:
+            return files.clear()
+        inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in allowed)
         return with_key(files, self.canonical).filter(inside).drop("key")
 
     def _allowed(self, ref: TableRef) -> list[str]:
@@ -99,28 +104,39 @@ class Guard:
 
     def _others(self, metadata: TableMetadata) -> Iterator[tuple[Pointer, frozenset[str]]]:
         """Every other table of the fleet with its places, discovered or not."""
-        pointers = [p for c in self.catalogs.values() for p in c.pointers() if p.ref != metadata.ref]
+        pointers = [p for c in self.catalogs.values() for p in c.pointers()]
         evaluated = self.evaluated()
+        with self._lock:
+            known = {p: self._places[p] for p in pointers if p in self._places}
         for pointer in pointers:
-            if pointer in evaluated:
-                self._places[pointer] = self._keys(pointer, evaluated[pointer])
-        unknown = [p for p in pointers if p not in self._places]
+            if pointer in evaluated and (pointer not in known or known[pointer].said != evaluated[pointer]):
+                known[pointer] = self._at(pointer, evaluated[pointer])
+        unknown = [p for p in pointers if p not in known and p.ref != metadata.ref]
         with ThreadPoolExecutor(_READERS) as pool:
-            self._places.update(zip(unknown, pool.map(self._read, unknown), strict=True))
-        for gone in self._places.keys() - set(pointers):
-            self._places.pop(gone, None)  # of versions that the tables have left behind
-        yield from ((p, self._places[p]) for p in pointers)
+            known.update(zip(unknown, pool.map(self._read, unknown), strict=True))
+        with self._lock:  # jobs beside this one may have listed an older or a newer fleet: each keeps to its own
+            self._places.clear()
+            self._places.update(known)
+        yield from ((p, known[p].keys) for p in pointers if p.ref != metadata.ref)
 
-    def _read(self, pointer: Pointer) -> frozenset[str]:
+    def _read(self, pointer: Pointer) -> _Places:
         """A table's places from its metadata; of one that cannot be read, beside its metadata folder."""
         try:
             other = self.catalogs[pointer.ref.catalog].load(pointer.ref)
         except (MetadataUnreadable, TableNotFound, UnsupportedTable):
-            return self._keys(pointer, ())
-        return self._keys(pointer, (other.location, *other.write_paths))
+            return self._at(pointer, ())
+        return self._at(pointer, (other.location, *other.write_paths))
 
-    def _keys(self, pointer: Pointer, places: Sequence[str]) -> frozenset[str]:
-        return frozenset(self._key(place) for place in (_beside(pointer), *places))
+    def _at(self, pointer: Pointer, places: tuple[str, ...]) -> _Places:
+        return _Places(places, frozenset(self._key(place) for place in (_beside(pointer), *places)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a version of a table lies: as it was said, and by which all spellings meet."""
+
+    said: tuple[str, ...]
+    keys: frozenset[str]
 
 
 def _beside(pointer: Pointer) -> str:

@@ -40,8 +40,8 @@ class Named:
     """Paths as hashes, each with the scheme and authority that it was named under, as a number into `prefixes`."""
 
     prefixes: list[str] = field(default_factory=list)
-    _hashes: list[pl.Series] = field(default_factory=list)
-    _codes: list[pl.Series] = field(default_factory=list)
+    hashes: list[pl.Series] = field(default_factory=list)
+    codes: list[pl.Series] = field(default_factory=list)
 
     @staticmethod
     def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> Named:
@@ -51,6 +51,18 @@ class Named:
             named.add(hashed(chunk.select("path"), canonical))
         return named
 
+    @staticmethod
+    def joined(parts: Iterable[Named]) -> Named:
+        """What any of the parts names."""
+        whole = Named()
+        for part in parts:
+            fresh = [prefix for prefix in part.prefixes if prefix not in whole.prefixes]
+            whole.prefixes += fresh
+            codes = {old: whole.prefixes.index(prefix) for old, prefix in enumerate(part.prefixes)}
+            whole.hashes += part.hashes
+            whole.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes if codes]
+        return whole
+
     def add(self, frame: pl.DataFrame) -> None:
         """Rows with `path` and `hash`."""
         prefix = frame["path"].str.extract(_PREFIX)
@@ -58,14 +70,14 @@ class Named:
             if found not in self.prefixes:
                 self.prefixes.append(found)
         codes = {name: number for number, name in enumerate(self.prefixes)}
-        self._hashes.append(frame["hash"])
-        self._codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
+        self.hashes.append(frame["hash"])
+        self.codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
 
     def frame(self) -> pl.DataFrame:
         """`hash` and `code`."""
-        if not self._hashes:
+        if not self.hashes:
             return pl.DataFrame(schema={"hash": pl.UInt64, "code": pl.UInt16})
-        return pl.DataFrame({"hash": pl.concat(self._hashes), "code": pl.concat(self._codes)})
+        return pl.DataFrame({"hash": pl.concat(self.hashes), "code": pl.concat(self.codes)})
 
 
 @dataclass

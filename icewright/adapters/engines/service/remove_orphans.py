@@ -7,7 +7,7 @@ any deletion the table is read once more. Whatever is not certain is kept, and a
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed
 from icewright.core.steps import RemoveOrphans
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, LedgerState
+from icewright.ports import Assignment, Catalog, Files, LedgerState
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,13 @@ class RemoveOrphansInService:
             fresh = _same_table(base, catalog.load(base.ref))
             manifests = sets.manifests_of(files, fresh.snapshots, totals=step.check_totals)
             reached = Named.of(sets.reached(files, fresh, manifests), files.canonical)
-            self._no_foreign_table(fresh, listing.strange_metadata(reached))
-            _no_mismatch(fresh, listing.mismatches(reached, lambda one, other: _same(one, other, step)))
+            no_foreign_table(files, fresh, listing.strange_metadata(reached))
+            no_mismatch(
+                fresh,
+                listing.mismatches(
+                    reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
+                ),
+            )
             kept: list[pl.DataFrame] = [sets.files_frame(()).select("path", "bytes")]
             found = held = 0
             for chunk in listing.orphans(reached):
@@ -113,7 +118,7 @@ class RemoveOrphansInService:
             )
         rows = pl.concat(kept).sort("path").rows()
         notes += [f"{found - held} more orphans wait for the next run"] if found > held else []
-        return Scan(listing.files, found, tuple(FileFate(p, b, _kind(p)) for p, b in rows), tuple(notes), manifests)
+        return Scan(listing.files, found, tuple(FileFate(p, b, kind_of(p)) for p, b in rows), tuple(notes), manifests)
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """How many old files lie under the location that the table does not reach, whoever they belong to."""
@@ -161,23 +166,25 @@ class RemoveOrphansInService:
         fresh = [f for f in orphans if f.path not in known]
         ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
-    def _no_foreign_table(self, base: TableMetadata, strange: Sequence[str]) -> None:
-        """Raise `Refused` when a metadata file that the table does not reach is another table's."""
-        for path in strange:
-            content = self.deletion.files.read(path)
-            uuid = table_uuid(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-            if uuid != base.table_uuid:
-                raise Refused(
-                    f"{base.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
-                    "nothing is deleted"
-                )
+
+def no_foreign_table(files: Files, base: TableMetadata, strange: Sequence[str]) -> None:
+    """Raise `Refused` when a metadata file that the table does not reach is another table's."""
+    for path in strange:
+        content = files.read(path)
+        uuid = table_uuid(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+        if uuid != base.table_uuid:
+            raise Refused(
+                f"{base.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
+                "nothing is deleted"
+            )
 
 
-def _same(one: str, other: str, step: RemoveOrphans) -> bool:
-    return same_place(split(f"{one}/x"), split(f"{other}/x"), step.equal_schemes, step.equal_authorities)
+def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
+    """Whether two beginnings of paths mean the same place."""
+    return same_place(split(f"{one}/x"), split(f"{other}/x"), schemes, authorities)
 
 
-def _no_mismatch(base: TableMetadata, mismatches: Sequence[tuple[str, str]]) -> None:
+def no_mismatch(base: TableMetadata, mismatches: Sequence[tuple[str, str]]) -> None:
     """Raise `Refused` when a listed file and a live one have one path under two schemes or authorities."""
     for one, other in mismatches:
         raise Refused(
@@ -192,7 +199,8 @@ def _same_table(base: TableMetadata, fresh: TableMetadata) -> TableMetadata:
     return fresh
 
 
-def _kind(path: str) -> str:
+def kind_of(path: str) -> str:
+    """What a file is, by its name."""
     name = path.rpartition("/")[2]
     if name.endswith((".metadata.json", ".metadata.json.gz")):
         return "metadata"

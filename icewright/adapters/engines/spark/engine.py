@@ -12,8 +12,6 @@ from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
 from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements
-from icewright.adapters.engines.spark.predicate import checked
-from icewright.adapters.engines.spark.probe import timed
 from icewright.core import cost
 from icewright.core.errors import (
     CommitConflict,
@@ -83,6 +81,8 @@ class SparkEngine:
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """The seconds that the query takes on each of the snapshots."""
+        from icewright.adapters.engines.spark.probe import timed  # noqa: PLC0415 - its parser takes long to load
+
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
     def _tell_what_stays(
@@ -167,7 +167,11 @@ def _statements(base: TableMetadata, step: SparkStep) -> tuple[str, ...]:
 
 
 def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
-    user = None if step.user_where is None else checked(base, step.user_where)
+    user = None
+    if step.user_where is not None:
+        from icewright.adapters.engines.spark.predicate import checked  # noqa: PLC0415 - its parser takes long to load
+
+        user = checked(base, step.user_where)
     both = [f"({text})" for text in (user, step.where) if text is not None]
     return " and ".join(both) or None
 
@@ -182,7 +186,8 @@ def _work(pool: SparkPool, assignment: Assignment, step: SparkStep) -> Work:
     def by_arrow(session: SparkSession) -> Answer:
         if (against := pool.no_arrow()) is not None:
             return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
-        done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, assignment.check).run()
+        check, progress = assignment.check, assignment.progress
+        done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, check, progress).run()
         answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
         return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
 

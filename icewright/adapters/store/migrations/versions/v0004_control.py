@@ -12,7 +12,7 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
-_NEW = ("archives", "alerts", "received", "scans", "pools", "processes", "leases", "catalogs")
+_NEW = ("archives", "totals", "tellings", "alerts", "received", "scans", "pools", "processes", "leases", "catalogs")
 
 
 def upgrade() -> None:
@@ -26,8 +26,11 @@ def upgrade() -> None:
         tables.add_column(sa.Column("run_order", sa.Text(), nullable=False, server_default="canonical"))
         tables.add_column(sa.Column("windows", sa.Text()))
         tables.add_column(sa.Column("queries_per_day", sa.Float(), nullable=False, server_default="0"))
+        tables.add_column(sa.Column("succeeded_at", sa.DateTime()))
     op.create_index("ix_tables_evaluate_at", "tables", ["evaluate_at"])
     op.execute("update tables set evaluate_at = first_seen")
+    last = "select max(finished) from runs where runs.table_id = tables.id and runs.state = 'committed'"
+    op.execute(f"update tables set succeeded_at = ({last})")  # noqa: S608 - the words of the line above
     with op.batch_alter_table("verdicts") as verdicts:
         verdicts.add_column(sa.Column("on_pool", sa.Boolean(), nullable=False, server_default=sa.false()))
         verdicts.add_column(sa.Column("cooled", sa.DateTime()))
@@ -46,7 +49,9 @@ def upgrade() -> None:
     op.create_index("ix_jobs_created", "jobs", ["created"])
     with op.batch_alter_table("runs", **_counting()) as runs:
         runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
+        runs.add_column(sa.Column("tried", sa.Boolean(), nullable=False, server_default=sa.true()))
     op.create_index("ix_runs_finished", "runs", ["finished"])
+    op.create_index("ix_runs_state_finished", "runs", ["state", "finished"])
     with op.batch_alter_table("deletions", **_counting()):
         pass
     with op.batch_alter_table("events", **_counting()) as events:
@@ -54,6 +59,7 @@ def upgrade() -> None:
     op.create_index("ix_events_job_id", "events", ["job_id"])
     _loops()
     _records()
+    _alerts()
 
 
 def _counting() -> dict[str, Any]:
@@ -74,6 +80,8 @@ def _loops() -> None:
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("error", sa.Text()),
         sa.Column("policy", sa.Text()),
+        sa.Column("reported", sa.BigInteger()),
+        sa.Column("vacuumed", sa.Text()),
         sa.PrimaryKeyConstraint("name", name="pk_catalogs"),
     )
     op.create_table(
@@ -124,27 +132,6 @@ def _records() -> None:
     )
     op.create_index("ix_received_at", "received", ["at"])
     op.create_table(
-        "alerts",
-        sa.Column("id", wide, autoincrement=True, nullable=False),
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.Column("rule", sa.Text(), nullable=False),
-        sa.Column("table_id", wide),
-        sa.Column("subject", sa.Text(), nullable=False),
-        sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("severity", sa.Text(), nullable=False),
-        sa.Column("since", sa.DateTime(), nullable=False),
-        sa.Column("raised_at", sa.DateTime()),
-        sa.Column("told_at", sa.DateTime()),
-        sa.Column("resolved_at", sa.DateTime()),
-        sa.Column("resolution_told_at", sa.DateTime()),
-        sa.Column("failures", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["table_id"], ["tables.id"], name="fk_alerts_table_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_alerts"),
-        sqlite_autoincrement=True,
-    )
-    op.create_index("ix_alerts_key", "alerts", ["key"])
-    op.create_index("ix_alerts_resolved_at", "alerts", ["resolved_at"])
-    op.create_table(
         "archives",
         sa.Column("id", wide, autoincrement=True, nullable=False),
         sa.Column("batch", sa.Text(), nullable=False),
@@ -167,13 +154,59 @@ def _records() -> None:
     )
 
 
+def _alerts() -> None:
+    wide = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "alerts",
+        sa.Column("id", wide, autoincrement=True, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("table_id", wide),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("severity", sa.Text(), nullable=False),
+        sa.Column("since", sa.DateTime(), nullable=False),
+        sa.Column("raised_at", sa.DateTime()),
+        sa.Column("resolved_at", sa.DateTime()),
+        sa.ForeignKeyConstraint(["table_id"], ["tables.id"], name="fk_alerts_table_id"),
+        sa.PrimaryKeyConstraint("id", name="pk_alerts"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_alerts_key_id", "alerts", ["key", "id"])
+    op.create_index("ix_alerts_raised_at", "alerts", ["raised_at"])
+    still = sa.text("resolved_at is null")
+    op.create_index("ix_alerts_key", "alerts", ["key"], unique=True, sqlite_where=still, postgresql_where=still)
+    op.create_table(
+        "tellings",
+        sa.Column("alert_id", wide, nullable=False),
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("resolved", sa.Boolean(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("try_at", sa.DateTime(), nullable=False),
+        sa.Column("told_at", sa.DateTime()),
+        sa.ForeignKeyConstraint(["alert_id"], ["alerts.id"], name="fk_tellings_alert_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("alert_id", "channel", "resolved", name="pk_tellings"),
+    )
+    untold = sa.text("told_at is null")
+    op.create_index("ix_tellings_try_at", "tellings", ["try_at"], sqlite_where=untold, postgresql_where=untold)
+    op.create_table(
+        "totals",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("catalog", sa.Text(), nullable=False),
+        sa.Column("operation", sa.Text(), nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("value", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("name", "catalog", "operation", "label", name="pk_totals"),
+    )
+
+
 def downgrade() -> None:
     """Take it all away again."""
     for name in _NEW:
         op.drop_table(name)
     for table, indexes in {
         "events": ["ix_events_job_id"],
-        "runs": ["ix_runs_finished"],
+        "runs": ["ix_runs_finished", "ix_runs_state_finished"],
         "jobs": ["ix_jobs_state_score", "ix_jobs_created"],
         "verdicts": ["ix_verdicts_verdict"],
         "tables": ["ix_tables_evaluate_at"],
@@ -183,7 +216,7 @@ def downgrade() -> None:
     op.create_index("ix_jobs_state", "jobs", ["state"])
     for table, columns in {
         "events": ["job_id"],
-        "runs": ["gb_hours"],
+        "runs": ["gb_hours", "tried"],
         "jobs": ["score", "pool", "on_pool", "cost", "options"],
         "verdicts": ["on_pool", "cooled", "waits", "position", "score"],
         "tables": [
@@ -194,6 +227,7 @@ def downgrade() -> None:
             "run_order",
             "windows",
             "queries_per_day",
+            "succeeded_at",
         ],
     }.items():
         with op.batch_alter_table(table) as altered:

@@ -1,34 +1,40 @@
-"""One catalog configuration, said in the words of PyIceberg and of Spark. Pure."""
+"""Catalogs of type `sql`: Iceberg's JDBC catalog, which PyIceberg calls SQL catalog. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from icewright.adapters.catalogs.translate import storage
 from icewright.core.errors import ConfigError
 
 LOCK_WAIT_SECONDS = 60  # SQLite: how long a client waits for another's commit (PyIceberg's 5 s are too short)
 
-ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.54.1.0", "postgresql": "org.postgresql:postgresql:42.7.14"}
 _OURS = frozenset({"uri", "warehouse", "jdbc.user", "jdbc.password"})
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCatalogProperties:
-    """A catalog of type `sql`: Iceberg's JDBC catalog, which PyIceberg calls SQL catalog."""
+    """A catalog of type `sql`."""
 
     name: str
     url: URL
     warehouse: str
-    extra: Mapping[str, str]  # passed on to both, such as s3.endpoint
+    extra: Mapping[str, str] = field(repr=False)  # passed on to both, such as s3.endpoint
+    locations: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where files of its tables may lie."""
+        return (self.warehouse, *self.locations)
 
 
-def sql_catalog(name: str, properties: Mapping[str, str]) -> SqlCatalogProperties:
-    """Read the properties of a catalog of type `sql`; all faults at once as `ConfigError`."""
+def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> SqlCatalogProperties:
+    """Read the properties; all faults at once as `ConfigError`."""
     faults = [
         f"catalogs.{name}.properties.{key}: missing; {meaning}"
         for key, meaning in {
@@ -54,29 +60,31 @@ def sql_catalog(name: str, properties: Mapping[str, str]) -> SqlCatalogPropertie
     else:
         url = url.set(drivername="postgresql+psycopg")
     extra = {k: v for k, v in properties.items() if k not in _OURS}
-    return SqlCatalogProperties(name, url, properties["warehouse"], extra)
+    return SqlCatalogProperties(name, url, properties["warehouse"], extra, tuple(locations))
 
 
 def pyiceberg_properties(catalog: SqlCatalogProperties) -> dict[str, str]:
     """What `pyiceberg.catalog.sql.SqlCatalog` takes."""
     uri = catalog.url.render_as_string(hide_password=False)
-    return {"type": "sql", "uri": uri, "warehouse": catalog.warehouse, **catalog.extra}
+    files = storage.pyiceberg_properties(catalog.extra)
+    return {"type": "sql", "uri": uri, "warehouse": catalog.warehouse, **files}
 
 
 def spark_packages(catalog: SqlCatalogProperties) -> tuple[str, ...]:
-    """Maven coordinates that Spark needs for this catalog."""
-    return (ICEBERG_RUNTIME, _DRIVERS[catalog.url.get_backend_name()])
+    """Iceberg's runtime, the database's driver, and what the storage needs."""
+    driver = _DRIVERS[catalog.url.get_backend_name()]
+    return (storage.ICEBERG_RUNTIME, driver, *storage.spark_packages(catalog.extra, catalog.places))
 
 
-def spark_conf(catalog: SqlCatalogProperties) -> dict[str, str]:
-    """Spark's configuration of the same catalog, under the same name: the name is part of the rows' keys."""
+def spark_settings(catalog: SqlCatalogProperties) -> dict[str, str]:
+    """The catalog as `spark.sql.catalog.NAME.*` has it; the name is part of the rows' keys."""
     url = catalog.url
     settings = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "jdbc.schema-version": "V1",
         "warehouse": catalog.warehouse,
         "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        **catalog.extra,
+        **storage.spark_settings(catalog.extra, catalog.places),
     }
     if url.get_backend_name() == "sqlite":
         settings["uri"] = f"jdbc:sqlite:{url.database}?busy_timeout={LOCK_WAIT_SECONDS * 1000}"
@@ -87,5 +95,4 @@ def spark_conf(catalog: SqlCatalogProperties) -> dict[str, str]:
             settings["jdbc.user"] = url.username
         if url.password:
             settings["jdbc.password"] = str(url.password)
-    prefix = f"spark.sql.catalog.{catalog.name}"
-    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in settings.items()}
+    return settings

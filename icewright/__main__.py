@@ -1,0 +1,5 @@
+"""`python -m icewright`."""
+
+from icewright.app.cli import main
+
+main()

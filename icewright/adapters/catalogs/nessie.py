@@ -1,0 +1,247 @@
+"""Catalogs of type `nessie`: one branch of a Nessie server, and for vacuum all of them, by Nessie's own API.
+
+Tables are loaded from the metadata file that a commit names, and committed as Nessie's native client does: a new file,
+and one commit that names it. Nessie's REST side would serve, and write, the newest snapshot alone: a commit through it
+makes a table written by the native client forget its history.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
+from icewright.adapters.catalogs.sql import MetadataFiles
+from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
+from icewright.core.errors import (
+    AccessDenied,
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    Refused,
+    TableNotFound,
+)
+from icewright.core.table import TableMetadata, TableRef
+from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
+from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots
+
+_MOST_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
+_NO_SNAPSHOT = -1
+
+
+@dataclass
+class _Seen:
+    """The branch as it was last looked at."""
+
+    hash: str
+    tables: dict[Key, Content]
+
+
+@dataclass
+class NessieCatalog:
+    """One branch or tag of a Nessie server."""
+
+    properties: NessieCatalogProperties
+    files: MetadataFiles
+    clock: Clock
+    _client: NessieClient = field(init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
+    _served: dict[TableRef, tuple[TableMetadata, TableMetadata]] = field(default_factory=dict, init=False)
+    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._client = NessieClient(self.name, self.properties.api, self.properties.token)
+
+    def close(self) -> None:
+        """Nothing to give back: connections end with their threads."""
+
+    @property
+    def name(self) -> str:
+        """The name under which engines know it too."""
+        return self.properties.name
+
+    @property
+    def branch(self) -> str:
+        """The branch or tag that the catalog is about."""
+        return self.properties.ref
+
+    @property
+    def server(self) -> str:
+        """Equal for catalogs that are branches of one server."""
+        return self.properties.api
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every table of the branch: what its commits since the last look changed, or all when that commit is gone."""
+        tables = self._tables(self._head())
+        return [Pointer(self._ref(key), content.metadata_location) for key, content in sorted(tables.items())]
+
+    def _tables(self, head: Reference) -> Mapping[Key, Content]:
+        """All tables of a reference, by what its commits since the last look changed where that can be told."""
+        with self._lock:
+            seen = self._seen.get(head.name)
+        if seen is None or seen.hash != head.hash:
+            found = self._followed(seen, head) if seen is not None else None
+            seen = _Seen(head.hash, self._client.entries(head.hash) if found is None else found)
+            with self._lock:
+                self._seen[head.name] = seen
+        return seen.tables
+
+    def _followed(self, seen: _Seen, head: Reference) -> dict[Key, Content] | None:
+        """The tables by the commits since then; None when the branch does not lead there, or there are too many."""
+        changed: dict[Key, Content | None] = {}
+        for number, commit in enumerate(self._client.log(head.hash)):
+            if commit.hash == seen.hash:
+                tables = {**seen.tables, **{k: c for k, c in changed.items() if c is not None}}
+                return {k: c for k, c in tables.items() if changed.get(k, c) is not None}
+            if number >= _MOST_COMMITS:
+                return None
+            for change in commit.changes:
+                changed.setdefault(change.key, change.content)
+        return None
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata; garbage in it is left to vacuum, which alone sees all branches."""
+        content, _ = self._content(ref)
+        stored = self._stored(ref, content.metadata_location)
+        known = self._served.get(ref)
+        if known is None or known[0] is not stored:
+            known = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
+            self._served[ref] = known
+        return known[1]
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Write the next metadata file and commit it to the branch, if the table is still that of `base`."""
+        if isinstance(change, RemoveSnapshots):
+            raise Refused(
+                f"{base.ref}: other branches may need its snapshots; `icewright vacuum {self.name}` sees them"
+            )
+        content, hash_ = self._content(base.ref)
+        if content.metadata_location != base.metadata_location:
+            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+        return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
+
+    def gc_config(self) -> GcConfig | None:
+        """What Nessie has stored about its garbage."""
+        return self._client.gc_config()
+
+    def references(self) -> Sequence[Reference]:
+        """Every branch and tag."""
+        return self._client.references()
+
+    def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
+        """The tables at the reference's hash."""
+        try:
+            if keys is None:
+                return self._tables(reference)
+            return {content.key: content for content in self._client.contents(f"@{reference.hash}", keys)[0]}
+        except NotThere as error:
+            raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
+
+    def log(self, reference: Reference) -> Iterator[Commit]:
+        """The reference's commits, newest first."""
+        try:
+            yield from self._client.log(reference.hash)
+        except NotThere as error:
+            raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
+
+    def read(self, content: Content) -> TableMetadata:
+        """The metadata file of a version, as it is stored."""
+        location = content.metadata_location
+        return json_metadata.parse(self._ref(content.key), location, self.files.read(location))
+
+    def expire(
+        self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
+    ) -> TableMetadata:
+        """One commit to the branch that removes snapshots from a table's metadata."""
+        now, hash_ = self._client.contents(f"{reference.name}", [content.key])
+        if now != [content]:
+            raise CommitConflict(f"{base.ref} on {reference.name}: somebody else committed since {reference.hash}")
+        return self._commit(replace(reference, hash=hash_), content, base, change)
+
+    def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
+        document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
+        new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
+        location = json_metadata.next_location(document, base.metadata_location)
+        written = json_metadata.encode(new)
+        after = json_metadata.parse(base.ref, location, written)  # what cannot be read back is not written
+        described = _described(new, after)
+        self.files.write(location, written)
+        try:
+            self._client.commit(branch, content, described, _message(base, change))
+        except (CommitConflict, AccessDenied, NotThere) as error:
+            self.files.delete([location], 1)  # no commit came to use it
+            if isinstance(error, NotThere):
+                raise CommitConflict(f"{base.ref}: {branch.name} is not there any more ({error})") from error
+            raise
+        except CommitStateUnknown as error:
+            self._settle(branch, content, location, error)
+        return after
+
+    def _settle(self, branch: Reference, content: Content, location: str, error: CommitStateUnknown) -> None:
+        """After a lost reply: returns when the commit landed; a later commit may hide it, so all else is unknown."""
+        try:
+            now, _ = self._client.contents(branch.name, [content.key])
+        except (CatalogUnavailable, AccessDenied, NotThere):
+            raise error from None
+        if [c.metadata_location for c in now] != [location]:
+            raise error
+
+    def _content(self, ref: TableRef) -> tuple[Content, str]:
+        try:
+            found, hash_ = self._client.contents(self.branch, [(*ref.namespace, ref.name)])
+        except NotThere as error:
+            raise self._no_branch(error) from error
+        if not found:
+            raise TableNotFound(f"{ref}: branch {self.branch} has no such table; `icewright tables` lists what it has")
+        return found[0], hash_
+
+    def _head(self) -> Reference:
+        try:
+            return self._client.reference(self.branch)
+        except NotThere as error:
+            raise self._no_branch(error) from error
+
+    def _no_branch(self, error: NotThere) -> CatalogUnavailable:
+        where = f"catalogs.{self.name}.properties.ref"
+        return CatalogUnavailable(f"catalog {self.name} has no branch {self.branch} ({error}): correct {where}")
+
+    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
+        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+
+    def _ref(self, key: Key) -> TableRef:
+        return TableRef(self.name, key[:-1], key[-1])
+
+
+def _described(document: Mapping[str, Any], after: TableMetadata) -> dict[str, Any]:
+    """What Nessie keeps of a metadata file beside its place."""
+    snapshot = after.current_snapshot_id
+    return {
+        "metadataLocation": after.metadata_location,
+        "snapshotId": _NO_SNAPSHOT if snapshot is None else snapshot,
+        "schemaId": _id(document, "current-schema-id"),
+        "specId": _id(document, "default-spec-id"),
+        "sortOrderId": _id(document, "default-sort-order-id"),
+    }
+
+
+def _id(document: Mapping[str, Any], name: str) -> int:
+    """The id of what is in force; format v1 may leave it out."""
+    value = document.get(name)
+    value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+    return value if isinstance(value, int) else 0
+
+
+def _message(base: TableMetadata, change: Change) -> str:
+    name = ".".join((*base.ref.namespace, base.ref.name))
+    match change:
+        case AddSnapshot():
+            return f"Icewright rewrites metadata of {name}"
+        case RemoveSnapshots():
+            return f"Icewright expires {len(change.snapshot_ids)} snapshot(s) of {name}"

@@ -1,0 +1,289 @@
+"""Nessie's own API, version 2: references, commit logs, contents, commits and the repository's configuration."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+import msgspec
+import requests
+
+from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown, Refused
+from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Reference
+
+_TIMEOUT = (10, 120)  # seconds to connect, and to wait for an answer
+_PAGE = 1000  # entries of a log or listing by one request
+_FIRST_PAGE = 50  # of a log: most often somebody asks what is new
+_TABLE = "ICEBERG_TABLE"
+_DENIED = (401, 403)
+_NOT_FOUND = 404
+_CONFLICT = 409
+_UNSURE = 500  # from here on nobody knows what became of a commit
+_BUSY = (429, 503)  # the server did not even begin
+
+
+class NotThere(Exception):
+    """The reference, or the commit, does not exist (any more)."""
+
+
+class _Struct(msgspec.Struct, rename="camel", gc=False):
+    pass
+
+
+class _Key(_Struct):
+    elements: tuple[str, ...]
+
+
+class _Content(_Struct):
+    type: str
+    id: str = ""
+    metadata_location: str = ""
+    snapshot_id: int | None = None
+
+
+class _Operation(_Struct):
+    type: str
+    key: _Key
+    content: _Content | None = None
+
+
+class _Meta(_Struct):
+    hash: str
+    commit_time: str
+
+
+class _LogEntry(_Struct):
+    commit_meta: _Meta
+    parent_commit_hash: str | None = None
+    operations: tuple[_Operation, ...] | None = None
+
+
+class _Log(_Struct):
+    log_entries: tuple[_LogEntry, ...]
+    has_more: bool = False
+    token: str | None = None
+
+
+class _Entry(_Struct):
+    type: str
+    name: _Key
+    content: _Content | None = None
+
+
+class _Entries(_Struct):
+    entries: tuple[_Entry, ...]
+    has_more: bool = False
+    token: str | None = None
+
+
+class _WithKey(_Struct):
+    key: _Key
+    content: _Content
+
+
+class _Ref(_Struct):
+    type: str
+    hash: str
+    name: str = ""  # of a commit that was asked for by its hash alone
+
+
+class _Contents(_Struct):
+    contents: tuple[_WithKey, ...]
+    effective_reference: _Ref | None = None
+
+
+class _Refs(_Struct):
+    references: tuple[_Ref, ...]
+    has_more: bool = False
+    token: str | None = None
+
+
+class _One(_Struct):
+    reference: _Ref
+
+
+@dataclass(frozen=True)
+class NessieClient:
+    """One server. Raises `AccessDenied` on 401 and 403, `NotThere` on 404, `CatalogUnavailable` when it is down."""
+
+    catalog: str  # for messages
+    api: str
+    token: str | None = field(default=None, repr=False)
+    _local: threading.local = field(default_factory=threading.local, init=False, repr=False)
+
+    def reference(self, name: str) -> Reference:
+        """A branch or tag with the hash of its head."""
+        return _reference(self._get(f"trees/{quote(name, safe='')}", {}, _One).reference)
+
+    def references(self) -> list[Reference]:
+        """All branches and tags."""
+        pages = self._pages("trees", {}, _Refs)
+        return [_reference(ref) for page in pages for ref in page.references]
+
+    def log(self, hash_: str) -> Iterator[Commit]:
+        """The commit of this hash and what is behind it, newest first, each with its changes of tables."""
+        path = f"trees/{quote('@' + hash_, safe='@')}/history"
+        for page in self._pages(path, {"fetch": "ALL", "max-records": str(_FIRST_PAGE)}, _Log):
+            yield from map(_commit, page.log_entries)
+
+    def entries(self, hash_: str) -> dict[Key, Content]:
+        """All tables at a commit."""
+        path = f"trees/{quote('@' + hash_, safe='@')}/entries"
+        found: dict[Key, Content] = {}
+        for page in self._pages(path, {"content": "true", "max-records": str(_PAGE)}, _Entries):
+            for entry in page.entries:
+                if content := _content(entry.name.elements, entry.content):
+                    found[content.key] = content
+        return found
+
+    def contents(self, at: str, keys: Iterable[Key]) -> tuple[list[Content], str]:
+        """The tables of these keys at `ref`, `@hash` or `ref@hash`, and the hash they stand at."""
+        wanted = [{"elements": list(key)} for key in keys]
+        if not wanted:
+            return [], at.partition("@")[2]
+        body = {"requestedKeys": wanted}
+        answer = self._answer("POST", f"trees/{quote(at, safe='@')}/contents", json=body)
+        read = self._decoded(answer, _Contents)
+        found = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
+        return found, read.effective_reference.hash if read.effective_reference else ""
+
+    def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> str:
+        """Give the key of `content` the table that `document` describes, if it still has the one of `branch.hash`.
+
+        Returns the commit's hash. Raises `CommitConflict`, and `CommitStateUnknown` when the reply was lost.
+        """
+        put = {"type": _TABLE, "id": content.content_id, **document}
+        body: Any = {
+            "commitMeta": {"message": message, "properties": {"application-type": "icewright"}},
+            "operations": [{"type": "PUT", "key": {"elements": list(content.key)}, "content": put}],
+        }
+        path = f"trees/{quote(branch.name, safe='')}@{branch.hash}/history/commit"
+        try:
+            answer = self._session().post(f"{self.api}/{path}", json=body, timeout=_TIMEOUT)
+        except requests.RequestException as error:
+            raise CommitStateUnknown(
+                f"catalog {self.catalog}: the reply to a commit was lost: {_said(error)}"
+            ) from error
+        if answer.status_code == _CONFLICT or answer.status_code in _BUSY:
+            raise CommitConflict(f"catalog {self.catalog}: {_message(answer)}")
+        if answer.status_code >= _UNSURE:
+            raise CommitStateUnknown(f"catalog {self.catalog} answered a commit by {_message(answer)}")
+        if not answer.ok:
+            self._fail(answer)
+        return str(msgspec.json.decode(answer.content)["targetBranch"]["hash"])
+
+    def gc_config(self) -> GcConfig | None:
+        """The stored configuration of garbage collection, None when nobody stored one."""
+        answer = self._answer("GET", "config/repository", params={"type": "GARBAGE_COLLECTOR"})
+        for config in msgspec.json.decode(answer.content).get("configs") or ():
+            if config.get("type") == "GARBAGE_COLLECTOR":
+                return GcConfig(
+                    config.get("defaultCutoffPolicy"),
+                    config.get("newFilesGracePeriod"),
+                    bool(config.get("perRefCutoffPolicies")),
+                    config.get("expectedFileCountPerContent"),
+                )
+        return None
+
+    def set_gc_config(self, config: GcConfig) -> None:
+        """Store the configuration; what was stored goes."""
+        if config.per_ref:
+            raise Refused("policies for single references cannot be written: vacuum would refuse them")
+        said = {
+            "type": "GARBAGE_COLLECTOR",
+            "defaultCutoffPolicy": config.default_cutoff,
+            "newFilesGracePeriod": config.grace,
+            "expectedFileCountPerContent": config.expected_files,
+        }
+        body = {"config": {name: value for name, value in said.items() if value is not None}}
+        self._answer("POST", "config/repository", json=body)
+
+    def _pages(self, path: str, params: Mapping[str, str], kind: type[Any]) -> Iterator[Any]:
+        token: str | None = None
+        while True:
+            page = self._get(path, {**params, **({"page-token": token} if token else {})}, kind)
+            yield page
+            token, params = page.token, {**params, **({"max-records": str(_PAGE)} if "max-records" in params else {})}
+            if not page.has_more or not token:
+                return
+
+    def _get(self, path: str, params: Mapping[str, str], kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
+        return self._decoded(self._answer("GET", path, params=params), kind)
+
+    def _decoded(self, answer: requests.Response, kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.MsgspecError as error:
+            raise CatalogUnavailable(
+                f"catalog {self.catalog}: {self.api} does not answer as Nessie's API v2 does ({error})"
+            ) from error
+
+    def _answer(self, method: str, path: str, **how: Any) -> requests.Response:  # noqa: ANN401 - see requests
+        try:
+            answer = self._session().request(method, f"{self.api}/{path}", timeout=_TIMEOUT, **how)
+        except requests.RequestException as error:
+            raise CatalogUnavailable(
+                f"catalog {self.catalog} at {self.api} does not answer: {_said(error)}; is the server up?"
+            ) from error
+        if not answer.ok:
+            self._fail(answer)
+        return answer
+
+    def _fail(self, answer: requests.Response) -> NoReturn:
+        if answer.status_code in _DENIED:
+            raise AccessDenied(
+                f"catalog {self.catalog} denies access ({_message(answer)}): correct its token or its rights"
+            )
+        if answer.status_code == _NOT_FOUND:
+            raise NotThere(_message(answer))
+        raise CatalogUnavailable(f"catalog {self.catalog} at {self.api} answers {_message(answer)}")
+
+    def _session(self) -> requests.Session:
+        """A session of this thread: connections are kept, and threads share none."""
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            session.headers["Accept"] = "application/json"
+            if self.token:
+                session.headers["Authorization"] = f"Bearer {self.token}"
+        return session
+
+
+def _reference(ref: _Ref) -> Reference:
+    return Reference(ref.name, ref.type == "BRANCH", ref.hash)
+
+
+def _content(key: Key, content: _Content | None) -> Content | None:
+    """A table; None for views, namespaces and functions."""
+    if content is None or content.type != _TABLE:
+        return None
+    snapshot = content.snapshot_id
+    return Content(content.id, key, content.metadata_location, None if snapshot in (None, -1) else snapshot)
+
+
+def _commit(entry: _LogEntry) -> Commit:
+    changes = [
+        KeyChange(operation.key.elements, _content(operation.key.elements, operation.content))
+        for operation in entry.operations or ()
+        if operation.type in ("PUT", "DELETE")
+    ]
+    time = datetime.fromisoformat(entry.commit_meta.commit_time)
+    return Commit(entry.commit_meta.hash, entry.parent_commit_hash, time, tuple(changes))
+
+
+def _message(answer: requests.Response) -> str:
+    try:
+        said = msgspec.json.decode(answer.content)
+    except msgspec.MsgspecError:
+        said = None
+    message = said.get("message") if isinstance(said, dict) else None
+    return f"{answer.status_code} {message or answer.reason}"
+
+
+def _said(error: requests.RequestException) -> str:
+    """The kind of failure, without addresses that may hold secrets."""
+    return type(error).__name__

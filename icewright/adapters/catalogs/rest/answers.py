@@ -1,0 +1,51 @@
+"""What a REST catalog answers about a table, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icewright.core.errors import CatalogUnavailable, MetadataUnreadable
+from icewright.core.table import TableRef
+
+
+class StorageCredential(msgspec.Struct, frozen=True):
+    """Credentials for the files below a prefix."""
+
+    prefix: str
+    config: Mapping[str, str] = {}
+
+
+class Credentials(msgspec.Struct, frozen=True, rename="kebab"):
+    """The answer of the credentials endpoint."""
+
+    storage_credentials: tuple[StorageCredential, ...] = ()
+
+
+class Loaded(msgspec.Struct, frozen=True, rename="kebab"):
+    """A table as it is loaded, or as a commit left it; the metadata are the bytes that came."""
+
+    metadata: msgspec.Raw = msgspec.Raw()
+    metadata_location: str | None = None
+    config: Mapping[str, str] | None = None
+    storage_credentials: tuple[StorageCredential, ...] | None = None
+
+
+def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
+    """The answer read. Raises `MetadataUnreadable`."""
+    try:
+        answer = msgspec.json.decode(body, type=Loaded)
+    except msgspec.MsgspecError as error:
+        raise MetadataUnreadable(f"{ref}: {where} answers in a way that is not the spec's ({error})") from error
+    if not bytes(answer.metadata):
+        raise MetadataUnreadable(f"{ref}: {where} answers without the table's metadata")
+    return answer
+
+
+def lent_credentials(ref: TableRef, body: bytes, where: str) -> Credentials:
+    """The answer of the credentials endpoint read. Raises `CatalogUnavailable`."""
+    try:
+        return msgspec.json.decode(body, type=Credentials)
+    except msgspec.MsgspecError as error:
+        raise CatalogUnavailable(f"{ref}: {where} lends credentials in a way that is not the spec's") from error

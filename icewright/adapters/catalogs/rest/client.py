@@ -1,0 +1,238 @@
+"""Calls of a REST catalog: PyIceberg's client for configuration, auth and session, with time-outs and back-off."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from pydantic import ValidationError
+from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
+from pyiceberg.exceptions import RESTError
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
+from requests.exceptions import ConnectionError as Disconnected
+from requests.exceptions import ConnectTimeout, RequestException
+
+from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
+from icewright.core.errors import CatalogUnavailable
+from icewright.core.runs import backoff
+from icewright.ports import Clock
+
+PARALLEL = 8  # requests at the same time
+_SECONDS = (10.0, 90.0)  # to connect, and to wait for the next bytes of an answer
+_ATTEMPTS = 5
+_LONGEST_WAIT = timedelta(seconds=60)
+_OK = frozenset({200, 204, 304})
+_TIRED = frozenset({429, 503})  # not done, and to be asked for again
+_FAILED = frozenset({500, 502, 504})
+_TOKEN_EXPIRED = frozenset({401, 419})
+_CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify failed|Connection aborted|Name or service")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server answered."""
+
+    status: int
+    body: bytes = field(repr=False)
+    etag: str | None = None
+    wait: timedelta | None = None  # as Retry-After says
+
+    @property
+    def said(self) -> str:
+        """The server's own message in one line, without its stack trace."""
+        try:
+            error = msgspec.json.decode(self.body).get("error")
+            message = error["message"] if isinstance(error, dict) else error
+            return f"{self.status}: {str(message).strip().splitlines()[0]}"[:500]
+        except (msgspec.MsgspecError, AttributeError, KeyError, IndexError, UnicodeDecodeError):
+            return f"{self.status}"
+
+
+class Lost(Exception):
+    """The request may have reached the server, and no answer came back."""
+
+
+class _Patient(HTTPAdapter):
+    """Every request ends at some time."""
+
+    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401
+        """Send with a time-out."""
+        kwargs["timeout"] = kwargs.get("timeout") or _SECONDS
+        return super().send(request, *args, **kwargs)
+
+
+class _Client(PyIcebergRestCatalog):
+    """PyIceberg's client whose sessions end their requests; loading and committing is ours."""
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:  # noqa: ANN401 - PyIceberg's
+        """Called before the session makes its first request."""
+        _mounted(session)
+        return super()._create_legacy_oauth2_auth_manager(session)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        if self.properties.get("rest.sigv4-enabled") != "true":  # which mounts an adapter that signs
+            _mounted(session)
+        if not self.properties.get(DELEGATION):
+            session.headers.pop("X-Iceberg-Access-Delegation", None)
+        return session
+
+
+def _mounted(session: Session) -> None:
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _Patient(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL))
+
+
+@dataclass
+class RestClient:
+    """One server. Connects with the first call."""
+
+    properties: RestCatalogProperties
+    clock: Clock
+    _connected: _Client | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    @property
+    def where(self) -> str:
+        """The catalog as messages name it."""
+        return f"catalog {self.properties.name} at {self.properties.uri}"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The properties with what the server's configuration adds and overrides."""
+        return self._client().properties
+
+    def offers(self, endpoint: str) -> bool:
+        """Whether the server says that it serves an endpoint, such as `GET /v1/{prefix}/namespaces`."""
+        return endpoint in {str(e) for e in self._client()._supported_endpoints}  # noqa: SLF001 - PyIceberg keeps it
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            if self._connected is not None:
+                self._connected.close()
+                self._connected = None
+
+    def namespace(self, *levels: str) -> str:
+        """A namespace as paths and parameters have it; `quote` comes on top in parameters."""
+        separator = self._client()._namespace_separator  # noqa: SLF001
+        return separator.join(quote(level, safe="") for level in levels)
+
+    def get(
+        self, path: str, params: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """An answer, whatever its status, unless that may pass: then it is asked for again.
+
+        Raises `CatalogUnavailable` when there is none, or when it is still a failure after some attempts.
+        """
+        lost: Lost | None = None
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answer = self.send("GET", path, params=params, headers=headers)
+            except Lost as error:
+                lost = error
+                wait = backoff(attempt)
+            else:
+                lost = None
+                if answer.status not in _TIRED | _FAILED:
+                    return answer
+                wait = answer.wait or backoff(attempt + 2)
+            if attempt < _ATTEMPTS:
+                self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
+        if lost is not None:
+            raise CatalogUnavailable(f"{self.where} does not answer: {lost}; is the server up?") from lost
+        raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.said}")
+
+    def send(self, method: str, path: str, **request: Any) -> Answer:  # noqa: ANN401 - as requests takes it
+        """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent."""
+        client = self._client()
+        answer = self._sent(client, method, path, request)
+        if answer.status in _TOKEN_EXPIRED and self._renewed(client):
+            answer = self._sent(client, method, path, request)
+        if answer.status in _TOKEN_EXPIRED:
+            raise CatalogUnavailable(
+                f"{self.where} does not accept the credentials ({answer.said}); correct credential or token in "
+                f"catalogs.{self.properties.name}.properties"
+            )
+        return answer
+
+    def _sent(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> Answer:
+        try:
+            response = client._session.request(method, client.url(path), **request)  # noqa: SLF001 - as `offers`
+        except ConnectTimeout as error:
+            raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
+        except (RequestException, OSError) as error:
+            if isinstance(error, Disconnected) and "NewConnectionError" in str(error):
+                raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
+            raise Lost(cause(error)) from error
+        wait = _retry_after(response.headers.get("Retry-After"), self.clock.now())
+        return Answer(response.status_code, response.content, response.headers.get("ETag"), wait)
+
+    def _renewed(self, client: _Client) -> bool:
+        """Fetch a new token, where there is a credential to fetch one with."""
+        if not self.properties.extra.get("credential"):
+            return False
+        with self._lock:
+            self._careful(client._refresh_token)  # noqa: SLF001
+        return True
+
+    def _client(self) -> _Client:
+        with self._lock:
+            if self._connected is None:
+                made = self._careful(lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties)))
+                self._connected = made
+            return self._connected
+
+    def _careful(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """What PyIceberg does by itself, its errors in our words."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # where the token server is, is for the configuration to say
+                return call()
+        except (RequestException, OSError) as error:
+            raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
+        except (RESTError, ValidationError, ValueError) as error:
+            said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CatalogUnavailable(
+                f"{self.where} refused the connection: {_without(said, self._secrets())[:300]}; correct uri, "
+                f"warehouse and credential in catalogs.{self.properties.name}.properties"
+            ) from error
+
+    def _secrets(self) -> list[str]:
+        extra = self.properties.extra
+        found = [extra.get("credential", ""), *extra.get("credential", "").split(":"), extra.get("token", "")]
+        return [s for s in (*found, *self.properties.secrets.values()) if s]
+
+
+def _without(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def cause(error: Exception) -> str:
+    """Why no answer came, in the fewest words: the rest names memory addresses."""
+    found = _CAUSE.search(str(error))
+    return found[0] if found else type(error).__name__
+
+
+def _retry_after(value: str | None, now: datetime) -> timedelta | None:
+    """Seconds, or a date."""
+    if not value:
+        return None
+    if value.strip().isdecimal():
+        return timedelta(seconds=min(int(value), 3600))
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(timedelta(0), (at if at.tzinfo else at.replace(tzinfo=UTC)) - now)

@@ -1,0 +1,130 @@
+"""A change as REST says it: requirements that the server checks, and updates that it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from icewright.core.errors import Refused
+from icewright.core.table import MAIN, Ref, Snapshot, TableMetadata
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots
+
+Json = dict[str, Any]
+_NO_SNAPSHOT = -1
+
+
+def requirements(base: TableMetadata, change: Change) -> list[Json]:
+    """The table is the one that was planned for, and every ref that the plan knew is where it was."""
+    asked: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
+    asked += [{"type": "assert-ref-snapshot-id", "ref": r.name, "snapshot-id": r.snapshot_id} for r in base.refs]
+    if isinstance(change, AddSnapshot) and change.branch not in {r.name for r in base.refs}:
+        asked.append({"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": None})
+    if (schema_id := base.schema.get("schema-id")) is not None:
+        asked.append({"type": "assert-current-schema-id", "current-schema-id": schema_id})
+    asked.append({"type": "assert-default-spec-id", "default-spec-id": base.default_spec_id})
+    return asked
+
+
+def updates(base: TableMetadata, change: Change) -> list[Json]:
+    """What the server is to do. Raises `Refused` for what no table can do without."""
+    match change:
+        case AddSnapshot():
+            kept = next((r for r in base.refs if r.name == change.branch), None)
+            snapshot = dict(change.snapshot)
+            return [{"action": "add-snapshot", "snapshot": snapshot}, set_ref(change.branch, kept, snapshot)]
+        case RemoveSnapshots():
+            return _removal(base, change)
+        case _:
+            assert_never(change)
+
+
+def set_ref(name: str, ref: Ref | None, snapshot: Mapping[str, Any]) -> Json:
+    """A ref at a snapshot, with the retention that it has."""
+    said: Json = {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot["snapshot-id"]}
+    said["type"] = "branch" if ref is None else ref.kind.value
+    if ref is not None and ref.min_snapshots_to_keep is not None:
+        said["min-snapshots-to-keep"] = ref.min_snapshots_to_keep
+    if ref is not None and ref.max_snapshot_age is not None:
+        said["max-snapshot-age-ms"] = round(ref.max_snapshot_age.total_seconds() * 1000)
+    if ref is not None and ref.max_ref_age is not None:
+        said["max-ref-age-ms"] = round(ref.max_ref_age.total_seconds() * 1000)
+    return said
+
+
+def _removal(base: TableMetadata, change: RemoveSnapshots) -> list[Json]:
+    if MAIN in change.refs:
+        raise Refused("main cannot be removed")
+    held = {r.snapshot_id: r.name for r in base.refs if r.name not in change.refs}
+    for snapshot_id in sorted(change.snapshot_ids & held.keys()):
+        raise Refused(f"snapshot {snapshot_id} is still referenced by {held[snapshot_id]}")
+    gone = sorted(change.snapshot_ids & base.by_id.keys())
+    said: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in sorted(change.refs)]
+    for action, files in (
+        ("remove-statistics", base.statistics),
+        ("remove-partition-statistics", base.partition_statistics),
+    ):
+        ids = sorted({f.snapshot_id for f in files} & change.snapshot_ids)
+        said += [{"action": action, "snapshot-id": snapshot_id} for snapshot_id in ids]
+    if gone:
+        said.append({"action": "remove-snapshots", "snapshot-ids": gone})
+    if change.specs:
+        said.append({"action": "remove-partition-specs", "spec-ids": sorted(change.specs)})
+    if change.schemas:
+        said.append({"action": "remove-schemas", "schema-ids": sorted(change.schemas)})
+    return said
+
+
+def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
+    """Whether the table shows that a change whose reply was lost has happened."""
+    if now.table_uuid != base.table_uuid:
+        return False
+    match change:
+        case AddSnapshot():
+            return change.snapshot["snapshot-id"] in now.by_id
+        case RemoveSnapshots():
+            there = now.by_id.keys() & change.snapshot_ids or {r.name for r in now.refs} & change.refs
+            return not there
+        case _:
+            assert_never(change)
+
+
+def impossible(base: TableMetadata, now: TableMetadata) -> bool:
+    """Whether a request that the server may still have under way can do nothing any more: a requirement is broken."""
+    return now.table_uuid != base.table_uuid or not set(_heads(base)) <= set(_heads(now))
+
+
+def _heads(metadata: TableMetadata) -> list[tuple[str, int]]:
+    return [(r.name, r.snapshot_id) for r in metadata.refs]
+
+
+def lost_refs(replaced: TableMetadata, after: TableMetadata, change: RemoveSnapshots) -> list[tuple[Ref, Snapshot]]:
+    """Refs that somebody set on a snapshot that the change removed, with it: the server drops them without a word."""
+    there = {r.name for r in after.refs} | change.refs
+    return [
+        (ref, replaced.by_id[ref.snapshot_id])
+        for ref in replaced.refs
+        if ref.name not in there and ref.snapshot_id in replaced.by_id
+    ]
+
+
+def put_back(after: TableMetadata, next_row_id: int | None, ref: Ref, snapshot: Json, now_ms: int) -> Json:
+    """The request that gives a lost ref back, with the snapshot that it names.
+
+    Iceberg's servers take no snapshot whose sequence number or time lies behind the table's, so the snapshot returns
+    with those of today; its id, its manifest list and all files are what they were.
+    """
+    again = {**snapshot, "timestamp-ms": now_ms}
+    if after.format_version > 1:
+        again["sequence-number"] = after.last_sequence_number + 1
+        again.setdefault("parent-snapshot-id", _NO_SNAPSHOT)  # one without a parent sets the table's number back
+    if next_row_id is not None:
+        again |= {"first-row-id": next_row_id, "added-rows": 0}  # its rows have theirs, in the manifest list
+    missing = ref.snapshot_id not in after.by_id
+    added = [{"action": "add-snapshot", "snapshot": again}] if missing else []
+    return {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": after.table_uuid},
+            {"type": "assert-ref-snapshot-id", "ref": ref.name, "snapshot-id": None},
+        ],
+        "updates": [*added, set_ref(ref.name, ref, snapshot)],
+    }

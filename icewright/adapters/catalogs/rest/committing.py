@@ -1,0 +1,196 @@
+"""A commit by REST from the first request to what became of it.
+
+The server compares the table's uuid and the refs that it is told of, not all of the metadata: a ref that somebody sets
+in between on a snapshot that is removed goes with it. So the metadata file that the commit replaced is read afterwards,
+and a ref that was lost is put back before the conflict is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.catalogs.rest import commits
+from icewright.adapters.catalogs.rest.answers import Loaded, loaded
+from icewright.adapters.catalogs.rest.client import Answer, Lost, RestClient
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+    InvariantViolated,
+    Refused,
+    TableNotFound,
+)
+from icewright.core.runs import backoff
+from icewright.core.table import Ref, TableMetadata, TableRef
+from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots
+
+_OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
+_NOT_DONE = frozenset({429, 503})  # the server did nothing and wants to be asked again
+_UNKNOWN_FROM = 500
+_TRIES = 4  # of a request that the server did not want to hear
+_LOOKS = 3  # at the table after a lost reply
+_LONGEST_WAIT = timedelta(seconds=30)
+
+Fetch = Callable[[TableRef], tuple[TableMetadata, Loaded | None]]
+
+
+class Reader(Protocol):
+    """The part of the Files port that proves a commit."""
+
+    def read(self, path: str, /) -> bytes:
+        """The file's content."""
+        ...
+
+
+@dataclass(frozen=True)
+class Committing:
+    """Commits to one table."""
+
+    client: RestClient
+    files: Reader
+    clock: Clock
+    path: str
+    fetch: Fetch
+
+    def run(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Commit `change` to `base`; see the port."""
+        request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
+        self._still_current(base)
+        after = self._committed(base, change, request)
+        if isinstance(change, RemoveSnapshots):
+            self._nothing_lost(base, after, change)
+        return after
+
+    def _still_current(self, base: TableMetadata) -> None:
+        """Requirements do not cover properties, nor refs that are new; what has changed already is seen here."""
+        try:
+            now, _ = self.fetch(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+        if now.metadata_location != base.metadata_location or now.table_uuid != base.table_uuid:
+            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+
+    def _committed(self, base: TableMetadata, change: Change, request: commits.Json) -> TableMetadata:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                answer = self._posted(base.ref, request)
+            except Lost as error:
+                return self._settled(base, change, f"no answer came ({error})")
+            if answer.status == _OK:
+                return self._after(base, answer)
+            if answer.status in _NOT_DONE:
+                wait = answer.wait or backoff(attempt + 3)
+                self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
+                now, _ = self.fetch(base.ref)
+                if commits.landed(base, now, change):
+                    return now  # whatever it said
+                self._still_current(base)
+                continue
+            if answer.status == _CONFLICT:
+                raise CommitConflict(f"{base.ref}: somebody else committed since the plan ({answer.said})")
+            if answer.status == _NOT_FOUND:
+                raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
+            if answer.status >= _UNKNOWN_FROM:
+                return self._settled(base, change, f"the server answered {answer.said}")
+            raise Refused(f"{base.ref}: the catalog refused the commit ({answer.said})")
+        raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.said})")
+
+    def _posted(self, ref: TableRef, request: commits.Json) -> Answer:
+        body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
+        return self.client.send("POST", self.path, data=msgspec.json.encode(body))
+
+    def _after(self, base: TableMetadata, answer: Answer) -> TableMetadata:
+        """The metadata that the answer holds."""
+        table = loaded(base.ref, answer.body, self.client.where)
+        if not table.metadata_location:
+            return self.fetch(base.ref)[0]
+        return json_metadata.parse(base.ref, table.metadata_location, bytes(table.metadata))
+
+    def _settled(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
+        """After a lost reply: the table when it shows that the commit landed; raises what else is known."""
+        for look in range(1, _LOOKS + 1):
+            try:
+                now, _ = self.fetch(base.ref)
+            except (IcewrightError, Lost) as error:
+                if look == _LOOKS:
+                    raise CommitStateUnknown(
+                        f"{base.ref}: {why} to the commit, and what became of it cannot be seen: {error}"
+                    ) from error
+            else:
+                if commits.landed(base, now, change):
+                    return now
+                if commits.impossible(base, now):
+                    raise CommitConflict(f"{base.ref}: {why} to the commit, and somebody else committed first")
+            self.clock.sleep(backoff(look + 3).total_seconds())
+        if isinstance(change, AddSnapshot):  # the server may still be at it, and then the table needs the new files
+            raise CommitStateUnknown(f"{base.ref}: {why} to the commit, and the table does not show it yet")
+        raise CommitConflict(f"{base.ref}: {why} to the commit, and the table does not show it")
+
+    def _nothing_lost(self, base: TableMetadata, after: TableMetadata, change: RemoveSnapshots) -> None:
+        """Prove that the commit dropped no ref that the plan did not know; put back what it dropped."""
+        if base.metadata_location in (after.metadata_location, *after.metadata_log[-1:]):
+            return  # it replaced what was planned on, or there was nothing to do
+        replaced, document = self._replaced(base, after)
+        lost = commits.lost_refs(replaced, after, change)
+        if not lost:
+            return
+        for ref, _ in lost:
+            self._put_back(after, ref, document)
+        names = ", ".join(ref.name for ref, _ in lost)
+        raise CommitConflict(f"{base.ref}: {names} was set on a snapshot that went at that moment; it was put back")
+
+    def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[TableMetadata, list[commits.Json]]:
+        """The metadata that the commit replaced, and its snapshots as they stand there."""
+        if not after.metadata_log:
+            raise InvariantViolated(
+                f"{base.ref}: the catalog keeps no metadata log, so nobody knows what the commit replaced; no file is "
+                "deleted"
+            )
+        location = after.metadata_log[-1]
+        try:
+            content = self.files.read(location)
+            document = json_metadata.decode(content, location)
+            snapshots = msgspec.json.decode(document.get("snapshots", b"[]"))
+            return json_metadata.parse(base.ref, location, content), snapshots
+        except (IcewrightError, msgspec.MsgspecError) as error:
+            raise InvariantViolated(
+                f"{base.ref}: somebody committed at the same moment, and what that set cannot be read ({error}); no "
+                "file is deleted"
+            ) from error
+
+    def _put_back(self, after: TableMetadata, ref: Ref, snapshots: list[commits.Json]) -> None:
+        snapshot = next(s for s in snapshots if s["snapshot-id"] == ref.snapshot_id)
+        said = "nobody asked"
+        for attempt in range(1, _TRIES + 1):
+            now, answer = self._full(after.ref)
+            if ref.name in {r.name for r in now.refs}:
+                return
+            next_row_id = answer.get("next-row-id") if now.format_version > 2 else None  # noqa: PLR2004 - format v3
+            millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
+            try:
+                got = self._posted(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
+                said = got.said
+                if got.status == _OK:
+                    return
+            except Lost as error:
+                said = str(error)
+            self.clock.sleep(backoff(attempt + 2).total_seconds())
+        raise InvariantViolated(
+            f"{after.ref}: {ref.kind} {ref.name} was set on snapshot {ref.snapshot_id} while that went, and could not "
+            f"be put back ({said}); no file is deleted, and {after.metadata_log[-1]} still has both"
+        )
+
+    def _full(self, ref: TableRef) -> tuple[TableMetadata, dict[str, Any]]:
+        answer = self.client.get(self.path)
+        table = loaded(ref, answer.body, self.client.where)
+        location = table.metadata_location or ""
+        fields = json_metadata.decode(bytes(table.metadata), location)
+        numbers = {k: msgspec.json.decode(fields[k]) for k in ("next-row-id",) if k in fields}
+        return json_metadata.parse(ref, location, bytes(table.metadata)), numbers

@@ -1,0 +1,115 @@
+"""All tables of a REST catalog: page by page, namespace by namespace, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import msgspec
+
+from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, RestClient
+from icewright.core.errors import CatalogUnavailable
+
+Namespace = tuple[str, ...]
+_NO_LEVELS_BELOW = frozenset({400, 405, 406, 501})  # how servers say that their namespaces have one level
+_OK, _NOT_FOUND = 200, 404
+
+
+class _Table(msgspec.Struct, frozen=True):
+    namespace: tuple[str, ...]
+    name: str
+
+
+class _Page(msgspec.Struct, frozen=True, rename="kebab"):
+    namespaces: tuple[tuple[str, ...], ...] = ()
+    identifiers: tuple[_Table, ...] = ()
+    next_page_token: str | None = None
+
+
+class _Gone(Exception):
+    """The namespace does not exist, says the server."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lists by one client, several namespaces at a time."""
+
+    client: RestClient
+
+    def tables(self) -> list[tuple[str, ...]]:
+        """Namespace and name of every table."""
+        found: list[tuple[str, ...]] = []
+        level = self._below(())
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            while level:
+                found += [table for tables in pool.map(self._tables, level) for table in tables]
+                level = sorted({child for children in pool.map(self._children, level) for child in children})
+        return sorted(set(found))
+
+    def _tables(self, namespace: Namespace) -> list[tuple[str, ...]]:
+        path = f"namespaces/{self.client.namespace(*namespace)}/tables"
+        try:
+            return [(*t.namespace, t.name) for page in self._pages(path, {}) for t in page.identifiers]
+        except _Gone:
+            self._must_be_gone(namespace)
+            return []
+
+    def _children(self, namespace: Namespace) -> list[Namespace]:
+        try:
+            return self._below(namespace)
+        except _Gone:
+            self._must_be_gone(namespace)
+            return []
+
+    def _below(self, parent: Namespace) -> list[Namespace]:
+        """The namespaces one level down; what a server that does not know levels answers is left out."""
+        # the parameter is quoted once more on its way, so its levels are joined as they are
+        params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
+        found = {n for page in self._pages("namespaces", params) for n in page.namespaces}
+        return sorted(n for n in found if len(n) == len(parent) + 1 and n[: len(parent)] == parent)
+
+    def _must_be_gone(self, namespace: Namespace) -> None:
+        """A namespace that vanished meanwhile is no failure; one that is listed and not found is."""
+        try:
+            there = namespace in self._below(namespace[:-1])
+        except _Gone:
+            return
+        if there:
+            raise CatalogUnavailable(
+                f"{self.client.where} lists namespace {'.'.join(namespace)} and does not find it: nothing is concluded"
+            )
+
+    def _pages(self, path: str, params: Mapping[str, str]) -> Iterable[_Page]:
+        size = self.client.config.get("rest-page-size")
+        asked = {**params, **({"pageSize": str(size), "pageToken": ""} if size else {})}
+        seen: set[str] = set()
+        while True:
+            page = self._page(path, asked)
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+            if token in seen:
+                raise CatalogUnavailable(f"{self.client.where} lists {path} in a circle: page {token} came twice")
+            seen.add(token)
+            asked = {**asked, "pageToken": token}
+
+    def _page(self, path: str, params: Mapping[str, str]) -> _Page:
+        answer = self.client.get(path, params)
+        if answer.status == _NOT_FOUND and (path != "namespaces" or "parent" in params):
+            raise _Gone
+        if answer.status in _NO_LEVELS_BELOW and "parent" in params and not params.get("pageToken"):
+            return _Page()
+        if answer.status != _OK:
+            raise CatalogUnavailable(f"{self.client.where} did not list {path}: {answer.said}{_mend(answer)}")
+        try:
+            return msgspec.json.decode(answer.body, type=_Page)
+        except msgspec.MsgspecError as error:
+            raise CatalogUnavailable(f"{self.client.where} listed {path} in a way that is not the spec's") from error
+
+
+def _mend(answer: Answer) -> str:
+    forbidden = 403
+    return "; grant the principal the right to list namespaces and tables" if answer.status == forbidden else ""

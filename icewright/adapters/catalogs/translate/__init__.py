@@ -1,0 +1,111 @@
+"""One catalog configuration in the words of PyIceberg and of Spark: a module for each type, and one `match`. Pure.
+
+In obstore's words the same properties are said by `icewright.adapters.files.stores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from icewright.adapters.catalogs.translate import nessie, rest, sql
+from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties, nessie_catalog
+from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, rest_catalog
+from icewright.adapters.catalogs.translate.sql import SqlCatalogProperties, sql_catalog
+from icewright.core.errors import ConfigError
+
+__all__ = [
+    "CatalogProperties",
+    "NessieCatalogProperties",
+    "RestCatalogProperties",
+    "SqlCatalogProperties",
+    "catalog_properties",
+    "hosts",
+    "nessie_catalog",
+    "pyiceberg_properties",
+    "rest_catalog",
+    "spark_conf",
+    "spark_packages",
+    "sql_catalog",
+]
+
+CatalogProperties = SqlCatalogProperties | RestCatalogProperties | NessieCatalogProperties
+_ADDRESSES = ("oauth2-server-uri", "s3.endpoint", "gcs.service.host", "adls.blob-storage-authority")
+
+
+def catalog_properties(
+    kind: str, name: str, properties: Mapping[str, str], locations: Sequence[str]
+) -> CatalogProperties:
+    """The properties of a catalog of any type; `locations` are where its tables' files lie, as far as it is known.
+
+    Raises `ConfigError` with all faults at once.
+    """
+    match kind:
+        case "sql":
+            return sql_catalog(name, properties, locations)
+        case "rest":
+            return rest_catalog(name, properties, locations)
+        case "nessie":
+            return nessie_catalog(name, properties, locations)
+    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql, rest or nessie"])
+
+
+def hosts(catalog: CatalogProperties) -> dict[str, str]:
+    """The hosts that the catalog and its storage are reached at, by the property that names them."""
+    match catalog:
+        case SqlCatalogProperties():
+            found = {"uri": catalog.url.host or ""}
+        case RestCatalogProperties():
+            found = {"uri": _host(catalog.uri)}
+        case NessieCatalogProperties():
+            found = {"uri": _host(catalog.api), "iceberg": _host(catalog.iceberg)}
+        case _:
+            assert_never(catalog)
+    named = {key: _host(catalog.extra[key]) for key in _ADDRESSES if catalog.extra.get(key)}
+    return {key: host for key, host in {**found, **named}.items() if host}
+
+
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or ""
+
+
+def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
+    """What PyIceberg's `load_catalog` takes."""
+    match catalog:
+        case SqlCatalogProperties():
+            return sql.pyiceberg_properties(catalog)
+        case RestCatalogProperties():
+            return rest.pyiceberg_properties(catalog)
+        case NessieCatalogProperties():
+            return nessie.pyiceberg_properties(catalog)
+        case _:
+            assert_never(catalog)
+
+
+def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
+    """Maven coordinates that Spark needs for this catalog."""
+    match catalog:
+        case SqlCatalogProperties():
+            return sql.spark_packages(catalog)
+        case RestCatalogProperties():
+            return rest.spark_packages(catalog)
+        case NessieCatalogProperties():
+            return nessie.spark_packages(catalog)
+        case _:
+            assert_never(catalog)
+
+
+def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
+    """Spark's configuration of the same catalog, under the same name."""
+    match catalog:
+        case SqlCatalogProperties():
+            settings = sql.spark_settings(catalog)
+        case RestCatalogProperties():
+            settings = rest.spark_settings(catalog)
+        case NessieCatalogProperties():
+            settings = nessie.spark_settings(catalog)
+        case _:
+            assert_never(catalog)
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in settings.items()}

@@ -1,0 +1,124 @@
+"""Catalogs of type `rest`: whatever speaks Iceberg's REST protocol. Pure.
+
+Properties have Iceberg's names (`uri`, `warehouse`, `credential`, `token`, `oauth2-server-uri`, `scope`, `header.*`,
+`rest.auth.*`, `rest.sigv4-enabled`); where Java and Python differ, they are said in either's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from icewright.adapters.catalogs.translate import storage
+from icewright.core.errors import ConfigError
+from icewright.core.paths import is_location
+
+DELEGATION = "header.X-Iceberg-Access-Delegation"
+_VENDED = "vended-credentials"
+_KEYS_OF_ONES_OWN = ("s3.access-key-id", "client.access-key-id", "gcs.oauth2.token", "adls.account-key")
+_AUTH = "rest.auth.type"
+_AUTH_TYPES = ("none", "basic", "oauth2", "sigv4")
+_USER, _PASSWORD = "rest.auth.basic.username", "rest.auth.basic.password"
+_OURS = frozenset({"uri", "warehouse", _AUTH, _USER, _PASSWORD, "ssl.cabundle"})
+
+
+@dataclass(frozen=True, slots=True)
+class RestCatalogProperties:
+    """A catalog of type `rest`."""
+
+    name: str
+    uri: str
+    warehouse: str  # a name or a location, as the server wants it; may be blank
+    auth: str  # one of none, basic, oauth2, sigv4
+    extra: Mapping[str, str] = field(repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    locations: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where files of its tables may lie, as far as the configuration tells."""
+        return (*((self.warehouse,) if is_location(self.warehouse) else ()), *self.locations)
+
+    @property
+    def vended(self) -> bool:
+        """Whether the server is asked to lend credentials for each table."""
+        return bool(self.extra.get(DELEGATION))
+
+
+def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> RestCatalogProperties:
+    """Read the properties; all faults at once as `ConfigError`."""
+    path = f"catalogs.{name}.properties"
+    faults = []
+    uri = properties.get("uri", "").rstrip("/")
+    address = urlsplit(uri)
+    if not uri:
+        faults.append(f"{path}.uri: missing; give the server's address, such as https://host/api/catalog")
+    elif address.scheme not in ("http", "https") or not address.hostname:
+        faults.append(f"{path}.uri: not the address of a REST catalog; write http://host:port/path or https://...")
+    elif address.username or address.password:
+        faults.append(f"{path}.uri: holds a user or password; give them as rest.auth.basic.username and .password")
+    auth = properties.get(_AUTH) or _implied(properties)
+    if auth not in _AUTH_TYPES:
+        faults.append(f"{path}.{_AUTH}: {auth} is not supported; use {', '.join(_AUTH_TYPES)}")
+    if auth == "basic" and not (properties.get(_USER) and properties.get(_PASSWORD)):
+        faults.append(f"{path}.{_USER}: missing, or {_PASSWORD}; {_AUTH} basic needs both")
+    if auth == "oauth2" and not (properties.get("credential") or properties.get("token")):
+        faults.append(f"{path}.credential: missing; give credential as id:secret, or a token")
+    if faults:
+        raise ConfigError(faults)
+    extra = {k: v for k, v in properties.items() if k not in _OURS}
+    if not any(properties.get(key) for key in _KEYS_OF_ONES_OWN):
+        extra.setdefault(DELEGATION, _VENDED)
+    secrets = {k: properties[k] for k in (_USER, _PASSWORD, "ssl.cabundle") if properties.get(k)}
+    return RestCatalogProperties(name, uri, properties.get("warehouse", ""), auth, extra, secrets, tuple(locations))
+
+
+def _implied(properties: Mapping[str, str]) -> str:
+    if properties.get("rest.sigv4-enabled", "").lower() == "true":
+        return "sigv4"
+    return "oauth2" if properties.get("credential") or properties.get("token") else "none"
+
+
+def pyiceberg_properties(catalog: RestCatalogProperties) -> dict[str, str]:
+    """What `pyiceberg.catalog.rest.RestCatalog` takes; a few values are mappings, whatever its annotations say."""
+    said: dict[str, object] = {"type": "rest", "uri": catalog.uri, **storage.pyiceberg_properties(catalog.extra)}
+    if catalog.warehouse:
+        said["warehouse"] = catalog.warehouse
+    match catalog.auth:
+        case "none":
+            said["auth"] = {"type": "noop"}
+        case "basic":
+            basic = {"username": catalog.secrets[_USER], "password": catalog.secrets[_PASSWORD]}
+            said["auth"] = {"type": "basic", "basic": basic}
+        case "sigv4":
+            said |= {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
+    if "ssl.cabundle" in catalog.secrets:
+        said["ssl"] = {"cabundle": catalog.secrets["ssl.cabundle"]}
+    return said  # type: ignore[return-value]
+
+
+def spark_packages(catalog: RestCatalogProperties) -> tuple[str, ...]:
+    """Iceberg's runtime and what the storage needs; where nobody says which storage it is, it is taken for S3."""
+    known = storage.spark_packages(catalog.extra, catalog.places)
+    unsaid = not known and not catalog.places
+    return (
+        storage.ICEBERG_RUNTIME,
+        *known,
+        *((storage.Store.S3.package,) if unsaid or catalog.auth == "sigv4" else ()),
+    )
+
+
+def spark_settings(catalog: RestCatalogProperties) -> dict[str, str]:
+    """The catalog as `spark.sql.catalog.NAME.*` has it."""
+    settings = {
+        "type": "rest",
+        "uri": catalog.uri,
+        "cache-enabled": "false",  # others commit too: a cached table is a stale plan
+        **storage.spark_settings(catalog.extra, catalog.places),
+    }
+    if catalog.warehouse:
+        settings["warehouse"] = catalog.warehouse
+    if catalog.auth != "oauth2":
+        settings[_AUTH] = catalog.auth
+    return settings | {k: v for k, v in catalog.secrets.items() if k in (_USER, _PASSWORD)}

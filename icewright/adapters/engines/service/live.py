@@ -1,0 +1,320 @@
+"""The live contents of a catalog with branches: which versions of which tables, and what they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+import polars as pl
+
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.listing import Named, hashed
+from icewright.core.errors import AccessDenied, FileMissing, IcewrightError, Refused
+from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED, Knobs
+from icewright.core.retention import Expiry, plan_expiry
+from icewright.core.table import Hold, Snapshot, TableMetadata, TableRef
+from icewright.core.vacuum import (
+    Commit,
+    Content,
+    CutoffPolicy,
+    Key,
+    Limit,
+    Reference,
+    Walk,
+    gc_disabled,
+    limit_of,
+    walk,
+)
+from icewright.ports import Branched, Clock, Files, Head, LiveTable, Survey
+
+_READERS = 8
+_SAID = (IcewrightError,)
+
+
+@dataclass(frozen=True)
+class Identified:
+    """What the commits say: references with their tables, and the live versions by content id."""
+
+    references: tuple[Reference, ...]
+    heads: tuple[Mapping[Key, Content], ...]
+    versions: Mapping[str, set[Content]]
+    errors: Mapping[str, IcewrightError]  # by the place of the metadata of a head
+    seconds: float
+
+
+@dataclass
+class Contents:
+    """What one catalog's references see. Metadata files and commits never change: each is read once."""
+
+    catalog: Branched
+    clock: Clock
+    knobs: Callable[[TableRef, TableMetadata], Knobs]
+    holds: Callable[[TableMetadata], Sequence[Hold]]
+    _commits: dict[str, Commit] = field(default_factory=dict)
+    _read: dict[str, TableMetadata] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Give back what was read."""
+        self._commits.clear()
+        self._read.clear()
+
+    def identify(self, policy: CutoffPolicy, now: datetime) -> Identified:
+        """Every reference's tables, and the versions that its live commits see."""
+        started = self.clock.now()
+        references = tuple(self.catalog.references())
+        with ThreadPoolExecutor(_READERS) as pool:
+            heads = tuple(pool.map(self.catalog.tables, references))
+            errors = self._all_read({c.metadata_location: c for tables in heads for c in tables.values()}.values())
+            versions: dict[str, set[Content]] = {}
+            for found in pool.map(partial(self._live, policy.at(now), now, errors), references, heads):
+                for content in found:
+                    versions.setdefault(content.content_id, set()).add(content)
+        return Identified(references, heads, versions, errors, (self.clock.now() - started).total_seconds())
+
+    def survey(self, policy: CutoffPolicy, now: datetime) -> Survey:
+        """Every live table with its live versions; one that cannot be read says why."""
+        found = self.identify(policy, now)
+        known = self._known(found.heads)
+        versions = found.versions.items()
+        unknown = [c for i, cs in versions for c in cs if c.snapshot_id not in known.get(i, frozenset())]
+        errors = {**found.errors, **self._all_read(unknown)}
+        at: dict[str, list[Head]] = {}
+        for reference, tables in zip(found.references, found.heads, strict=True):
+            for content in tables.values():
+                at.setdefault(content.content_id, []).append(Head(reference, content))
+        return Survey(
+            policy,
+            now,
+            found.references,
+            tuple(
+                self._table(content_id, at.get(content_id, []), frozenset(live), errors)
+                for content_id, live in sorted(versions, key=lambda item: min(c.key for c in item[1]))
+            ),
+            found.seconds,
+        )
+
+    def limit(self, head: TableMetadata, cutoff: datetime, now: datetime) -> Limit:
+        """How much of a table's history stays on the reference whose head this is."""
+        knobs = self.knobs(head.ref, head)
+        keep = knobs[MIN_SNAPSHOTS] if knobs.is_set(MIN_SNAPSHOTS) else 1
+        return limit_of(head.properties, cutoff, now, keep)
+
+    def expiry(self, head: TableMetadata, policy: CutoffPolicy, now: datetime) -> Expiry:
+        """What the limit lets go of a head's own snapshots. Iceberg's branches and tags inside it stay."""
+        limit = self.limit(head, policy.at(now), now)
+        return plan_expiry(head, now=now, older_than=limit.cutoff, retain_last=limit.keep, holds=self.holds(head))
+
+    def metadata(self, content: Content) -> TableMetadata | None:
+        """A version's metadata, if it was read."""
+        return self._read.get(content.metadata_location)
+
+    def may_collect(self, head: TableMetadata) -> bool:
+        """Whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""
+        return not gc_disabled(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
+
+    def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
+        """Read the metadata of versions; the errors by place."""
+        wanted = {c.metadata_location: c for c in contents if c.metadata_location not in self._read}
+
+        def read(content: Content) -> TableMetadata | IcewrightError:
+            try:
+                return self.catalog.read(content)
+            except _SAID as error:
+                return error
+
+        errors: dict[str, IcewrightError] = {}
+        with ThreadPoolExecutor(_READERS) as pool:
+            for location, found in zip(wanted, pool.map(read, wanted.values()), strict=True):
+                if isinstance(found, IcewrightError):
+                    errors[location] = found
+                else:
+                    self._read[location] = found
+        return errors
+
+    def _live(
+        self,
+        cutoff: datetime,
+        now: datetime,
+        errors: dict[str, IcewrightError],
+        reference: Reference,
+        tables: Mapping[Key, Content],
+    ) -> set[Content]:
+        limits: dict[str, Limit] = {}
+        whole: list[str] = []
+        for content in tables.values():
+            metadata = self._read.get(content.metadata_location)
+            if metadata is None:
+                continue
+            try:
+                limits[content.content_id] = self.limit(metadata, cutoff, now)
+            except Refused as error:
+                errors[content.metadata_location] = error
+            if len(metadata.snapshots) > 1:
+                whole.append(content.content_id)
+        walked = Walk(tables, limits, Limit(cutoff))
+        walked.satisfied(whole)
+
+        def state(hash_: str, keys: frozenset[Key]) -> Iterable[Content]:
+            return self.catalog.tables(replace(reference, name="", hash=hash_), sorted(keys)).values()
+
+        walk(walked, self._log(reference), state)
+        return walked.live
+
+    def _log(self, reference: Reference) -> Iterator[Commit]:
+        """The reference's commits; those that were told before are not asked for again."""
+        at: str | None = reference.hash
+        while at is not None and at in self._commits:
+            yield self._commits[at]
+            at = self._commits[at].parent
+        if at is None:
+            return
+        for commit in self.catalog.log(replace(reference, hash=at)):
+            self._commits[commit.hash] = commit
+            yield commit
+            if commit.parent in self._commits:
+                yield from self._log(replace(reference, hash=str(commit.parent)))
+                return
+
+    def _known(self, heads: Sequence[Mapping[Key, Content]]) -> dict[str, set[int | None]]:
+        """Snapshots that the metadata of some head describes, by content id."""
+        known: dict[str, set[int | None]] = {}
+        for content in (c for tables in heads for c in tables.values()):
+            metadata = self._read.get(content.metadata_location)
+            known.setdefault(content.content_id, {None}).update(metadata.by_id if metadata else ())
+        return known
+
+    def _table(
+        self, content_id: str, heads: list[Head], versions: frozenset[Content], errors: Mapping[str, IcewrightError]
+    ) -> LiveTable:
+        """A live table as one value."""
+        heads.sort(key=lambda head: (head.reference.name != self.catalog.branch, head.reference.name))
+        wrong = [errors[c.metadata_location] for c in versions if c.metadata_location in errors]
+        readable = [m for c in versions if (m := self.metadata(c)) is not None]
+        first = heads[0].content if heads else min(versions, key=lambda c: c.key)
+        name = first.key[-1]
+        if not heads or heads[0].reference.name != self.catalog.branch:
+            name += f"@{heads[0].reference.name}" if heads else "@"
+        latest = max(readable, key=lambda m: m.last_updated, default=None)
+        at_heads = [m for h in heads if (m := self.metadata(h.content)) is not None]
+        return LiveTable(
+            ref=TableRef(self.catalog.name, first.key[:-1], name),
+            content_id=content_id,
+            heads=tuple(heads),
+            versions=versions,
+            problem="; ".join(dict.fromkeys(str(error) for error in wrong)),
+            denied=sum(isinstance(error, AccessDenied) for error in wrong),
+            missing=sum(isinstance(error, FileMissing) for error in wrong),
+            table_uuid=latest.table_uuid if latest else "",
+            location=latest.location if latest else "",
+            write_paths=tuple(dict.fromkeys(p for m in readable for p in m.write_paths)),
+            snapshots=frozenset(s for m in at_heads for s in m.by_id)
+            | {c.snapshot_id for c in versions if c.snapshot_id is not None},
+            collect=all(self.may_collect(m) for m in at_heads),
+        )
+
+
+@dataclass
+class _Marked:
+    """What one table reaches, and what of it has been read."""
+
+    named: Named = field(default_factory=Named)
+    snapshots: set[int] = field(default_factory=set)
+    places: set[str] = field(default_factory=set)
+    manifests: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Mark:
+    """Everything that live contents reach, as hashes, table by table; grows as commits come."""
+
+    contents: Contents
+    files: Files
+    broken: dict[str, IcewrightError] = field(default_factory=dict)  # by content id: files of it that cannot be read
+    _marked: dict[str, _Marked] = field(default_factory=dict)
+
+    @property
+    def named(self) -> Named:
+        """What all tables reach."""
+        return Named.joined(marked.named for marked in self._marked.values())
+
+    def forget(self, content_id: str) -> None:
+        """Take a table out, so that what it does not reach any more is not taken for live."""
+        self._marked.pop(content_id, None)
+        self.broken.pop(content_id, None)
+
+    def extend(self, survey: Survey, *, dry_run: bool) -> list[pl.DataFrame]:
+        """Take in what the survey sees and earlier ones did not; the paths of it.
+
+        In a dry run old snapshots of branches count as expired.
+        """
+        grown: list[pl.DataFrame] = []
+        for table in survey.tables:
+            marked = self._marked.setdefault(table.content_id, _Marked())
+            try:
+                for frame in self._reached(table, survey, marked, dry_run=dry_run):
+                    marked.named.add(hashed(frame.select("path"), self.files.canonical))
+                    grown.append(frame)
+            except _SAID as error:
+                self.broken[table.content_id] = error
+        return grown
+
+    def _reached(self, table: LiveTable, survey: Survey, marked: _Marked, *, dry_run: bool) -> Iterator[pl.DataFrame]:
+        snapshots, frames = self._snapshots(table, survey, dry_run=dry_run)
+        fresh = [s for s in snapshots if s.snapshot_id not in marked.snapshots]
+        places = {c.metadata_location for c in table.versions} - marked.places
+        if not fresh and not places:
+            return
+        yield sets.files_frame((place, None, "metadata") for place in sorted(places))
+        yield from frames
+        if fresh:
+            yield sets.lists_of(fresh)
+            manifests = sets.manifests_of(self.files, fresh)
+            manifests = manifests.filter(~pl.col("path").is_in(list(marked.manifests)))
+            yield sets.as_files(manifests)
+            yield from sets.content_of(self.files, manifests)
+            marked.manifests.update(manifests["path"])
+        marked.snapshots.update(s.snapshot_id for s in fresh)
+        marked.places |= places
+
+    def _snapshots(
+        self, table: LiveTable, survey: Survey, *, dry_run: bool
+    ) -> tuple[list[Snapshot], list[pl.DataFrame]]:
+        """The snapshots that stay readable, and the statistics of them."""
+        live: dict[int, Snapshot] = {}
+        known: dict[int, Snapshot] = {}
+        heads = {h.content for h in table.heads}
+        read: list[TableMetadata] = []
+        for head in table.heads:
+            metadata = self.contents.metadata(head.content)
+            if metadata is None:
+                raise FileMissing(table.problem or f"{head.content.metadata_location} was not read")
+            gone: set[int] = set()
+            if table.collect and (dry_run or not head.reference.is_branch):
+                gone = set(self.contents.expiry(metadata, survey.policy, survey.taken).snapshot_ids)
+            known |= metadata.by_id
+            live |= {i: s for i, s in metadata.by_id.items() if i not in gone}
+            read.append(metadata)
+        for content in table.versions - heads:
+            metadata = self.contents.metadata(content)
+            if metadata is not None:
+                known |= metadata.by_id
+                live |= {r.snapshot_id: metadata.by_id[r.snapshot_id] for r in metadata.refs if r.snapshot_id in known}
+                read.append(metadata)
+            if content.snapshot_id is not None:
+                if content.snapshot_id not in known:
+                    raise FileMissing(f"{content.metadata_location} does not have its snapshot {content.snapshot_id}")
+                live[content.snapshot_id] = known[content.snapshot_id]
+        return list(live.values()), [_statistics(metadata, live) for metadata in read]
+
+
+def _statistics(metadata: TableMetadata, live: Mapping[int, Snapshot]) -> pl.DataFrame:
+    """Statistics files of snapshots that stay."""
+    kept = replace(
+        metadata,
+        statistics=tuple(s for s in metadata.statistics if s.snapshot_id in live),
+        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id in live),
+    )
+    return sets.statistics_of(kept)

@@ -1,0 +1,312 @@
+"""Vacuum of a catalog with branches: expiry by one commit for each table and branch, then a sweep of its places.
+
+What is live is marked over all branches and tags, by commits; the listing is taken before that, so that a file that is
+committed in between is reached. Before anything is deleted the references are looked at once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from icewright.adapters.engines.service.deletion import Deleted, Deletion
+from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.listing import Listing
+from icewright.adapters.engines.service.live import Contents, Mark
+from icewright.adapters.engines.service.remove_orphans import kind_of, no_foreign_table, no_mismatch, same_prefix
+from icewright.core.errors import CommitConflict, InvariantViolated, Refused
+from icewright.core.operations.expire_snapshots import NOTHING
+from icewright.core.paths import directory_key
+from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, VACUUM_CUTOFF, VACUUM_GRACE, Knobs, Operation
+from icewright.core.retention import Expiry
+from icewright.core.runs import FileFate, Outcome, backoff, committed, skipped
+from icewright.core.steps import ExpireSnapshots
+from icewright.core.table import TableMetadata, TableRef
+from icewright.core.vacuum import CutoffPolicy, resolve
+from icewright.core.verify import expiry_kept
+from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapshots, Survey, Unfinished, VacuumOf
+
+CONCURRENT_DELETES = 16
+KEPT = "gc.enabled=false, or vacuum.enabled, keeps everything of the table"
+_ATTEMPTS = 4
+_LOOKED_AT = 200  # dead metadata files that are looked into, so that none of another table goes
+_LIST_OF = re.compile(r"/snap-(\d+)-[^/]*$")
+
+
+@dataclass
+class BranchVacuum:
+    """The Vacuum port over one catalog. `guard` knows the other catalogs, but none over the same server."""
+
+    catalog: Branched
+    deletion: Deletion
+    guard: Guard
+    contents: Contents
+    knobs: Callable[[], Knobs]  # of the catalog as a whole
+    _mark: Mark | None = None
+    _dry_mark: Mark | None = None
+    _last: Survey | None = None
+    _expired: dict[str, set[int]] = field(default_factory=dict)  # by content id
+
+    def survey(self, now: datetime) -> Survey:
+        """Identify the live contents, and forget what earlier runs knew."""
+        self.contents.forget()
+        self._mark = self._dry_mark = None
+        self._expired.clear()
+        self._last = self.contents.survey(self._policy(now), now)
+        return self._last
+
+    def _policy(self, now: datetime) -> CutoffPolicy:
+        knobs = self.knobs()
+        grace = timedelta(hours=knobs[VACUUM_GRACE])
+        return resolve(self.catalog.gc_config(), knobs[VACUUM_CUTOFF], grace, now)
+
+    def expire(self, work: VacuumOf) -> Outcome:
+        """One commit for each branch whose metadata of the table has old snapshots."""
+        started = self.deletion.clock.now()
+        commits = 0
+        gone: set[int] = set()
+        notes: list[str] = []
+        for head in work.table.heads:
+            metadata = self.contents.metadata(head.content)
+            if not head.reference.is_branch or metadata is None:
+                continue
+            if not self.contents.may_collect(metadata):
+                notes.append(f"{head.reference.name}: {KEPT}")
+                continue
+            if removed := self._expired_on(head, metadata, work):
+                gone |= removed
+                commits += 1
+                verb = "would expire" if work.dry_run else "expired"
+                notes.append(f"{head.reference.name}: {verb} {len(removed)} snapshot(s)")
+        self._expired[work.table.content_id] = gone
+        if not commits:
+            return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING, notes=tuple(notes))
+        seconds = (self.deletion.clock.now() - started).total_seconds()
+        verb = "would expire" if work.dry_run else "expired"
+        return committed(
+            Operation.EXPIRE_SNAPSHOTS,
+            f"{verb} {len(gone)} snapshot(s) on {commits} branch(es)",
+            {"snapshots_expired": len(gone), "branches": commits, "duration_ms": round(seconds * 1000)},
+            notes=tuple(notes),
+        )
+
+    def _expired_on(self, head: Head, metadata: TableMetadata, work: VacuumOf) -> set[int]:
+        """The snapshots that went from one branch; planned again when somebody else commits to the table."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            found = self.contents.expiry(metadata, work.survey.policy, work.survey.taken)
+            if not found.snapshot_ids or work.dry_run:
+                return set(found.snapshot_ids)
+            work.check()
+            try:
+                after = self.catalog.expire(
+                    head.reference,
+                    head.content,
+                    metadata,
+                    RemoveSnapshots(frozenset(found.snapshot_ids), frozenset()),
+                )
+            except CommitConflict:
+                if attempt == _ATTEMPTS:
+                    raise
+                self.deletion.clock.sleep(backoff(attempt).total_seconds())
+                fresh = self._fresh_head(head)
+                if fresh is None:
+                    return set()
+                head, metadata = fresh
+                continue
+            if broken := expiry_kept(metadata, after, _step(found, work)):
+                where = f"{metadata.ref} on {head.reference.name}"
+                raise InvariantViolated(f"{where}: vacuum broke the table: {'; '.join(broken)}; nothing deleted")
+            return set(found.snapshot_ids)
+        return set()
+
+    def _fresh_head(self, head: Head) -> tuple[Head, TableMetadata] | None:
+        """The branch's table as it is now; None when branch or table is gone."""
+        for reference in self.catalog.references():
+            if reference.name == head.reference.name:
+                content = self.catalog.tables(reference, [head.content.key]).get(head.content.key)
+                if content is not None and content.content_id == head.content.content_id:
+                    return Head(reference, content), self.catalog.read(content)
+        return None
+
+    def sweep(self, work: VacuumOf) -> Outcome:
+        """Delete what nothing live reaches."""
+        clock, table, files = self.deletion.clock, work.table, self.deletion.files
+        started = clock.now()
+        base = self._base(table)
+        self._may_touch(work.survey, table)
+        self.guard.in_allowed_place(base)
+        self.guard.alone(base)
+        roots, notes = self._roots(base)
+        with closing(Listing(base, started - work.survey.policy.grace, files.canonical)) as listing:
+            for root in roots:
+                for batch in files.listing(root):
+                    listing.add(root, batch)
+            mark, survey = self._marked(work)
+            self._may_touch(survey, table)
+            self._readable(survey, table, mark)
+            named = mark.named
+            strange = listing.strange_metadata(named)
+            no_foreign_table(files, base, strange[:: max(1, len(strange) // _LOOKED_AT)])
+            knobs = self.contents.knobs(base.ref, base)
+            no_mismatch(base, listing.mismatches(named, lambda one, other: _same(one, other, knobs)))
+            chunks = [self.guard.allowed(base, chunk) for chunk in listing.orphans(named)]
+            found = tuple(
+                FileFate(p, b, kind_of(p)) for chunk in chunks for p, b in chunk.select("path", "bytes").rows()
+            )
+            scanned = listing.files
+        gone = Deleted(found)
+        if found and not work.dry_run:
+            self.deletion.ledger.plan(work.job_id, table.ref, found, LedgerState.PLANNED, clock.now())
+            proof = self._proof(work, mark)
+            gone = self.deletion.carry_out(work.job_id, base.location, found, proof, CONCURRENT_DELETES)
+        seconds = (clock.now() - started).total_seconds()
+        return self._swept(work, found, gone, scanned, notes, seconds)
+
+    def _swept(
+        self,
+        work: VacuumOf,
+        found: Sequence[FileFate],
+        gone: Deleted,
+        scanned: int,
+        notes: Sequence[str],
+        seconds: float,
+    ) -> Outcome:
+        lists = {int(m[1]) for f in gone.files if (m := _LIST_OF.search(f.path))}
+        more = lists - self._expired.get(work.table.content_id, set())
+        verb = "would remove" if work.dry_run else "removed"
+        return committed(
+            Operation.REMOVE_ORPHANS,
+            f"{verb} {len(gone.files)} file(s) that no branch or tag reaches",
+            {
+                "orphans_found": len(found),
+                "orphans_removed": len(gone.files),
+                "files_failed": gone.failed,
+                "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
+                "files_scanned": scanned,
+                "snapshots_expired": len(more),
+                "duration_ms": round(seconds * 1000),
+            },
+            gone.files,
+            notes=(*notes, *gone.notes),
+        )
+
+    def _proof(self, work: VacuumOf, mark: Mark) -> Callable[[], list[pl.DataFrame]]:
+        """What has become live since the mark: what is planned lies outside the mark, which only grows."""
+
+        def proof() -> list[pl.DataFrame]:
+            work.check()
+            survey = self._fresh(work.survey)
+            grown = mark.extend(survey, dry_run=False)
+            self._readable(survey, work.table, mark)
+            return grown
+
+        return proof
+
+    def resume(self, unfinished: Unfinished, now: datetime) -> Outcome:
+        """Finish planned deletions by a proof over everything that is live now."""
+        survey = self.survey(now)
+        mark = Mark(self.contents, self.deletion.files)
+        reached = mark.extend(survey, dry_run=False)
+        table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
+        if table is not None:
+            self._may_touch(survey, table)
+            self._readable(survey, table, mark)
+            self.guard.alone(self._base(table))
+        elif broken := [str(e) for e in mark.broken.values()] + [t.problem for t in survey.tables if t.problem]:
+            raise Refused(f"not everything that is live can be read: {broken[0]}")
+        location = table.location if table is not None else ""
+        gone = self.deletion.finish(unfinished.job_id, location, unfinished.files, reached, CONCURRENT_DELETES)
+        summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
+        metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
+        return committed(Operation.REMOVE_ORPHANS, summary, metrics, gone.files, notes=gone.notes)
+
+    def _marked(self, work: VacuumOf) -> tuple[Mark, Survey]:
+        """The mark over everything live now."""
+        survey = self._fresh(work.survey)
+        if work.dry_run:
+            self._dry_mark = mark = self._dry_mark or Mark(self.contents, self.deletion.files)
+        else:
+            self._mark = mark = self._mark or Mark(self.contents, self.deletion.files)
+        if self._expired.get(work.table.content_id):  # an earlier table's sweep may have marked it as it was before
+            mark.forget(work.table.content_id)
+        mark.extend(survey, dry_run=work.dry_run)
+        return mark, survey
+
+    def _fresh(self, survey: Survey) -> Survey:
+        """The live contents now, by the cut-off of the survey; scanned anew only when a reference has moved."""
+        last = self._last if self._last is not None and self._last.taken == survey.taken else survey
+        if set(self.catalog.references()) != set(last.references):
+            last = self.contents.survey(survey.policy, survey.taken)
+        self._last = last
+        return last
+
+    def _base(self, table: LiveTable) -> TableMetadata:
+        """The newest metadata of the table that is live, under the table's name."""
+        read = [m for c in table.versions if (m := self.contents.metadata(c)) is not None]
+        if not read:
+            raise Refused(f"{table.ref}: {table.problem or 'no version of it can be read'}")
+        return replace(max(read, key=lambda m: m.last_updated), ref=table.ref)
+
+    def _may_touch(self, survey: Survey, table: LiveTable) -> None:
+        """Raise `Refused` when something in the table's places is kept, or cannot be read."""
+        for other in survey.tables:
+            mine = other.content_id == table.content_id
+            if mine and other.problem:
+                raise Refused(f"{other.ref}: {other.problem}")
+            if (mine or _overlap(other, table)) and (other.problem or not other.collect):
+                raise Refused(f"{other.ref} lies in the same place: {other.problem or KEPT}" if not mine else KEPT)
+
+    @staticmethod
+    def _readable(survey: Survey, table: LiveTable, mark: Mark) -> None:
+        """Raise what stopped the mark of the table, or of another in its places."""
+        for other in survey.tables:
+            if other.content_id in mark.broken and (other.content_id == table.content_id or _overlap(other, table)):
+                raise mark.broken[other.content_id]
+
+    def _roots(self, base: TableMetadata) -> tuple[list[str], list[str]]:
+        roots, notes = [base.location], []
+        for place in base.write_paths:
+            if doubt := self.guard.doubt(base, place):
+                notes.append(f"{place} is not scanned: {doubt}")
+            else:
+                roots.append(place)
+        return roots, notes
+
+
+def _overlap(one: LiveTable, other: LiveTable) -> bool:
+    """Whether any place of one holds a place of the other. Of a table that was not read, its metadata files tell."""
+    mine, theirs = _places(one), _places(other)
+    return any(a.startswith(b) or b.startswith(a) for a in mine for b in theirs)
+
+
+def _places(table: LiveTable) -> Collection[str]:
+    said = [p for p in (table.location, *table.write_paths) if p]
+    return {directory_key(p) for p in said or [c.metadata_location.rpartition("/metadata/")[0] for c in table.versions]}
+
+
+def _same(one: str, other: str, knobs: Knobs) -> bool:
+    schemes: Mapping[str, str] = knobs[EQUAL_SCHEMES]
+    return same_prefix(one, other, schemes, knobs[EQUAL_AUTHORITIES])
+
+
+def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
+    """The commit in the words of those who verify it."""
+    return ExpireSnapshots(
+        snapshot_ids=found.snapshot_ids,
+        remove_refs=(),
+        older_than=work.survey.policy.at(work.survey.taken),
+        retain_last=1,
+        delete_files=False,
+        max_concurrent_deletes=CONCURRENT_DELETES,
+        by_spark=False,
+    )
+
+
+def whole_catalog(name: str) -> TableRef:
+    """By which the policy is asked what holds for a catalog as a whole."""
+    return TableRef(name, (), "")

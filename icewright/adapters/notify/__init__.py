@@ -1,0 +1,1 @@
+"""Channels that alerts are told to."""

@@ -1,0 +1,120 @@
+"""Channels by Apprise's URLs. The URLs are secrets: nothing here repeats one, and Apprise's own log is kept silent."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from icewright.core.alerts import Severity
+from icewright.core.errors import ChannelUnavailable, ConfigError
+
+if TYPE_CHECKING:
+    from apprise import Apprise, AppriseAsset, AppriseResult, NotifyBase
+
+TIMEOUT_SECONDS = 30
+_STATUS = re.compile(r"error=(\d{3})\b")
+_REMEDIES: Mapping[int, str] = {
+    401: "it refused the token or password: make a new one and put it where the configuration takes it from",
+    403: "it refused the token or password: make a new one and put it where the configuration takes it from",
+    404: "it knows no such webhook or channel: make a new one, or correct the URL",
+    410: "it knows no such webhook or channel any more: make a new one",
+    429: "it was told too much at once: the rest is told later",
+}
+_TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}
+
+
+class AppriseChannel:
+    """One channel. The name says the kind of service."""
+
+    def __init__(self, name: str, service: Apprise) -> None:
+        self.name, self._service = name, service
+
+    def send(self, title: str, body: str, severity: Severity) -> None:
+        """Tell it. Raises `ChannelUnavailable` with the reason and what mends it."""
+        from apprise import NotifyFormat, NotifyType  # noqa: PLC0415 - see `_service`
+
+        try:
+            kind = NotifyType(_TYPES[severity])
+            taken = self._service.notify(body=body, title=title, notify_type=kind, body_format=NotifyFormat.TEXT)
+        except Exception as error:  # noqa: BLE001 - one service's plugin must not end the telling of others
+            raise ChannelUnavailable(f"channel {self.name}: unexpected {type(error).__name__}") from None
+        if not taken:
+            raise ChannelUnavailable(f"channel {self.name}: {_reason(taken)}")
+
+
+def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
+    """The channels by name: the kind of service, numbered where there are more of a kind.
+
+    Raises `ConfigError` with the places of the URLs that Apprise does not take.
+    """
+    channels: dict[str, AppriseChannel] = {}
+    faults: list[str] = []
+    for place, url in enumerate(urls):
+        opened = _service(url)
+        if opened is None:
+            faults.append(
+                f"alerts.channels[{place}]: Apprise knows no such service, or the URL lacks something; "
+                "https://github.com/caronc/apprise/wiki says how the URL of each service is written"
+            )
+            continue
+        kind, service = opened
+        number = 1 + sum(name.partition(" ")[0] == kind for name in channels)
+        name = kind if number == 1 else f"{kind} {number}"
+        channels[name] = AppriseChannel(name, service)
+    if faults:
+        raise ConfigError(faults)
+    return channels
+
+
+def _service(url: str) -> tuple[str, Apprise] | None:
+    """The kind of service and its client."""
+    from apprise import Apprise  # noqa: PLC0415 - loads a module for each of 100 services: only where one is used
+
+    _hush()
+    asset = _asset()
+    plugin: NotifyBase | None = Apprise.instantiate(url.strip(), asset=asset) if url.strip() else None
+    if plugin is None:
+        return None
+    service = Apprise(asset=asset)
+    service.add(plugin)
+    return plugin.url(privacy=True).partition("://")[0], service
+
+
+def _asset() -> AppriseAsset:
+    from apprise import AppriseAsset  # noqa: PLC0415 - see `_service`
+
+    return AppriseAsset(
+        app_id="Icewright",
+        app_desc="Icewright",
+        app_url="",
+        async_mode=False,
+        secure_logging=True,
+        service_timeout=TIMEOUT_SECONDS,
+    )
+
+
+def _hush() -> None:
+    """Apprise logs the URLs that it loads, and urllib3 the paths that it asks for."""
+    apprise = logging.getLogger("apprise")
+    apprise.propagate = False
+    apprise.setLevel(logging.WARNING)
+    if not apprise.handlers:
+        apprise.addHandler(logging.NullHandler())
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+def _reason(result: AppriseResult) -> str:
+    """Why the message was not taken, in words of ours: Apprise's may name the address."""
+    text = " ".join(entry.message for entry in result.logs())
+    if found := _STATUS.search(text):
+        status = int(found[1])
+        broken = status >= 500  # noqa: PLR2004 - the service's own fault
+        remedy = "the service failed: told again later" if broken else "it refused the message"
+        return f"{_REMEDIES.get(status, remedy)} (HTTP {status})"
+    if result.status.name == "TIMEOUT":
+        return f"it did not answer within {TIMEOUT_SECONDS} s: check the host and port of the URL, and the network"
+    if "onnection error" in text:
+        return "it cannot be reached: check the host and port of the URL, the network and the proxy"
+    return "it did not take the message, and does not say why: check each part of the URL"

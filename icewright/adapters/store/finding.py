@@ -1,0 +1,136 @@
+"""Which tables the names and files mean that others send, however they spell them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.ledger import named
+from icewright.adapters.store.schema import TABLES
+from icewright.core.events.directory import holds
+from icewright.core.events.model import Name
+from icewright.core.paths import directory_key, split
+from icewright.core.table import TableRef
+
+_NAME = [TABLES.c[name] for name in ("id", "catalog", "namespace", "name")]
+_PLACE = [*_NAME, *(TABLES.c[n] for n in ("location", "write_paths", "metadata_location", "evaluated_location"))]
+# cut off at the right: every character that is none of a folder's end
+_METADATA_FOLDER = sa.func.rtrim(TABLES.c.metadata_location, sa.func.replace(TABLES.c.metadata_location, "/", ""))
+_CHUNK = 2000  # values of a statement
+_Value = TypeVar("_Value")
+_SCHEMES = ("s3", "s3a", "s3n")
+_DEEPEST = 32  # folders above a file
+
+
+def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, Sequence[Any]]:
+    """The rows of tables by the name that was sent: exactly, else with dots anywhere, else in any case.
+
+    Engines write `a.b.c` whether a dot is part of a name or stands between two, and Trino writes all in lower case.
+    """
+    wanted = sorted(set(names))
+    found = _exact(connection, wanted)
+    missing: dict[str, list[Name]] = {}
+    for name in wanted:
+        if name not in found:
+            missing.setdefault(name[0], []).append(name)
+    for catalog, mine in missing.items():
+        found |= _alike(connection, catalog, mine)
+    return found
+
+
+def _exact(connection: sa.Connection, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
+    refs = [named(TableRef(name[0], name[1:-1], name[-1])) for name in names]
+    found: dict[Name, Sequence[Any]] = {}
+    for chunk in _chunks([tuple(ref.values()) for ref in refs]):
+        mine = sa.tuple_(*(TABLES.c[column] for column in ("catalog", "namespace", "name"))).in_(chunk)
+        for row in connection.execute(sa.select(*_NAME).where(~TABLES.c.dropped, mine)):
+            found[(row.catalog, *json.loads(row.namespace), row.name)] = [row]
+    return found
+
+
+def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
+    """Tables whose names read the same with dots between all parts; in another case where there is none in this."""
+    dotted: dict[str, list[Any]] = {}
+    folded: dict[str, list[Any]] = {}
+    for row in _with_names(connection, catalog, {end for name in names for end in _ends(name[1:])}):
+        full = ".".join((*json.loads(row.namespace), row.name))
+        dotted.setdefault(full, []).append(row)
+        folded.setdefault(full.casefold(), []).append(row)
+    said = {name: ".".join(name[1:]) for name in names}
+    return {name: dotted.get(full) or folded.get(full.casefold(), []) for name, full in said.items()}
+
+
+def _ends(parts: Name) -> Iterator[str]:
+    """What the table's own name may be: the last part, the last two with a dot between them, and so on."""
+    return (".".join(parts[i:]) for i in range(1, len(parts)))
+
+
+def _with_names(connection: sa.Connection, catalog: str, ends: set[str]) -> Iterator[Any]:
+    for chunk in _chunks(sorted(ends)):
+        alike = TABLES.c.name.in_(chunk) | sa.func.lower(TABLES.c.name).in_([end.lower() for end in chunk])
+        query = sa.select(*_NAME).where(TABLES.c.catalog == catalog, ~TABLES.c.dropped, alike).order_by(TABLES.c.id)
+        yield from connection.execute(query)
+
+
+def by_location(connection: sa.Connection, locations: Iterable[str]) -> Mapping[str, Sequence[Any]]:
+    """The rows of tables whose folders hold a metadata file: of folders within one another, the innermost."""
+    above = {location: _folders(location) for location in sorted(set(locations))}
+    usual = {location: folders[1:2] for location, folders in above.items() if folders[0].endswith("/metadata")}
+    found = _held(connection, usual, [TABLES.c.location])
+    rest = {location: folders for location, folders in above.items() if not found.get(location)}
+    return {**found, **_held(connection, rest, [TABLES.c.location, _METADATA_FOLDER])}
+
+
+def _held(
+    connection: sa.Connection, above: Mapping[str, Sequence[str]], columns: Sequence[sa.ColumnElement[str]]
+) -> dict[str, Sequence[Any]]:
+    """The tables of the nearest of these folders that is one's."""
+    places = {spelled for folders in above.values() for folder in folders for spelled in _spellings(folder)}
+    rows: dict[int, Any] = {}
+    for chunk in _chunks(sorted(places)):
+        near = sa.or_(*(column.in_(chunk) for column in columns))
+        rows |= {row.id: row for row in connection.execute(sa.select(*_PLACE).where(~TABLES.c.dropped, near))}
+    by_folder: dict[str, dict[int, tuple[Any, str]]] = {}
+    for row in rows.values():
+        for folder in (row.location, *(row.write_paths or ()), row.metadata_location.rpartition("/")[0]):
+            if folder:
+                by_folder.setdefault(directory_key(folder), {})[row.id] = (row, folder)
+    return {location: _innermost(by_folder, folders, location) for location, folders in above.items()}
+
+
+def _innermost(
+    by_folder: Mapping[str, Mapping[int, tuple[Any, str]]], folders: Sequence[str], location: str
+) -> Sequence[Any]:
+    for folder in folders:  # from the nearest
+        known = by_folder.get(directory_key(folder), {}).values()
+        if found := [row for row, spelled in known if holds(spelled, location)]:
+            return found
+    return []
+
+
+def _folders(location: str) -> list[str]:
+    """The folders above a file, from the nearest, without the one that a bucket is."""
+    place = split(location)
+    parts = [part for part in place.path.split("/") if part][:-1]
+    prefix = f"{place.scheme}://{place.authority}" if place.scheme else ""
+    return ["/".join((prefix, *parts[:n])) for n in range(len(parts), 0, -1)][:_DEEPEST] or [prefix]
+
+
+def _spellings(folder: str) -> Iterator[str]:
+    """A folder as writers may spell it: s3a:// for s3://, file:/ for file:///, with a slash at its end."""
+    place = split(folder)
+    roots = [f"{place.scheme}://{place.authority}" if place.scheme else ""]
+    if place.scheme in _SCHEMES:
+        roots = [f"{scheme}://{place.authority}" for scheme in _SCHEMES]
+    elif place.scheme in ("", "file"):
+        roots = ["", "file:", "file://"]
+    for root in roots:
+        yield f"{root}{place.path.rstrip('/')}"
+        yield f"{root}{place.path.rstrip('/')}/"
+
+
+def _chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    return (values[i : i + _CHUNK] for i in range(0, len(values), _CHUNK))

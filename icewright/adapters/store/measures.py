@@ -1,0 +1,140 @@
+"""What there is to measure, counted by the database: one pass over the tables, one over the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import chain, islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.alerts import SqlAlerts
+from icewright.adapters.store.schema import ALERTS, JOBS, TABLES, TELLINGS, TOTALS, VERDICTS
+from icewright.core.runs import JobState
+from icewright.core.tally import Total
+from icewright.ports import Distribution, Measures, QueueMeasure
+
+_STATE = sa.case(  # the first that holds
+    (TABLES.c.dropped, "dropped"),
+    (TABLES.c.error.is_not(None), "unreadable"),
+    (TABLES.c.paused.is_not(None), "paused"),
+    (TABLES.c.held_by.is_not(None), "busy"),
+    (TABLES.c.evaluated_at.is_(None), "new"),
+    (TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location), "changed"),
+    (TABLES.c.due_since.is_not(None), "due"),
+    else_="well",
+)
+_LATER = sa.case(  # since when something is due and nothing succeeded
+    (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at), else_=TABLES.c.due_since
+)
+
+
+class SqlMeasures(SqlAlerts):
+    """The measures of the Store port."""
+
+    def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
+        """Everything in one transaction, so that the numbers belong together."""
+        with self._begin() as connection:
+            tables = _tables(connection, now, points, seconds)
+            verdicts, deferred = _verdicts(connection)
+            return Measures(
+                verdicts=verdicts,
+                deferred=deferred,
+                queue=_queue(connection),
+                alerts=_counts(connection, _open_alerts()),
+                untold={channel: count for (channel,), count in _counts(connection, _untold()).items()},
+                totals={Total(*row[:-1]): row[-1] for row in connection.execute(sa.select(TOTALS))},
+                **tables,
+            )
+
+
+def _tables(connection: sa.Connection, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> dict[str, Any]:
+    """Tables by catalog and state, and how their numbers are distributed."""
+    health, cuts = TABLES.c.health, [now - timedelta(seconds=most) for most in seconds]
+    blocks = {
+        "health": [sa.func.count(health), sa.func.sum(health), *(_many(health <= most) for most in points)],
+        "success": _ages(connection, TABLES.c.succeeded_at, cuts, now),
+        "overdue": _ages(connection, _LATER, cuts, now),
+    }
+    columns = (TABLES.c.catalog, _STATE.label("state"), sa.func.count(), *chain.from_iterable(blocks.values()))
+    states: dict[tuple[str, str], int] = {}
+    spread: dict[str, dict[str, Distribution]] = {name: {} for name in blocks}
+    for row in connection.execute(sa.select(*columns).group_by(TABLES.c.catalog, sa.text("state"))):
+        catalog, state, count, *numbers = row
+        states[catalog, state] = count
+        rest = iter(numbers if state != "dropped" else ())
+        for name, block in blocks.items():
+            if part := list(islice(rest, len(block))):
+                spread[name][catalog] = _added(spread[name].get(catalog), part)
+    return {"tables": states, **spread}
+
+
+def _added(have: Distribution | None, part: Sequence[float | None]) -> Distribution:
+    """The tables of one state more."""
+    count, total, *at_most = (number or 0 for number in part)
+    have = have or Distribution((0,) * len(at_most), 0, 0.0)
+    both = zip(have.at_most, at_most, strict=True)
+    return Distribution(tuple(a + int(b) for a, b in both), have.count + int(count), have.sum + float(total))
+
+
+def _ages(
+    connection: sa.Connection, at: sa.ColumnElement[Any], cuts: Sequence[datetime], now: datetime
+) -> list[sa.ColumnElement[Any]]:
+    """How many have a time, the sum of their ages in seconds, and how many are at most so old."""
+    moment = sa.literal(now, TABLES.c.succeeded_at.type)
+    age: sa.ColumnElement[Any]
+    if connection.dialect.name == "postgresql":
+        age = sa.extract("epoch", moment - at)
+    else:
+        age = (sa.func.julianday(moment) - sa.func.julianday(at)) * timedelta(days=1).total_seconds()
+    return [sa.func.count(at), sa.func.sum(sa.cast(age, sa.Float)), *(_many(at >= cut) for cut in cuts)]
+
+
+def _many(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    return sa.func.sum(sa.case((condition, 1), else_=0))
+
+
+def _verdicts(connection: sa.Connection) -> tuple[dict[tuple[str, str, str], int], dict[tuple[str, str], int]]:
+    """Verdicts by catalog, operation and kind; those due that the last plan left waiting."""
+    columns = (TABLES.c.catalog, VERDICTS.c.operation, VERDICTS.c.verdict)
+    query = sa.select(*columns, sa.func.count(), sa.func.count(VERDICTS.c.waits)).join_from(VERDICTS, TABLES)
+    verdicts: dict[tuple[str, str, str], int] = {}
+    deferred: dict[tuple[str, str], int] = {}
+    for catalog, operation, verdict, count, waits in connection.execute(query.group_by(*columns)):
+        verdicts[catalog, operation, verdict] = count
+        if verdict == "due":
+            deferred[catalog, operation] = waits
+    return verdicts, deferred
+
+
+def _queue(connection: sa.Connection) -> dict[str, QueueMeasure]:
+    """Jobs that wait or run, by each of their operations."""
+    query = sa.select(JOBS.c.state, JOBS.c.operations, JOBS.c.created)
+    found: dict[str, QueueMeasure] = {}
+    for state, operations, created in connection.execute(
+        query.where(JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING)))
+    ):
+        for operation in operations:
+            have = found.get(operation, QueueMeasure())
+            if state == JobState.RUNNING:
+                found[operation] = QueueMeasure(have.queued, have.running + 1, have.oldest_queued)
+            else:
+                oldest = min(created, have.oldest_queued or created)
+                found[operation] = QueueMeasure(have.queued + 1, have.running, oldest)
+    return found
+
+
+def _open_alerts() -> sa.Select[Any]:
+    columns = (ALERTS.c.rule, ALERTS.c.severity)
+    raised = (ALERTS.c.raised_at.is_not(None), ALERTS.c.resolved_at.is_(None))
+    return sa.select(*columns, sa.func.count()).where(*raised).group_by(*columns)
+
+
+def _untold() -> sa.Select[Any]:
+    waiting = sa.select(TELLINGS.c.channel, sa.func.count()).where(TELLINGS.c.told_at.is_(None))
+    return waiting.group_by(TELLINGS.c.channel)
+
+
+def _counts(connection: sa.Connection, query: sa.Select[Any]) -> Mapping[Any, int]:
+    return {tuple(row[:-1]): row[-1] for row in connection.execute(query)}

@@ -1,0 +1,253 @@
+"""Every Prometheus metric, once: its name, kind, labels and meaning, and where its numbers come from."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+
+from icewright import __version__
+from icewright.core.policy import Operation
+from icewright.core.steps import VERDICT_NAMES
+from icewright.core.tally import DURATIONS, ENDLESS, Total
+from icewright.ports import CatalogRow, Distribution, Measures, ProcessRow, QueueMeasure
+
+POINTS = (10, 25, 50, 75, 90, 100)
+AGES = (3600, 6 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
+STATES = ("well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
+
+
+class Kind(enum.StrEnum):
+    """What kind of numbers a metric has."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    SPREAD = "gauge histogram"  # how numbers are distributed now, not over time
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a scrape sees of the store."""
+
+    now: datetime
+    measures: Measures
+    catalogs: Sequence[CatalogRow]
+    processes: Sequence[ProcessRow]  # that are alive
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A histogram's classes: how many are at most as large as each bound, the last being all, and their sum."""
+
+    at_most: tuple[tuple[str, float], ...]
+    sum: float
+
+
+Sample = tuple[tuple[str, ...], float | Buckets]
+Source = Callable[[Seen], Iterable[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A metric. Without a source it is the process's own."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    source: Source | None = None
+
+
+def _total(name: str) -> Source:
+    """A sum by catalog and operation."""
+
+    def read(seen: Seen) -> Iterator[Sample]:
+        for total, value in seen.measures.totals.items():
+            if total.name == name:
+                yield (total.catalog, total.operation), value
+
+    return read
+
+
+def _catalogs(seen: Seen) -> list[str]:
+    """Those that have tables: of each there is every series, so that none comes and goes with its number."""
+    return sorted({catalog for catalog, _ in seen.measures.tables})
+
+
+def _tables(seen: Seen) -> Iterator[Sample]:
+    for key in product(_catalogs(seen), STATES):
+        yield key, seen.measures.tables.get(key, 0)
+
+
+def _verdicts(seen: Seen) -> Iterator[Sample]:
+    for key in product(_catalogs(seen), map(str, Operation), VERDICT_NAMES.values()):
+        yield key, seen.measures.verdicts.get(key, 0)
+
+
+def _deferred(seen: Seen) -> Iterator[Sample]:
+    for key in product(_catalogs(seen), map(str, Operation)):
+        yield key, seen.measures.deferred.get(key, 0)
+
+
+def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequence[int]) -> Source:
+    """How many tables of each catalog are at most at each bound."""
+
+    def read(seen: Seen) -> Iterator[Sample]:
+        for catalog, found in of(seen.measures).items():
+            at_most = [(str(float(b)), float(n)) for b, n in zip(bounds, found.at_most, strict=True)]
+            yield (catalog,), Buckets((*at_most, (ENDLESS, float(found.count))), found.sum)
+
+    return read
+
+
+def _of_queue(of: Callable[[QueueMeasure, datetime], float]) -> Source:
+    """Of each operation, whether or not any job has it."""
+
+    def read(seen: Seen) -> Iterator[Sample]:
+        for operation in map(str, Operation):
+            yield (operation,), of(seen.measures.queue.get(operation, QueueMeasure()), seen.now)
+
+    return read
+
+
+def _age(queue: QueueMeasure, now: datetime) -> float:
+    return max(0.0, (now - queue.oldest_queued).total_seconds()) if queue.oldest_queued else 0.0
+
+
+def _durations(seen: Seen) -> Iterator[Sample]:
+    totals = seen.measures.totals
+    for operation in sorted({total.operation for total in totals if total.name == "run_seconds"}):
+        count, at_most = 0.0, []
+        for bound in (*map(str, DURATIONS), ENDLESS):
+            count += totals.get(Total("runs_by_seconds", "", operation, bound), 0.0)
+            at_most.append((bound, count))
+        yield (operation,), Buckets(tuple(at_most), totals[Total("run_seconds", "", operation)])
+
+
+def _runs(seen: Seen) -> Iterator[Sample]:
+    return (((t.catalog, t.operation, t.label), value) for t, value in seen.measures.totals.items() if t.name == "runs")
+
+
+def _jobs(seen: Seen) -> Iterator[Sample]:
+    return (((total.label,), value) for total, value in seen.measures.totals.items() if total.name == "jobs")
+
+
+def _catalog_errors(seen: Seen) -> Iterator[Sample]:
+    for row in seen.catalogs:
+        yield (row.name,), seen.measures.totals.get(Total("catalog_errors", row.name), 0.0)
+
+
+def _detections(seen: Seen) -> Iterator[Sample]:
+    for row in seen.catalogs:
+        if row.detected_at is not None:
+            yield (row.name,), max(0.0, (seen.now - row.detected_at).total_seconds())
+
+
+def _processes(seen: Seen) -> Iterator[Sample]:
+    for kind in ("service", "worker"):
+        yield (kind,), sum(row.kind == kind for row in seen.processes)
+
+
+_OF_WORK = ("catalog", "operation")
+_C, _G, _H, _S = Kind
+
+_DECLARED = (
+    Declared("icewright_build_info", _G, ("version",), "always 1", lambda _: [((__version__,), 1)]),
+    Declared("icewright_store_up", _G, (), "whether the state store answered; 0: only the process's own follow"),
+    Declared("icewright_tables", _G, ("catalog", "state"), f"tables by state: {', '.join(STATES)}", _tables),
+    Declared(
+        "icewright_table_health",
+        _S,
+        ("catalog",),
+        "tables by their health in points, of those whose health is known",
+        _spread(lambda m: m.health, POINTS),
+    ),
+    Declared(
+        "icewright_table_success_age_seconds",
+        _S,
+        ("catalog",),
+        "tables by the time since an operation last did its work on them, of those where one ever did",
+        _spread(lambda m: m.success, AGES),
+    ),
+    Declared(
+        "icewright_table_overdue_seconds",
+        _S,
+        ("catalog",),
+        "tables with something due, by the time since then in which nothing succeeded on them",
+        _spread(lambda m: m.overdue, AGES),
+    ),
+    Declared("icewright_verdicts", _G, (*_OF_WORK, "verdict"), "verdicts of the last evaluations", _verdicts),
+    Declared(
+        "icewright_deferred",
+        _G,
+        _OF_WORK,
+        "due operations that the last plan left waiting",
+        _deferred,
+    ),
+    Declared(
+        "icewright_queue_jobs",
+        _G,
+        ("operation",),
+        "jobs that wait for a worker and have the operation",
+        _of_queue(lambda queue, _: queue.queued),
+    ),
+    Declared(
+        "icewright_queue_age_seconds",
+        _G,
+        ("operation",),
+        "how long the oldest of them waits; 0 when none does",
+        _of_queue(_age),
+    ),
+    Declared(
+        "icewright_jobs_running",
+        _G,
+        ("operation",),
+        "jobs that run and have the operation",
+        _of_queue(lambda queue, _: queue.running),
+    ),
+    Declared("icewright_jobs_total", _C, ("result",), "jobs that ended, by how", _jobs),
+    Declared("icewright_runs_total", _C, (*_OF_WORK, "result"), "operations that ran, by what became of them", _runs),
+    Declared("icewright_run_duration_seconds", _H, ("operation",), "how long operations ran", _durations),
+    Declared(
+        "icewright_files_rewritten_total", _C, _OF_WORK, "files rewritten, of every kind", _total("files_rewritten")
+    ),
+    Declared(
+        "icewright_bytes_rewritten_total", _C, _OF_WORK, "bytes of the rewritten files", _total("bytes_rewritten")
+    ),
+    Declared("icewright_files_deleted_total", _C, _OF_WORK, "files deleted, of every kind", _total("files_deleted")),
+    Declared("icewright_bytes_deleted_total", _C, _OF_WORK, "bytes of the deleted files", _total("bytes_deleted")),
+    Declared("icewright_snapshots_expired_total", _C, _OF_WORK, "snapshots expired", _total("snapshots_expired")),
+    Declared("icewright_gb_hours_total", _C, _OF_WORK, "memory held over the time, in GB-hours", _total("gb_hours")),
+    Declared("icewright_catalog_errors_total", _C, ("catalog",), "times that it could not be read", _catalog_errors),
+    Declared(
+        "icewright_catalog_failures",
+        _G,
+        ("catalog",),
+        "times in a row that it could not be read, up to now",
+        lambda seen: (((row.name,), row.failures) for row in seen.catalogs),
+    ),
+    Declared("icewright_catalog_detection_age_seconds", _G, ("catalog",), "time since it was last read", _detections),
+    Declared("icewright_alerts", _G, ("rule", "severity"), "open alerts", lambda seen: seen.measures.alerts.items()),
+    Declared(
+        "icewright_alert_messages_waiting",
+        _G,
+        ("channel",),
+        "what a channel has not taken yet: alerts, and their ends",
+        lambda seen: (((channel,), count) for channel, count in seen.measures.untold.items()),
+    ),
+    Declared("icewright_processes", _G, ("kind",), "services and workers that are alive", _processes),
+    Declared(
+        "icewright_worker_slots",
+        _G,
+        (),
+        "jobs that all of them together can run at the same time",
+        lambda seen: [((), sum(row.slots for row in seen.processes))],
+    ),
+    Declared("icewright_loop_lag_seconds", _G, ("loop",), "how late a loop of this process is"),
+    Declared("icewright_loop_duration_seconds", _H, ("loop",), "how long the rounds of a loop of this process take"),
+    Declared("icewright_loop_failures_total", _C, ("loop",), "rounds of a loop of this process that failed"),
+)
+CATALOGUE: Mapping[str, Declared] = {declared.name: declared for declared in _DECLARED}

@@ -1,0 +1,145 @@
+"""Apache's own REST catalog (the fixture of Iceberg's tests) in a JVM of ours, on loopback alone: for demo and tests.
+
+Its jars come from Maven Central, each checked by its hash; Hadoop and py4j are those that PySpark brings. No Java is
+compiled: the classes are put together through py4j.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import time
+import urllib.request  # noqa: TID251 - the demo fetches the server that it shows
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from icewright.app.demo.rest_jars import JARS
+from icewright.core.errors import EngineUnavailable
+
+MAVEN = "https://repo1.maven.org/maven2"
+_OF_PYSPARK = (
+    "hadoop-client-api", "hadoop-client-runtime", "aircompressor", "snappy-java", "jsr305", "jcl-over-slf4j", "py4j",
+)  # fmt: skip
+_SECONDS_TO_FETCH = 120
+_ATTEMPTS = 3
+
+
+def fetch(folder: Path) -> list[Path]:
+    """The jars in `folder`, fetched when they are not there. Raises `EngineUnavailable`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda jar: fetched(folder, *jar), JARS))
+
+
+def fetched(folder: Path, path: str, digest: str) -> Path:
+    """One jar, of this path in a Maven repository and this SHA-256. Raises `EngineUnavailable`."""
+    jar = folder / path.rpartition("/")[2]
+    if jar.is_file() and hashlib.sha256(jar.read_bytes()).hexdigest() == digest:
+        return jar
+    said = ""
+    for attempt in range(_ATTEMPTS):
+        try:
+            with urllib.request.urlopen(f"{MAVEN}/{path}", timeout=_SECONDS_TO_FETCH) as answer:  # noqa: S310, TID251 - https
+                content: bytes = answer.read()
+        except OSError as error:
+            said = str(error)
+            time.sleep(attempt + 1)
+            continue
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise EngineUnavailable(f"{MAVEN}/{path} is not the file that it was: nothing of it is run")
+        fresh = jar.with_suffix(f".{digest[:12]}")
+        fresh.write_bytes(content)
+        fresh.replace(jar)
+        return jar
+    raise EngineUnavailable(f"{MAVEN}/{path} could not be fetched ({said}); lay it into {folder} yourself")
+
+
+@dataclass
+class RestHost:
+    """A JVM that serves any number of REST catalogs, each on a port of its own."""
+
+    gateway: Any
+    process: subprocess.Popen[bytes]
+    _servers: dict[str, Any] = field(default_factory=dict)
+
+    def serve(self, database: Path, warehouse: str, port: int = 0, **properties: str) -> str:
+        """Serve the tables of a SQLite database; the address."""
+        jvm = self.gateway.jvm
+        settings = {
+            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "jdbc.schema-version": "V1",
+            "uri": f"jdbc:sqlite:{database}?busy_timeout=60000",
+            "warehouse": warehouse,
+            **properties,
+        }
+        java = jvm.java.util.HashMap()
+        for key, value in settings.items():
+            java.put(key, value)
+        catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+            "backend", java, jvm.org.apache.hadoop.conf.Configuration()
+        )
+        servlets, jetty = jvm.org.eclipse.jetty.ee10.servlet, jvm.org.eclipse.jetty.server
+        handler = servlets.ServletContextHandler(0)  # without sessions
+        rest = jvm.org.apache.iceberg.rest
+        handler.getServletHandler().setDecodeAmbiguousURIs(True)  # names of tables may hold anything
+        handler.addServlet(servlets.ServletHolder(rest.RESTCatalogServlet(rest.RESTCatalogAdapter(catalog))), "/*")
+        server = jetty.Server()
+        connector = jetty.ServerConnector(server)
+        connector.setHost("127.0.0.1")
+        connector.setPort(port)
+        http = connector.getDefaultConnectionFactory().getHttpConfiguration()
+        http.setUriCompliance(jvm.org.eclipse.jetty.http.UriCompliance.UNSAFE)
+        server.addConnector(connector)
+        server.setHandler(handler)
+        server.start()
+        address = f"http://127.0.0.1:{connector.getLocalPort()}"
+        self._servers[address] = server
+        return address
+
+    def end(self, address: str) -> None:
+        """Stop serving there."""
+        self._servers.pop(address).stop()
+
+    def stop(self) -> None:
+        """End the JVM."""
+        with suppress(Exception):  # it may be dead already
+            self.gateway.shutdown()
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None) -> Iterator[RestHost]:
+    """Start the JVM of a Java home, with the jars in `folder`. Raises `EngineUnavailable`."""
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # noqa: PLC0415 - only where needed
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    pyspark = find_spec("pyspark")
+    own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"
+    theirs = [jar for name in _OF_PYSPARK for jar in sorted(own.glob(f"{name}-*.jar"))]
+    try:
+        port, token, process = launch_gateway(
+            jarpath=str(next(jar for jar in theirs if jar.name.startswith("py4j"))),
+            classpath=":".join(str(jar) for jar in (*fetch(folder), *theirs)),
+            java_path=str(java / "bin" / "java"),
+            javaopts=["-Xmx384m"],
+            die_on_exit=True,
+            enable_auth=True,
+            return_proc=True,
+            redirect_stderr=log or subprocess.DEVNULL,
+        )
+    except (Py4JError, OSError, ValueError) as error:
+        raise EngineUnavailable(f"the REST server's JVM did not start: {error}") from error
+    host = RestHost(JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), process)
+    try:
+        yield host
+    finally:
+        host.stop()

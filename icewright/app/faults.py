@@ -1,0 +1,43 @@
+"""Faults that lie between values of the configuration, each of which would be right alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from icewright.app.addresses import is_loopback
+from icewright.app.sections import ArchiveSection, EventsSection, ServerSection
+from icewright.core.words import near
+
+
+def open_to_others(server: ServerSection, events: EventsSection) -> Iterator[str]:
+    """Others may reach the server only where it can tell who may push events."""
+    if not events.tokens and not events.secrets and not is_loopback(server.host):
+        yield (
+            f"server.host: others reach {server.host}, and nobody could tell who may push events; give events.tokens "
+            "or events.secrets, or write 127.0.0.1"
+        )
+
+
+def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, Any]) -> Iterator[str]:
+    """An alias means one catalog; `catalogs` are the sections as the file has them."""
+    for i, alias in enumerate(aliases):
+        path = f"catalogs.{name}.aliases[{i}]"
+        other = next((o for o, section in catalogs.items() if str(o) != name and _goes_by(o, section, alias)), None)
+        if other is not None:
+            yield f"{path}: {alias} is a name of catalog {other} too; an alias means one catalog"
+        elif not alias.strip():
+            yield f"{path}: an alias may not be blank"
+
+
+def archive_faults(archive: ArchiveSection, catalogs: Sequence[str]) -> Iterator[str]:
+    """The archive's tables need a catalog that there is, and a name."""
+    if archive.catalog not in catalogs:
+        yield f"archive.catalog: there is no catalog {archive.catalog}{near(archive.catalog, tuple(catalogs))}"
+    if not all(part.strip() for part in archive.namespace.split(".")):
+        yield "archive.namespace: a part of it is blank; write a name such as icewright or ops.history"
+
+
+def _goes_by(name: object, section: Any, alias: str) -> bool:  # noqa: ANN401 - YAML
+    aliases = section.get("aliases") if isinstance(section, dict) else None
+    return str(name) == alias or (isinstance(aliases, list) and alias in aliases)

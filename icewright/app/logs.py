@@ -1,0 +1,115 @@
+"""Logs: JSON lines, or readable ones on a terminal, on standard error; other libraries' records in the same form."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from icewright.app.config import Config
+from icewright.app.redaction import Redaction
+from icewright.flow.world import Listener
+
+LEVELS: Mapping[str, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_FOREIGN = logging.WARNING  # of other libraries only this and worse: below it they quote addresses and payloads
+_ERRORS = frozenset({"job_broken", "loop_failed", "catalog_failed", "unreadable", "alert_not_told"})
+_WARNINGS = frozenset({"alert_raised", "settled", "left_without_a_word"})
+_BAD_STATES = frozenset({"failed", "partial", "interrupted"})
+
+
+class _StandardError:
+    """Standard error as it is when something is written, which tests and services replace."""
+
+    def write(self, text: str) -> int:
+        """To whatever it is now."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Now."""
+        sys.stderr.flush()
+
+
+def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str] = ()) -> None:
+    """Say what is logged and how; `style` is auto, json or text. May be called again."""
+    redaction = Redaction(secrets)
+    readable = style == "text" or (style == "auto" and sys.stderr.isatty())
+
+    def redacted(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {redaction.text(key): redaction.value(value) for key, value in event.items()}
+
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.format_exc_info,
+        redacted,
+        structlog.processors.TimeStamper(fmt="iso", key="ts"),
+    ]
+    render: Processor = _text if readable else structlog.processors.JSONRenderer(ensure_ascii=False)
+    stream = cast("TextIO", _StandardError())
+    structlog.configure(
+        processors=[*shared, _ordered, render],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _ordered, render]
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared], processors=last
+        )
+    )
+    root = logging.getLogger()
+    for before in [h for h in root.handlers if getattr(h, "of_icewright", False)]:
+        root.removeHandler(before)
+    handler.of_icewright = True  # type: ignore[attr-defined] # so that configuring again replaces it
+    root.addHandler(handler)
+    root.setLevel(max(_FOREIGN, LEVELS[level]))
+
+
+def configure_by(config: Config) -> None:
+    """As the configuration says."""
+    configure(level=config.log.level, style=config.log.format, secrets=config.secrets)
+
+
+def listener() -> Listener:
+    """Logs every told event: its kind, and the details such as job_id, table and operation."""
+
+    def tell(kind: str, details: Mapping[str, Any]) -> None:
+        said = {name: value for name, value in details.items() if value is not None}
+        structlog.get_logger().log(LEVELS[_level(kind, details)], kind, **said)
+
+    return tell
+
+
+def _level(kind: str, details: Mapping[str, Any]) -> str:
+    if kind in _ERRORS:
+        return "error"
+    return "warning" if kind in _WARNINGS or str(details.get("state")) in _BAD_STATES else "info"
+
+
+def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Time, level and event first, so that lines can be read."""
+    first = {key: event.pop(key) for key in ("ts", "level", "event") if key in event}
+    return {**first, **event}
+
+
+def _text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """A line for people: time, level, what happened, then key=value."""
+    said = " ".join(f"{key}={_plain(event[key])}" for key in event if key not in ("ts", "level", "event"))
+    return f"{event.get('ts', '')} {event.get('level', ''):<7} {event.get('event', '')} {said}".rstrip()
+
+
+def _plain(value: object) -> str:
+    text = ",".join(str(v) for v in value) if isinstance(value, tuple | list) else str(value)
+    return text if text and not any(c.isspace() or c in '"=' for c in text) else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,56 @@
+"""Secrets taken out of what is logged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+HIDDEN = "***"
+SHORTEST = 4  # a value of fewer characters is no secret, and stands in too many words
+_USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
+
+
+class Redaction:
+    """Takes secrets out of texts: values that came from environment or files, and what stands before @ in URLs."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        said = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+        longest_first = sorted(said, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def text(self, text: str) -> str:
+        """The text without them."""
+        shown = self._secrets.sub(HIDDEN, text) if self._secrets is not None else text
+        return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
+        """The same for what a log line holds, however deep; what is no plain value becomes its text first."""
+        match value:
+            case None | bool() | int() | float():
+                return value
+            case str():
+                return self.text(str(value))
+            case Mapping():
+                return {self.text(str(key)): self.value(inner) for key, inner in value.items()}
+            case list() | tuple() | set() | frozenset():
+                return [self.value(inner) for inner in value]
+        return self.text(str(value))
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """The text without values that came from environment or files, the short ones too, however it is quoted."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        for said in (secret, repr(secret)[1:-1]):
+            text = text.replace(said, HIDDEN)
+    return text
+
+
+def _forms(secret: str) -> set[str]:
+    """How the secret may be written: as it is, quoted by Python or JSON, encoded in a URL; each of its lines too."""
+    lines = {line.strip() for line in secret.splitlines()}
+    forms = {form for text in {secret, *lines} for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
+    forms |= {quote(text, safe=safe) for text in {secret, *lines} for safe in ("", "/")}
+    return {form for form in forms if len(form) >= SHORTEST}

@@ -1,0 +1,1 @@
+"""The HTTP server: what others push, and what watches the service ask for."""

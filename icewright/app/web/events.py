@@ -1,0 +1,84 @@
+"""POST /api/v1/events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from icewright.app.web.access import sender
+from icewright.app.web.opened import Opened, opened
+from icewright.app.web.problems import Problem, documented
+from icewright.core.errors import BadEvent
+from icewright.core.events.fields import decoded
+from icewright.core.events.parse import JSON, MEDIA_TYPES, messages
+from icewright.flow.events import take
+
+router = APIRouter(prefix="/api/v1", tags=["events"])
+
+_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in MEDIA_TYPES}}
+}
+
+
+class Accepted(BaseModel):
+    """What became of the events."""
+
+    received: int = Field(description="events that were new")
+    duplicates: int = Field(description="events that had come before, and change nothing")
+    tables: list[str] = Field(description="tables that the new events speak of")
+    unknown: list[str] = Field(description="what they name that no catalog has listed yet; the catalog is asked soon")
+    ignored: list[str] = Field(description="what is about no table of the configured catalogs")
+
+
+@router.post(
+    "/events",
+    status_code=202,
+    summary="Say which tables changed or were read",
+    dependencies=[Depends(sender)],
+    responses=documented(400, 401, 403, 413, 415, 422, 429, 503),
+    openapi_extra=_BODY,
+)
+async def push(request: Request, to: Annotated[Opened, Depends(opened)]) -> Accepted:
+    """CloudEvents, reports of Iceberg, query events of Trino, notifications of object stores."""
+    attributes = _attributes(request)
+    kind = _media_type(request, binary=bool(attributes))
+    body = await request.body()
+    return await run_in_threadpool(_pushed, to, body, kind, attributes)
+
+
+def _pushed(to: Opened, body: bytes, kind: str, attributes: Mapping[str, str]) -> Accepted:
+    try:
+        document = decoded(body) if body or not attributes else None
+    except BadEvent as error:
+        raise Problem(400, str(error)) from error
+    found = take(to.world, to.directory, messages(document, kind, attributes, to.world.clock.now()))
+    receipt = found.receipt
+    return Accepted(
+        received=receipt.received,
+        duplicates=receipt.duplicates,
+        tables=[str(ref) for ref in receipt.tables],
+        unknown=list(receipt.unknown),
+        ignored=list(found.ignored),
+    )
+
+
+def _attributes(request: Request) -> dict[str, str]:
+    """Those of a CloudEvent in binary mode; nothing for anything else."""
+    if "ce-specversion" not in request.headers:
+        return {}
+    return {name.removeprefix("ce-"): value for name, value in request.headers.items() if name.startswith("ce-")}
+
+
+def _media_type(request: Request, *, binary: bool) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    known = (JSON,) if binary else MEDIA_TYPES
+    if kind not in known:
+        detail = f"the body is sent as {kind or 'nothing that is named'}; send {' or '.join(known)}"
+        raise Problem(415, detail, headers={"Accept-Post": ", ".join(known)})
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "the body is compressed; send it as it is", headers={"Accept-Encoding": "identity"})
+    return kind

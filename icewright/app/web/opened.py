@@ -1,0 +1,46 @@
+"""What routes are handed: the application that the server was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastapi import Request
+
+from icewright.core.events.directory import Directory
+from icewright.flow.world import World
+
+
+class Opened(Protocol):
+    """An application whose store is open; `bootstrap.Application` is one."""
+
+    @property
+    def world(self) -> World:
+        """Ports and settings."""
+        ...
+
+    @property
+    def directory(self) -> Directory:
+        """The catalogs as others may name them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What those who watch the service are told."""
+
+    faults: Callable[[], Sequence[str]]  # why it cannot do its work; nothing while it can
+    metrics: Callable[[], bytes]  # in Prometheus's text format
+
+
+def opened(request: Request) -> Opened:
+    """The application, as a dependency of a route."""
+    found: Opened = request.app.state.opened
+    return found
+
+
+def watch(request: Request) -> Watch:
+    """What to say of the service, as a dependency of a route."""
+    found: Watch = request.app.state.watch
+    return found

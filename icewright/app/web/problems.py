@@ -1,0 +1,75 @@
+"""Errors as problem details (RFC 9457), whatever they are errors of; never a stack trace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
+
+from icewright.core.errors import BadEvent, RetryableError
+
+MEDIA_TYPE = "application/problem+json"
+AGAIN_SECONDS = 5  # after which a store or catalog that did not answer may do so
+_log = logging.getLogger(__name__)
+
+
+class Problem(Exception):
+    """A problem that a route answers with; `more` are members beside those of every problem."""
+
+    def __init__(self, status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: object) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers, self.more = status, detail, headers, more
+
+    def response(self, scope: Scope) -> Response:
+        """The same as an answer to the request of this scope."""
+        title = HTTPStatus(self.status).phrase
+        content = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail, **self.more}
+        if request_id := scope.get("state", {}).get("request_id"):
+            content["request_id"] = request_id
+        return JSONResponse(content, self.status, dict(self.headers or {}), MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let every error that reaches the application be answered as a problem."""
+
+    def handle(error: type[Exception]) -> None:
+        app.add_exception_handler(error, _handled)
+
+    for error in (Problem, HTTPException, RequestValidationError, BadEvent, RetryableError):
+        handle(error)
+
+
+async def _handled(request: Request, error: Exception) -> Response:
+    return _problem(error).response(request.scope)
+
+
+def _problem(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case HTTPException():
+            return Problem(error.status_code, error.detail, headers=error.headers)
+        case RequestValidationError():
+            found = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+            return Problem(422, "the request is not as it must be", errors=found)
+        case BadEvent():
+            return Problem(422, "an event cannot be understood; nothing was taken in", errors=list(error.faults))
+    _log.warning("%s: %s", type(error).__name__, error)  # whoever asks need not know hosts and databases
+    headers = {"Retry-After": str(AGAIN_SECONDS)}
+    return Problem(503, "the state store does not answer; try again", headers=headers)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These problems as a route's entry in the OpenAPI document."""
+    schema = {"type": "object", "required": ["type", "title", "status", "detail"]}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }

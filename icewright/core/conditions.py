@@ -1,0 +1,222 @@
+"""From what is seen of tables, catalogs and processes to the conditions that alerts are raised for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from icewright.core.alerts import AlertRule, Condition, RuleTerms
+from icewright.core.policy import Operation
+from icewright.core.runs import VERIFICATION_FAILED
+from icewright.core.table import TableRef
+from icewright.core.windows import opens
+
+
+@dataclass(frozen=True, slots=True)
+class TableSigns:
+    """A table with which something may be wrong."""
+
+    ref: TableRef
+    paused: str | None = None
+    error: str | None = None  # why it cannot be read
+    health: int | None = None  # None: not known
+    overdue_since: datetime | None = None  # since when something is due and nothing succeeded
+    windows: str | None = None
+    maintained: bool = True  # its catalog is enabled, and it is in scope
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An operation whose last run on the table failed."""
+
+    ref: TableRef
+    operation: Operation | None  # None: the job failed before it came to one
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSigns:
+    """A configured catalog as detection knows it."""
+
+    name: str
+    interval: timedelta
+    detected_at: datetime | None
+    failures: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A budget of the day, and what was spent of it."""
+
+    subject: str  # such as `pool default`
+    budget: float
+    spent: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSigns:
+    """What a process says of one of its loops."""
+
+    name: str
+    failures: int
+    error: str | None
+    lag: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSigns:
+    """A service or a worker."""
+
+    holder: str
+    kind: str
+    heartbeat: datetime
+    slots: int
+    loops: tuple[LoopSigns, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Everything that rules look at."""
+
+    tables: Sequence[TableSigns] = ()
+    failures: Sequence[Failure] = ()
+    unsupported: Mapping[TableRef, str] | None = None  # tables that no operation can maintain, with the reason
+    catalogs: Sequence[CatalogSigns] = ()
+    spending: Sequence[Spending] = ()
+    queued: int = 0
+    oldest_queued: datetime | None = None
+    processes: Sequence[ProcessSigns] = ()
+
+
+def conditions(signs: Signs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
+    """What is so now, of the rules that are enabled."""
+    found: list[Condition] = []
+    for rule, terms in rules.items():
+        if terms.enabled:
+            found += _OF_RULE[rule](signs, terms.parameters, now)
+    return found
+
+
+def _failed(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    by_table: dict[TableRef, list[Failure]] = {}
+    for failure in signs.failures:
+        by_table.setdefault(failure.ref, []).append(failure)
+    for ref, failures in by_table.items():
+        said = "; ".join(f"{f.operation or 'the job'} failed: {f.reason or 'no reason was recorded'}" for f in failures)
+        yield Condition(AlertRule.JOB_FAILED, str(ref), said, ref)
+
+
+def _paused(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for table in signs.tables:
+        if table.paused is not None and not table.paused.startswith(VERIFICATION_FAILED):
+            yield Condition(AlertRule.TABLE_PAUSED, str(table.ref), f"the table is paused: {table.paused}", table.ref)
+
+
+def _broken(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for table in signs.tables:
+        if table.paused is not None and table.paused.startswith(VERIFICATION_FAILED):
+            said = f"{table.paused}; the table is paused"
+            yield Condition(AlertRule.VERIFICATION_FAILED, str(table.ref), said, table.ref)
+
+
+def _unhealthy(signs: Signs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    below, lasting = parameters["below"], timedelta(hours=parameters["hours"])
+    for table in signs.tables:
+        if table.maintained and table.health is not None and table.health < below:
+            said = f"health is {table.health} of 100, below {below} for {parameters['hours']} h or longer"
+            yield Condition(AlertRule.TABLE_UNHEALTHY, str(table.ref), said, table.ref, lasting)
+
+
+def _stale(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    limit = timedelta(hours=parameters["hours"])
+    for table in signs.tables:
+        since = table.overdue_since
+        if since is None or not table.maintained or table.paused is not None or now - since < limit:
+            continue
+        opening = opens(table.windows, since)
+        if opening is None or now - opening >= limit:
+            said = f"something is due, and nothing succeeded since {since:%Y-%m-%d %H:%M} UTC"
+            yield Condition(AlertRule.STALE, str(table.ref), said, table.ref)
+
+
+def _unmaintainable(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for table in signs.tables:
+        if table.maintained and table.error is not None:
+            said = f"the table cannot be read: {table.error}"
+            yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), said, table.ref)
+    for ref, reason in (signs.unsupported or {}).items():
+        yield Condition(AlertRule.UNMAINTAINABLE, str(ref), f"no operation supports the table: {reason}", ref)
+
+
+def _spent(signs: Signs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for spending in signs.spending:
+        if spending.spent >= spending.budget * parameters["percent"] / 100:
+            said = f"{spending.spent:.3g} of {spending.budget:g} GB-hours of the day are spent"
+            yield Condition(AlertRule.BUDGET_SPENT, spending.subject, said)
+
+
+def _unreachable(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+    for catalog in signs.catalogs:
+        if catalog.failures:
+            yield Condition(AlertRule.CATALOG_UNREACHABLE, catalog.name, f"the catalog cannot be read: {catalog.error}")
+
+
+def _not_asked(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    """A catalog that was asked and failed has an alert of its own."""
+    for catalog in signs.catalogs:
+        last, limit = catalog.detected_at, catalog.interval * parameters["intervals"]
+        if last is not None and not catalog.failures and now - last > limit:
+            said = f"the catalog was last read {last:%Y-%m-%d %H:%M} UTC; it should be read every {catalog.interval}"
+            yield Condition(AlertRule.NO_DETECTION, catalog.name, said)
+
+
+def _stuck(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    oldest = signs.oldest_queued
+    if oldest is not None and now - oldest > timedelta(minutes=parameters["minutes"]):
+        takers = sum(process.slots > 0 for process in signs.processes)
+        said = (
+            f"{signs.queued} job(s) wait for a worker, the oldest since {oldest:%Y-%m-%d %H:%M} UTC; "
+            f"{takers} process(es) take jobs"
+        )
+        yield Condition(AlertRule.QUEUE_STUCK, "queue", said)
+
+
+def _failing(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    most, longest = parameters["failures"], timedelta(minutes=parameters["minutes"])
+    for process in signs.processes:
+        if now - process.heartbeat > longest:
+            continue  # what it says of its loops is old: it is lost itself
+        for loop in process.loops:
+            if loop.failures >= most:
+                said = f"failed {loop.failures} times in a row in {process.kind} {process.holder}: {loop.error}"
+            elif loop.lag > longest:
+                minutes = loop.lag.total_seconds() / 60
+                said = f"did not come round for {minutes:.0f} minutes in {process.kind} {process.holder}"
+            else:
+                continue
+            yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", said)
+
+
+def _lost(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    for process in signs.processes:
+        if now - process.heartbeat > timedelta(minutes=parameters["minutes"]):
+            said = f"the {process.kind} has said nothing since {process.heartbeat:%Y-%m-%d %H:%M} UTC"
+            yield Condition(AlertRule.WORKER_LOST, process.holder, said)
+
+
+_OF_RULE: Mapping[AlertRule, Callable[[Signs, Mapping[str, int], datetime], Iterator[Condition]]] = {
+    AlertRule.JOB_FAILED: _failed,
+    AlertRule.TABLE_PAUSED: _paused,
+    AlertRule.VERIFICATION_FAILED: _broken,
+    AlertRule.TABLE_UNHEALTHY: _unhealthy,
+    AlertRule.STALE: _stale,
+    AlertRule.UNMAINTAINABLE: _unmaintainable,
+    AlertRule.BUDGET_SPENT: _spent,
+    AlertRule.CATALOG_UNREACHABLE: _unreachable,
+    AlertRule.NO_DETECTION: _not_asked,
+    AlertRule.QUEUE_STUCK: _stuck,
+    AlertRule.LOOP_FAILING: _failing,
+    AlertRule.WORKER_LOST: _lost,
+}

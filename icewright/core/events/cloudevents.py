@@ -1,0 +1,88 @@
+"""CloudEvents 1.0: structured, in a batch, or binary, where the attributes stand in the headers."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import datetime
+
+from icewright.core.errors import BadEvent
+from icewright.core.events.fields import decoded, items, mapping, table_name, text, wrong
+from icewright.core.events.iceberg_reports import report
+from icewright.core.events.model import Event, Message, MetadataChanged, TableTouched, message_id
+from icewright.core.events.storage import gcs_object, records, s3_detail, s3_record
+from icewright.core.words import near
+
+TABLE_CHANGED = "icewright.table.changed"
+METADATA_CHANGED = "icewright.metadata.changed"
+_ANY_TYPE = "a report of Iceberg or a notification of an object store may have any type"
+
+
+def structured(document: Mapping[str, object], where: str, now: datetime) -> Message:
+    """An event whose attributes and data stand in one JSON object."""
+    data = document.get("data")
+    if "data_base64" in document:
+        coded = document["data_base64"]
+        if not isinstance(coded, str):
+            wrong(f"{where}data_base64", coded, "text")
+        try:
+            data = decoded(b64decode(coded, validate=True))
+        except ValueError:
+            raise BadEvent([f"{where}data_base64: no base64; write the data as JSON under `data`"]) from None
+    return _message(document, data, where, now)
+
+
+def binary(attributes: Mapping[str, str], data: object, now: datetime) -> Message:
+    """An event whose attributes came as headers `ce-...`, with the data as the body."""
+    return _message(attributes, data, "ce-", now)
+
+
+def _message(attributes: Mapping[str, object], data: object, where: str, now: datetime) -> Message:
+    version = attributes.get("specversion")
+    if version != "1.0":
+        raise BadEvent([f"{where}specversion: not 1.0; send CloudEvents 1.0"])
+    event_id, source = (text(attributes.get(key), f"{where}{key}") for key in ("id", "source"))
+    kind = text(attributes.get("type"), f"{where}type")
+    # in binary mode the data is all of the body, so its fields have no prefix
+    path = "" if where == "ce-" else f"{where}data."
+    content = {} if data is None else mapping(data, path.removesuffix(".") or "the body")
+    found = _events(kind, attributes.get("subject"), content, path, now)
+    if found is None:
+        hint = near(kind, (TABLE_CHANGED, METADATA_CHANGED))
+        raise BadEvent([f"{where}type: no event that is known{hint}; {_ANY_TYPE}"])
+    return Message(message_id("cloudevent", source, event_id), found[0], foreign=found[1])
+
+
+def _events(
+    kind: str, subject: object, data: Mapping[str, object], where: str, now: datetime
+) -> tuple[tuple[Event, ...], bool] | None:
+    """What the data says, and whether it may be of what is not ours; nothing when the event is of no known kind."""
+    match kind, data:
+        case "icewright.table.changed", _:
+            return (_touched(subject, data, where),), False
+        case "icewright.metadata.changed", _:
+            location = text(data.get("metadata_location"), f"{where}metadata_location")
+            return (MetadataChanged(location),), False
+        case _, {"report-type": _}:
+            return (report(data, where, now),), False
+        case _, {"Records": _}:
+            return records(data, where), True
+        case _, {"s3": _}:
+            return s3_record(data, where), True
+        case _, {"bucket": str(), "name": _}:
+            return gcs_object(data, where), True
+        case _, {"bucket": dict(), "object": _}:
+            return s3_detail(data, where), True
+    return None
+
+
+def _touched(subject: object, data: Mapping[str, object], where: str) -> TableTouched:
+    """The tables of `data.table`, `data.tables`, or the subject."""
+    if "tables" in data:
+        listed = items(data["tables"], f"{where}tables")
+        if not listed:
+            raise BadEvent([f"{where}tables: an empty list given; name at least one table"])
+        return TableTouched(tuple(table_name(one, f"{where}tables[{i}]") for i, one in enumerate(listed)))
+    if "table" in data or subject is None:
+        return TableTouched((table_name(data.get("table"), f"{where}table"),))
+    return TableTouched((table_name(subject, "subject"),))

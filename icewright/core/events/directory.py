@@ -1,0 +1,77 @@
+"""Whose table an event speaks of: catalogs by their names, aliases and locations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from icewright.core.errors import BadEvent
+from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
+from icewright.core.paths import directory_key, key, same_place, split
+from icewright.core.words import near
+
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+def holds(folder: str, file: str) -> bool:
+    """Whether the file lies below the folder, whichever way both are spelled."""
+    return key(file).startswith(directory_key(folder)) and same_place(split(folder), split(file), _SCHEMES, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A catalog: its other names, and where its tables lie."""
+
+    aliases: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """A message whose tables have our catalogs' names, and what of it is not about them."""
+
+    message: Message
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The catalogs of the configuration."""
+
+    catalogs: Mapping[str, Known]
+
+    def named(self, name: str) -> str | None:
+        """The catalog of this name or alias."""
+        if name in self.catalogs:
+            return name
+        return next((ours for ours, known in self.catalogs.items() if name in known.aliases), None)
+
+    def understood(self, message: Message) -> Understood:
+        """The message in our names. Raises `BadEvent` when it names a catalog that is not there, unless it may."""
+        events: list[Event] = []
+        unknown: list[str] = []
+        for event in message.events:
+            match event:
+                case TableTouched(names):
+                    ours = [self._ours(name, unknown) for name in names]
+                    found = tuple(name for name in ours if name is not None)
+                    events += [replace(event, names=found)] if found else []
+                case ScanReported(table=table) | CommitReported(table=table):
+                    name = self._ours(table, unknown)
+                    events += [replace(event, table=name)] if name is not None else []
+                case MetadataChanged(location):
+                    holding = tuple(n for n, k in self.catalogs.items() if any(holds(p, location) for p in k.locations))
+                    events.append(replace(event, catalogs=holding))
+        missing = [f"there is no catalog {name}" for name in dict.fromkeys(unknown)]
+        if missing and not message.foreign:
+            remedy = "if a catalog has that name where the event comes from, add it to catalogs.*.aliases"
+            hints = [near(name, tuple(self.catalogs)) for name in dict.fromkeys(unknown)]
+            raise BadEvent([f"{said}{hint}; {remedy}" for said, hint in zip(missing, hints, strict=True)])
+        return Understood(replace(message, events=tuple(events)), tuple(missing))
+
+    def _ours(self, name: tuple[str, ...], unknown: list[str]) -> tuple[str, ...] | None:
+        catalog = self.named(name[0])
+        if catalog is None:
+            unknown.append(name[0])
+            return None
+        return (catalog, *name[1:])

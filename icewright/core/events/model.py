@@ -1,0 +1,80 @@
+"""The events that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+Name = tuple[str, ...]  # of a table as its sender says it: catalog, namespaces, table
+
+METADATA_FILES = (".metadata.json", ".metadata.json.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class TableTouched:
+    """Somebody says that tables changed."""
+
+    names: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChanged:
+    """A metadata file was written; the table is the one whose location holds it."""
+
+    location: str
+    catalogs: tuple[str, ...] = ()  # which may hold the table, when it is not known
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReported:
+    """A query read a table."""
+
+    table: Name
+    at: datetime
+    planning_ms: float
+    duration_ms: float
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReported:
+    """A writer committed to a table."""
+
+    table: Name
+    snapshot_id: int | None = None
+    operation: str = ""
+
+
+Event = TableTouched | MetadataChanged | ScanReported | CommitReported
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What was sent as one: it counts once, however often it comes."""
+
+    id: str
+    events: tuple[Event, ...]
+    foreign: bool = False  # it speaks of everything that its sender does, our catalogs' tables or not
+
+
+def message_id(*parts: str | bytes) -> str:
+    """A short id, the same whenever the same parts say who sent what."""
+    digest = sha256()
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()
+
+
+def is_metadata_file(path: str) -> bool:
+    """Whether an object is a table's metadata file, by its name."""
+    return path.endswith(METADATA_FILES)
+
+
+def tables_named(messages: Sequence[Message]) -> int:
+    """How many tables and files the messages name."""
+    events = [event for message in messages for event in message.events]
+    return sum(len(event.names) if isinstance(event, TableTouched) else 1 for event in events)

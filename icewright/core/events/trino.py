@@ -1,0 +1,94 @@
+"""What Trino's HTTP event listener sends when a query has completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from icewright.core.events.fields import items, mapping, milliseconds, moment, name, number, text
+from icewright.core.events.model import Event, Message, Name, ScanReported, TableTouched, message_id
+
+
+class _Read(NamedTuple):
+    """What one input says; the planning only where Trino's Iceberg connector adds it."""
+
+    planning_ms: float | None
+    files: int
+    bytes: int
+
+
+def is_trino(document: Mapping[str, object]) -> bool:
+    """Whether the document is one of the listener's: of a query that began or completed, or of a split."""
+    metadata = document.get("metadata")
+    return (isinstance(metadata, dict) and "queryId" in metadata) or {"queryId", "stageId"} <= document.keys()
+
+
+def query(document: Mapping[str, object], now: datetime) -> Message:
+    """A completed query: one scan for each table that it read, and the table that it wrote.
+
+    A query that began or failed, and a split, say nothing of use.
+    """
+    metadata = mapping(document.get("metadata", {}), "metadata")
+    query_id = text(metadata.get("queryId", document.get("queryId")), "metadata.queryId")
+    environment = mapping(document.get("context") or {}, "context").get("environment")
+    where = "" if environment is None else text(environment, "context.environment")
+    events: tuple[Event, ...] = ()
+    if metadata.get("queryState") == "FINISHED" and document.get("statistics") is not None:
+        tables = mapping(document.get("ioMetadata") or {}, "ioMetadata")
+        events = (*_scans(document, tables, now), *_written(tables))
+    return Message(message_id("trino", where, query_id, "completed" if events else "other"), events, foreign=True)
+
+
+def _scans(document: Mapping[str, object], tables: Mapping[str, object], now: datetime) -> list[ScanReported]:
+    statistics = mapping(document.get("statistics"), "statistics")
+    at = moment(document.get("endTime"), "endTime", now)
+    planning = milliseconds(statistics.get("planningTime"), "statistics.planningTime")
+    duration = milliseconds(statistics.get("wallTime"), "statistics.wallTime")
+    found: dict[Name, list[_Read]] = {}  # a query may read a table more than once
+    for i, item in enumerate(items(tables.get("inputs") or [], "ioMetadata.inputs")):
+        read = mapping(item, f"ioMetadata.inputs[{i}]")
+        if table := _table(read, f"ioMetadata.inputs[{i}]"):
+            found.setdefault(table, []).append(_read(read, f"ioMetadata.inputs[{i}]"))
+    scans = []
+    for table, reads in found.items():
+        own = [read.planning_ms for read in reads if read.planning_ms is not None]
+        files, size = sum(read.files for read in reads), sum(read.bytes for read in reads)
+        scans.append(ScanReported(table, at, sum(own) if own else planning, duration, files, size))
+    return scans
+
+
+def _read(document: Mapping[str, object], where: str) -> _Read:
+    metrics = mapping(document.get("connectorMetrics") or {}, f"{where}.connectorMetrics")
+    planning = _metric(metrics, "scanPlanningDuration", "duration", where)
+    files = _metric(metrics, "dataFiles", "total", where)
+    return _Read(
+        None if planning is None else milliseconds(planning, f"{where}.connectorMetrics.scanPlanningDuration.duration"),
+        int(number(files, f"{where}.connectorMetrics.dataFiles.total")),
+        int(number(document.get("physicalInputBytes"), f"{where}.physicalInputBytes")),
+    )
+
+
+def _metric(metrics: Mapping[str, object], key: str, field: str, where: str) -> object:
+    """A metric that Trino's Iceberg connector adds; nothing where there is none."""
+    if metrics.get(key) is None:
+        return None
+    return mapping(metrics[key], f"{where}.connectorMetrics.{key}").get(field)
+
+
+def _written(tables: Mapping[str, object]) -> tuple[Event, ...]:
+    if tables.get("output") is None:
+        return ()
+    table = _table(mapping(tables["output"], "ioMetadata.output"), "ioMetadata.output")
+    return () if table is None else (TableTouched((table,)),)
+
+
+def _table(document: Mapping[str, object], where: str) -> Name | None:
+    """The table's name; nothing for `orders$snapshots` and its like, which read no data, and for functions."""
+    said = [document.get(key) for key in ("catalogName", "schema", "table")]
+    if not all(said):
+        return None
+    catalog, schema, table = (
+        text(part, f"{where}.{key}") for part, key in zip(said, ("catalogName", "schema", "table"), strict=True)
+    )
+    return None if "$" in table else name((catalog, *schema.split("."), table), where)

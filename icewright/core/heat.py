@@ -1,0 +1,28 @@
+"""How much a table is read: queries per day, of which the last days count most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from math import exp, expm1, log
+
+HALF_LIFE = timedelta(days=3)
+REMEMBERED = timedelta(days=30)  # of what is older, less than a thousandth counts
+_DECAY = log(2) / (HALF_LIFE / timedelta(days=1))  # per day
+
+
+def queries_per_day(queries: Mapping[date, int], now: datetime) -> float:
+    """The exponentially decayed average of the days' sums, with a half life of three days.
+
+    A query of `t` days ago counts `ln 2 / 3 * 2^(-t / 3)`: of a table that is read at a steady rate the sum comes to
+    that rate, half of it after the first three days, and it halves every three days when nobody reads any more. What
+    is known is the sum of each UTC day, so its queries are taken as spread evenly over the part of it that has passed.
+    """
+    heat = 0.0
+    for day, count in queries.items():
+        begin = datetime.combine(day, time(), UTC)
+        end = min(now, begin + timedelta(days=1))
+        since_end, passed = (now - end) / timedelta(days=1), (end - begin) / timedelta(days=1)
+        if passed > 0:
+            heat += count / passed * exp(-_DECAY * since_end) * -expm1(-_DECAY * passed)
+    return heat

@@ -1,0 +1,65 @@
+"""What each run adds to the sums that are kept for ever, so that pruning the history makes no counter smaller."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from icewright.core.runs import JobState, Outcome
+
+#: Upper bounds of the classes that durations are counted in.
+DURATIONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0)
+ENDLESS = "+Inf"
+#: Which sum a metric of a run adds to.
+SUMS: Mapping[str, str] = {
+    "files_merged": "files_rewritten",
+    "files_rewritten": "files_rewritten",
+    "manifests_rewritten": "files_rewritten",
+    "bytes_rewritten": "bytes_rewritten",
+    "files_deleted": "files_deleted",
+    "orphans_removed": "files_deleted",
+    "bytes_deleted": "bytes_deleted",
+    "snapshots_expired": "snapshots_expired",
+    "gb_hours": "gb_hours",
+}
+
+
+class Total(NamedTuple):
+    """Which sum: what is counted, of which catalog and operation, and one word more, such as the result."""
+
+    name: str
+    catalog: str = ""
+    operation: str = ""
+    label: str = ""
+
+
+def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, float]:
+    """What one run adds."""
+    operation = str(outcome.operation)
+    added = {
+        Total("runs", catalog, operation, str(outcome.state)): 1.0,
+        Total("run_seconds", "", operation): seconds,
+        Total("runs_by_seconds", "", operation, duration_class(seconds)): 1.0,
+    }
+    for metric, name in SUMS.items():
+        if value := outcome.metrics.get(metric):
+            total = Total(name, catalog, operation)
+            added[total] = added.get(total, 0.0) + value
+    return added
+
+
+def of_job(state: JobState) -> Mapping[Total, float]:
+    """What one job that ended adds."""
+    return {Total("jobs", label=str(state)): 1.0}
+
+
+def of_catalog_failure(catalog: str) -> Mapping[Total, float]:
+    """What a catalog that could not be read adds."""
+    return {Total("catalog_errors", catalog): 1.0}
+
+
+def duration_class(seconds: float) -> str:
+    """The class of a duration: its upper bound."""
+    place = bisect_left(DURATIONS, seconds)
+    return ENDLESS if place == len(DURATIONS) else str(DURATIONS[place])

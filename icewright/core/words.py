@@ -1,0 +1,30 @@
+"""What messages about wrong values are made of: the kind of a value, and what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+
+def kind(value: object) -> str:
+    """What kind of value stands somewhere, in words."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "a truth value"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+    return type(value).__name__
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """A hint at what was probably meant."""
+    alike = get_close_matches(name, known, 1)
+    return f"; did you mean {alike[0]}?" if alike else f"; known are {', '.join(known)}" if known else ""

@@ -1,0 +1,196 @@
+"""What is wrong becomes alerts, and channels are told: each alert once, and its end once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Raise, Resolve, RuleTerms, default_terms, letter
+from icewright.core.alerts import evaluate as changed
+from icewright.core.conditions import CatalogSigns, LoopSigns, ProcessSigns, Signs, Spending, conditions
+from icewright.core.errors import RetryableError
+from icewright.core.runs import later
+from icewright.core.table import TableRef
+from icewright.flow.world import World
+from icewright.ports import CatalogRow, Notifier, ProcessRow, Telling
+
+TURN = timedelta(minutes=2)  # how long a process that looks after alerts keeps others from it
+CLAIM = timedelta(minutes=5)  # after which another process may tell what this one has not
+FIRST_RETRY, MOST_BACKOFF = timedelta(minutes=1), timedelta(hours=1)
+UNWATCHED = timedelta(days=1)  # a catalog that nobody was to ask for so long is configured nowhere any more
+_ABOUT_HEALTH = (AlertRule.TABLE_UNHEALTHY, AlertRule.STALE)
+
+
+@dataclass(frozen=True)
+class Alerting:
+    """The rules, and who is told, by names that are no secrets."""
+
+    channels: Mapping[str, Notifier] = field(default_factory=dict)
+    rules: Mapping[AlertRule, RuleTerms] = field(default_factory=default_terms)
+    unwritten: set[tuple[int, str, bool]] = field(default_factory=set)  # told, though the store could not write it down
+
+
+def alert_due(world: World, alerting: Alerting) -> int:
+    """Raise, resolve and tell what there is; returns how much was done.
+
+    One process at a time does it. Should it take so long that another begins, each telling is claimed, so that nobody
+    is told twice.
+    """
+    now = world.clock.now()
+    if not world.turn("alerts", TURN):
+        return 0
+    try:
+        changes = judge(world, alerting.rules, now)
+        world.store.alerts_changed(changes, sorted(alerting.channels), now)
+        for kind, alert in _news(changes):
+            world.tell(kind, alert)
+        return len(changes) + _tell(world, alerting)
+    finally:
+        world.store.release("alerts", world.trigger.holder)
+
+
+def judge(world: World, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
+    """What changes by what the store says now."""
+    rows = world.store.catalogs()
+    signs = _signs(world, rules, rows, now)
+    return changed(
+        conditions(signs, rules, now), world.store.open_alerts(), rules, now, _unknown(world, signs, rows, now)
+    )
+
+
+def _signs(world: World, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[CatalogRow], now: datetime) -> Signs:
+    catalogs = sorted(world.scopes)
+    below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
+    overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
+    tables = world.store.table_signs(catalogs, below, overdue)
+    waiting = world.store.waiting()
+    return Signs(
+        tables=[replace(table, maintained=_maintained(world, table.ref)) for table in tables],
+        failures=world.store.failures(catalogs),
+        unsupported={ref: why for ref, why in world.store.unsupported(catalogs) if _maintained(world, ref)},
+        catalogs=[
+            CatalogSigns(row.name, world.scopes[row.name].interval, row.detected_at, row.failures, row.error)
+            for row in rows
+            if row.name in world.scopes
+        ],
+        spending=_spending(world, now),
+        queued=waiting.jobs,
+        oldest_queued=waiting.oldest,
+        processes=[_process(row) for row in world.store.processes()],
+    )
+
+
+def _maintained(world: World, ref: TableRef) -> bool:
+    scope = world.scopes[ref.catalog]
+    return scope.enabled and scope.holds(ref)
+
+
+def _spending(world: World, now: datetime) -> list[Spending]:
+    """Budgets of the day; without any, the runs are not summed up."""
+    pools = {name: pool.gb_hours_per_day for name, pool in world.limits.pools.items()}
+    catalogs = {name: catalog.gb_hours_per_day for name, catalog in world.limits.catalogs.items()}
+    if not any((*pools.values(), *catalogs.values())):
+        return []
+    usage = world.store.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
+    kinds = (("pool", pools, usage.spent_by_pool), ("catalog", catalogs, usage.spent_by_catalog))
+    return [
+        Spending(f"{kind} {name}", budget, spent.get(name, 0.0))
+        for kind, budgets, spent in kinds
+        for name, budget in budgets.items()
+        if budget
+    ]
+
+
+def _process(row: ProcessRow) -> ProcessSigns:
+    loops: Mapping[str, Mapping[str, Any]] = row.details.get("loops", {})
+    said = tuple(
+        LoopSigns(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
+        for name, loop in loops.items()
+    )
+    return ProcessSigns(row.holder, row.kind, row.heartbeat, row.slots, said)
+
+
+def _unknown(world: World, signs: Signs, rows: Sequence[CatalogRow], now: datetime) -> Callable[[Alert], bool]:
+    """Of which alerts this process cannot tell whether they still hold.
+
+    Those of catalogs that other processes look after, and those about the health of tables that cannot be read.
+    """
+    elsewhere = {row.name for row in rows if row.name not in world.scopes and now - row.detect_at < UNWATCHED}
+    unread = {table.ref for table in signs.tables if table.error is not None}
+
+    def unknown(alert: Alert) -> bool:
+        return alert.catalog in elsewhere or (alert.rule in _ABOUT_HEALTH and alert.ref in unread)
+
+    return unknown
+
+
+def _news(changes: Sequence[AlertChange]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Changes as events for whoever listens; what is not raised is no news."""
+    for change in changes:
+        match change:
+            case Begin(condition=about, raised=True):
+                yield "alert_raised", _event(about.rule, about.subject, change.severity, about.message)
+            case Raise(alert=alert):
+                yield "alert_raised", _event(alert.rule, alert.subject, change.severity, change.message)
+            case Resolve(alert=alert):
+                yield "alert_resolved", _event(alert.rule, alert.subject, alert.severity, alert.message)
+
+
+def _event(rule: AlertRule, subject: str, severity: str, message: str) -> Mapping[str, Any]:
+    return {"rule": str(rule), "subject": subject, "severity": str(severity), "message": message}
+
+
+def _tell(world: World, alerting: Alerting) -> int:
+    """Tell each channel what it does not know; one that does not answer is left alone for a while."""
+    if not alerting.channels:
+        return 0
+    now = world.clock.now()
+    until = now + CLAIM
+    claimed = world.store.claim_tellings(sorted(alerting.channels), now, until)
+    written_late = [telling for telling in claimed if _mark(telling) in alerting.unwritten]
+    world.store.told(written_late, now)
+    alerting.unwritten.difference_update(map(_mark, written_late))
+    done = 0
+    new = (telling for telling in claimed if telling not in written_late)
+    for name, mine in groupby(new, key=lambda telling: telling.channel):
+        done += _tell_channel(world, alerting, name, list(mine), until)
+    return done
+
+
+def _mark(telling: Telling) -> tuple[int, str, bool]:
+    return telling.alert.id, telling.channel, telling.resolved
+
+
+def _tell_channel(world: World, alerting: Alerting, name: str, tellings: Sequence[Telling], until: datetime) -> int:
+    done = 0
+    letters = _letters(tellings)
+    for place, group in enumerate(letters):
+        if world.stopping() or world.clock.now() >= until:
+            return done  # the claim runs out, and whoever comes next tells the rest
+        said = letter(group[0].alert.rule, [t.alert for t in group], resolved=group[0].resolved)
+        try:
+            alerting.channels[name].send(said.title, said.body, said.severity)
+        except RetryableError as error:
+            left = [telling for rest in letters[place:] for telling in rest]
+            failures = max(telling.failures for telling in left) + 1
+            now = world.clock.now()
+            world.store.not_told(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
+            world.tell("alert_not_told", {"channel": name, "failures": failures, "error": str(error)})
+            return done
+        alerting.unwritten.update(map(_mark, group))
+        world.store.told(group, world.clock.now())
+        alerting.unwritten.difference_update(map(_mark, group))
+        done += len(group)
+    return done
+
+
+def _letters(tellings: Sequence[Telling]) -> list[list[Telling]]:
+    """What is told together: what failed before goes last, so that one bad message does not hold up the others."""
+
+    def together(telling: Telling) -> tuple[int, bool, str]:
+        return telling.failures, telling.resolved, telling.alert.rule
+
+    return [list(group) for _, group in groupby(sorted(tellings, key=together), key=together)]

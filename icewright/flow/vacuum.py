@@ -1,0 +1,312 @@
+"""Vacuum of a catalog: old snapshots and the files that nothing needs any more, of all its tables, with one answer.
+
+A catalog with branches is vacuumed over all of them; any other by expiry and orphan removal, table by table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from icewright.core.errors import (
+    AccessDenied,
+    Cancelled,
+    FileMissing,
+    IcewrightError,
+    InvariantViolated,
+    LeaseLost,
+    Refused,
+    UsageError,
+)
+from icewright.core.layering import Policy
+from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
+from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
+from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import JobResult, execute
+from icewright.flow.lease import Lease, held
+from icewright.flow.operation import Request
+from icewright.flow.world import World
+from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
+
+_OPERATIONS = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
+_TURN = timedelta(hours=1)  # how long a vacuum keeps another of the catalog away, renewed with each table
+_MEGABYTE = 1_048_576
+
+
+@dataclass
+class Counts:
+    """What one vacuum saw and did; the names are those of the answer."""
+
+    num_tables: int = 0
+    num_total_snapshots: int = 0
+    num_table_expiry: int = 0
+    num_expired_snapshots: int = 0
+    num_access_denied: int = 0
+    num_not_found: int = 0
+    num_partial_failures: int = 0
+    num_live_references: int = 0
+    num_live_contents: int = 0
+    num_files_scanned: int = 0
+    num_files_failed: int = 0
+    commit_scan_time: float = 0.0
+    iceberg_commit_time: float = 0.0
+
+    def failure(self, error: IcewrightError) -> None:
+        """A table was left alone."""
+        self.num_partial_failures += 1
+        self.num_access_denied += isinstance(error, AccessDenied)
+        self.num_not_found += isinstance(error, FileMissing)
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """What became of a vacuum."""
+
+    catalog: str
+    dry_run: bool
+    jobs: tuple[JobResult, ...]
+    counts: Counts
+    cutoff: str = ""  # what is older may go, and who says so; blank: each table has its own
+    reason: str = ""  # why nothing was done
+    files: int = 0
+    bytes: int = 0
+    errors: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def megabytes(self) -> int:
+        """The deleted bytes as whole megabytes."""
+        return round(self.bytes / _MEGABYTE)
+
+    @property
+    def state(self) -> JobState:
+        """What it came to as a whole."""
+        states = {job.state for job in self.jobs}
+        if self.errors or states - {JobState.SUCCEEDED, JobState.SKIPPED}:
+            good = states & {JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED}
+            return JobState.PARTIAL if good else JobState.FAILED
+        return JobState.SUCCEEDED if JobState.SUCCEEDED in states else JobState.SKIPPED
+
+
+Allowed = Callable[[str], None]  # raises `Refused` when whoever asks neither owns the catalog nor is an admin
+
+
+def anybody(_catalog: str) -> None:
+    """Where there are no roles, whoever can start the command may vacuum."""
+
+
+def vacuum(world: World, catalog: str, *, dry_run: bool = False, allowed: Allowed = anybody) -> VacuumResult:
+    """Vacuum one catalog. Raises `Refused` when its cut-off policy is faulty, or another process is at it."""
+    allowed(catalog)
+    if catalog not in world.catalogs:
+        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(world.catalogs))}")
+    with _turn(world, catalog, dry_run=dry_run):
+        one = world.vacuums.get(catalog)
+        result = (
+            _each_table(world, catalog, dry_run=dry_run) if one is None else _branched(world, catalog, one, dry_run)
+        )
+    if not dry_run:
+        said = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
+        world.store.event("vacuumed", world.clock.now(), None, catalog=catalog, **said)
+    return result
+
+
+@contextmanager
+def _turn(world: World, catalog: str, *, dry_run: bool) -> Iterator[None]:
+    """One process vacuums a catalog at a time; a dry run changes nothing and waits for nobody."""
+    name = f"vacuum {catalog}"
+    if not dry_run and not world.turn(name, _TURN):
+        raise Refused(f"another process vacuums catalog {catalog}: let it end")
+    try:
+        yield
+    finally:
+        if not dry_run:
+            world.store.release(name, world.trigger.holder)
+
+
+def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
+    """Expiry and orphan removal of every table in scope, past cooldowns and cadence."""
+    found = detect(world, [catalog])
+    if error := dict(found.errors).get(catalog):
+        return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
+    scope = world.scopes[catalog]
+    counts, jobs = Counts(), []
+    for row in world.store.tables(catalog):
+        if row.dropped or not scope.holds(row.ref):
+            continue
+        counts.num_tables += 1
+        try:
+            metadata = world.catalog(row.ref).load(row.ref)
+            counts.num_total_snapshots += len(metadata.snapshots)
+            deleting = _deleting(world, row.ref, metadata)
+        except IcewrightError as unreadable:
+            counts.failure(unreadable)
+            jobs.append(JobResult(row.ref, None, JobState.FAILED, (), dry_run, str(unreadable)))
+            continue
+        job = execute(deleting, Request(row.ref, _OPERATIONS, by_hand=True, dry_run=dry_run))
+        counts.num_partial_failures += job.state in (JobState.FAILED, JobState.PARTIAL)
+        jobs.append(job)
+    return _result(catalog, counts, jobs, dry_run=dry_run)
+
+
+def _deleting(world: World, ref: TableRef, metadata: TableMetadata) -> World:
+    """Who asks for a vacuum asks for deletion, unless a policy says what orphan removal may do."""
+    if world.policy().knobs_for(ref, metadata).is_set(ORPHAN_MODE):
+        return world
+
+    def policy() -> Policy:
+        said = world.policy()
+        return replace(said, command={**said.command, ORPHAN_MODE.name: "delete"})
+
+    return replace(world, policy=policy)
+
+
+def _branched(world: World, catalog: str, one: Vacuum, dry_run: bool) -> VacuumResult:
+    """Every live table over all branches and tags."""
+    survey = one.survey(world.clock.now())
+    counts = Counts(
+        num_tables=len(survey.tables),
+        num_total_snapshots=sum(len(table.snapshots) for table in survey.tables),
+        num_live_references=len(survey.references),
+        num_live_contents=sum(len(table.versions) for table in survey.tables),
+        commit_scan_time=survey.seconds,
+    )
+    said = f"{survey.policy} ({survey.policy.source})"
+    instant = survey.policy.instant
+    acted = {row.name: row.vacuumed for row in world.store.catalogs()}.get(catalog)
+    if instant is not None and acted == instant.isoformat():
+        reason = f"the cut-off {acted} has been acted on already: a time-based cut-off acts once"
+        return VacuumResult(catalog, dry_run, (), counts, said, reason)
+    if not dry_run:
+        _written_down(world, catalog, survey)
+    jobs = [_table(world, one, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables]
+    result = _result(catalog, counts, jobs, dry_run=dry_run)
+    if instant is not None and not dry_run and not counts.num_partial_failures:
+        world.store.vacuumed(catalog, instant.isoformat(), world.clock.now())
+    return replace(result, cutoff=said)
+
+
+def _written_down(world: World, catalog: str, survey: Survey) -> None:
+    """The store knows every live table, also those that other branches alone have."""
+    pointers = {p.ref: p for p in world.catalogs[catalog].pointers()}
+    for table in survey.tables:
+        place = max(c.metadata_location for c in table.versions)
+        pointers.setdefault(table.ref, Pointer(table.ref, place))
+    world.store.detected(catalog, list(pointers.values()), world.clock.now())
+
+
+def _table(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
+    """One table as a job."""
+    table = work.table
+    if table.problem:  # nothing of it is touched, so no job is begun
+        counts.num_partial_failures += 1
+        counts.num_access_denied += table.denied
+        counts.num_not_found += table.missing
+        return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
+    if work.dry_run:
+        outcomes = [_attempt(partial(run, work), op, counts) for op, run in _runs(one)]
+        return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
+    row = world.store.table(table.ref)
+    if row is not None and row.paused:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
+    now = world.clock.now()
+    job_id = world.store.claim(table.ref, table.table_uuid, _OPERATIONS, world.trigger, now)
+    if job_id is None:
+        return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
+    return _job(world, one, replace(work, job_id=job_id), counts)
+
+
+def _runs(one: Vacuum) -> Sequence[tuple[Operation, Callable[[VacuumOf], Outcome]]]:
+    return ((Operation.EXPIRE_SNAPSHOTS, one.expire), (Operation.REMOVE_ORPHANS, one.sweep))
+
+
+def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
+    ref, job_id = work.table.ref, work.job_id
+    world.tell("job_started", {"job_id": job_id, "table": str(ref), "operations": _OPERATIONS})
+    outcomes: list[Outcome] = []
+    state, reason = JobState.INTERRUPTED, ""
+    try:
+        limit = timedelta(seconds=world.policy().knobs_for(ref, None)[TIMEOUT])
+        with held(world, job_id, limit) as lease:
+            for operation, run in _runs(one):
+                outcomes.append(_recorded(world, work, lease, operation, run, counts))
+        state = job_state(tuple(outcomes))
+    except Cancelled as error:
+        state, reason = JobState.CANCELLED, f"cancelled: {error}"
+    except LeaseLost as error:
+        reason = str(error)
+    finally:
+        result = JobResult(ref, job_id, state, tuple(outcomes), reason=reason)
+        world.store.finish(job_id, state, result.summary, world.clock.now())
+    world.tell("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
+    return result
+
+
+def _recorded(
+    world: World,
+    work: VacuumOf,
+    lease: Lease,
+    operation: Operation,
+    run: Callable[[VacuumOf], Outcome],
+    counts: Counts,
+) -> Outcome:
+    """One operation with its row in the history."""
+    lease.check()
+    started = world.clock.now()
+    who: Mapping[str, Any] = {"job_id": work.job_id, "table": str(work.table.ref), "operation": operation}
+    world.tell("operation_started", who)
+
+    def check() -> None:
+        lease.check()
+        world.turn(f"vacuum {work.table.ref.catalog}", _TURN)
+
+    outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, world, work))
+    row = RunRow(work.job_id, outcome, started, world.clock.now(), "", "", {}, {})
+    world.store.run_recorded(row, work.table.ref)
+    world.tell("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
+    return outcome
+
+
+def _pause(world: World, work: VacuumOf, error: IcewrightError) -> None:
+    if isinstance(error, InvariantViolated):
+        world.store.pause(work.table.ref, f"verification failed: {error}")
+
+
+def _attempt(
+    run: Callable[[], Outcome],
+    operation: Operation,
+    counts: Counts,
+    broke: Callable[[IcewrightError], None] = lambda _: None,
+) -> Outcome:
+    """The operation's outcome, whatever goes wrong with the table; only its lease can end the job."""
+    try:
+        return run()
+    except (Cancelled, LeaseLost):
+        raise
+    except Refused as error:
+        return Outcome(operation, OperationState.SKIPPED, f"refused: {error}", f"refused: {error}")
+    except IcewrightError as error:
+        counts.failure(error)
+        broke(error)
+        return failed(operation, str(error))
+
+
+def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run: bool) -> VacuumResult:
+    """The jobs added up."""
+    files = size = 0
+    for job in jobs:
+        expired = sum(int(o.metrics.get("snapshots_expired", 0)) for o in job.outcomes)
+        counts.num_expired_snapshots += expired
+        counts.num_table_expiry += expired > 0
+        for outcome in job.outcomes:
+            counts.num_files_scanned += int(outcome.metrics.get("files_scanned", 0))
+            counts.num_files_failed += int(outcome.metrics.get("files_failed", 0))
+            if outcome.operation is Operation.EXPIRE_SNAPSHOTS:
+                counts.iceberg_commit_time += outcome.metrics.get("duration_ms", 0) / 1000
+            files += len(outcome.files)
+            size += sum(file.bytes or 0 for file in outcome.files)
+    return VacuumResult(catalog, dry_run, tuple(jobs), counts, files=files, bytes=size)

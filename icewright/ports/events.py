@@ -1,0 +1,70 @@
+"""What others say of tables: events that are pushed, and tables of commit reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from icewright.core.events.model import Message
+from icewright.core.table import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of messages."""
+
+    received: int  # of them, new ones
+    duplicates: int
+    tables: tuple[TableRef, ...]  # which the new ones speak of
+    unknown: tuple[str, ...]  # what they name that no catalog has listed yet
+
+
+class Events(Protocol):
+    """Events in the store. Messages name catalogs as the configuration does."""
+
+    def receive(self, messages: Sequence[Message], now: datetime, *, ask: bool = True) -> Receipt:
+        """Do what the messages say, in one transaction; one whose id came in the last day changes nothing.
+
+        A table that changed is evaluated now, or once its evaluation cooldown is over, however many messages say so.
+        Its catalog is asked soon too, if `ask`; that of a table that is not known always. Scans are added up by day,
+        and are what a table's queries per day are made of.
+        """
+        ...
+
+    def cool(self, now: datetime) -> None:
+        """Let the queries per day fall of tables that nobody reads any more; call it about once an hour."""
+        ...
+
+    def reported(self, catalog: str) -> int | None:
+        """The snapshot up to which the catalog's table of commit reports was read."""
+        ...
+
+    def reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
+        """It was read up to this one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewReports:
+    """What a table of commit reports says since it was last read."""
+
+    snapshot_id: int | None  # its current one; nothing while it is empty
+    tables: tuple[str, ...] = ()  # as they were reported
+    gap: bool = False  # nothing was read before, or where that ended is not known any more: reports may be missing
+
+
+class CommitReports(Protocol):
+    """A table of commit reports."""
+
+    def since(self, snapshot_id: int | None) -> NewReports:
+        """The reports of the snapshots after this one.
+
+        Raises `TableNotFound`, `CatalogUnavailable` and `MetadataUnreadable`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give its connections back."""
+        ...

@@ -1,0 +1,52 @@
+"""What there is to measure over all tables and jobs, by aggregate queries: the same whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from icewright.core.tally import Total
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Tables by a number: how many are at or below each bound, how many there are, and the sum of their numbers."""
+
+    at_most: tuple[int, ...]  # by bound, each counting those below it too
+    count: int
+    sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMeasure:
+    """Jobs that have an operation."""
+
+    queued: int = 0
+    running: int = 0
+    oldest_queued: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Numbers of now, and sums over all time."""
+
+    tables: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by catalog and state
+    verdicts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # by catalog, operation and verdict
+    deferred: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by catalog and operation
+    health: Mapping[str, Distribution] = field(default_factory=dict)  # points, by catalog
+    success: Mapping[str, Distribution] = field(default_factory=dict)  # seconds since the last success, by catalog
+    overdue: Mapping[str, Distribution] = field(default_factory=dict)  # seconds due without a success, by catalog
+    queue: Mapping[str, QueueMeasure] = field(default_factory=dict)  # by operation
+    alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # open, by rule and severity
+    untold: Mapping[str, int] = field(default_factory=dict)  # messages that wait, by channel
+    totals: Mapping[Total, float] = field(default_factory=dict)
+
+
+class MeasureReader(Protocol):
+    """Aggregates."""
+
+    def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
+        """Everything at once; `points` and `seconds` are the bounds that tables are counted by."""
+        ...

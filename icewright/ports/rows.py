@@ -1,0 +1,136 @@
+"""What the store has, row by row."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, Outcome
+from icewright.core.table import Hold, TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """What the store knows of a table."""
+
+    ref: TableRef
+    table_uuid: str | None
+    location: str | None
+    write_paths: tuple[str, ...] | None  # where writers put files outside the location; None: not known
+    metadata_location: str  # as the catalog last said
+    evaluated_location: str | None  # as last evaluated; another than the former means: changed
+    evaluated_at: datetime | None
+    evaluate_at: datetime | None  # when it is looked at next, if it does not move before
+    due_since: datetime | None
+    held_by: str | None  # the job that waits for the table's turn, or runs
+    policy: str | None  # fingerprint of the policy of the last evaluation
+    dropped: bool
+    paused: str | None
+    error: str | None
+    health: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Who or what started a job, and the process that holds it."""
+
+    kind: str  # "cycle" or "manual"
+    actor: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the store has it."""
+
+    job_id: str
+    ref: TableRef
+    table_uuid: str
+    operations: tuple[Operation, ...]
+    state: JobState
+    trigger: str
+    actor: str
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    summary: str
+    cancel_requested: bool
+    options: Mapping[str, Any]  # of a job asked for by hand: its own knobs, force
+    holder: str  # the process that runs it; blank while it waits
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRow:
+    """A catalog as detection knows it."""
+
+    name: str
+    detect_at: datetime
+    detected_at: datetime | None  # when it last answered
+    failures: int  # in a row
+    error: str | None
+    policy: str | None  # fingerprint of what its tables were last held against
+    vacuumed: str | None  # the instant that vacuum has acted on as its cut-off
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A service or a worker."""
+
+    holder: str
+    kind: str
+    started: datetime
+    heartbeat: datetime
+    slots: int
+    details: Mapping[str, Any]  # what its pools and loops say
+
+
+class Beat(enum.Enum):
+    """What became of a lease that was to be renewed."""
+
+    HELD = enum.auto()
+    CANCELLED = enum.auto()  # held, but somebody asked the job to stop
+    LOST = enum.auto()
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One operation of a job, with the table before and after it."""
+
+    job_id: str
+    outcome: Outcome
+    started: datetime
+    finished: datetime
+    metadata_location: str  # as the operation left the table
+    policy: str  # fingerprint of the knobs
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PinRow:
+    """A snapshot that somebody holds, as the store has it."""
+
+    reader: str  # or the job whose rewrite began on the snapshot
+    snapshot_id: int
+    pinned_at: datetime
+    until: datetime
+    author: str
+
+    def hold(self) -> Hold:
+        """The same for the rules of retention."""
+        return Hold(self.snapshot_id, self.reader, self.until)
+
+
+class LedgerState:
+    """States of a deletion in the ledger."""
+
+    PLANNED = "planned"
+    FOUND = "found"  # by a scan that must be confirmed, or that only reports
+    DELETED = "deleted"
+    FAILED = "failed"
+    KEPT = "kept"  # the proof after the commit found it live
+    LEFT = "left"  # written by a rewrite that failed: removing orphans takes it once it is old enough

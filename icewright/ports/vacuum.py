@@ -1,0 +1,121 @@
+"""Catalogs with branches, and who vacuums them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from icewright.core.runs import Outcome
+from icewright.core.table import TableMetadata, TableRef
+from icewright.core.vacuum import Commit, Content, CutoffPolicy, GcConfig, Key, Reference
+from icewright.ports.lake import Catalog, RemoveSnapshots
+
+
+class Branched(Catalog, Protocol):
+    """A catalog whose every commit, on any branch, is a state of all tables.
+
+    Raises `AccessDenied`, and `CatalogUnavailable` when it does not answer: never an emptier answer.
+    """
+
+    @property
+    def branch(self) -> str:
+        """The branch or tag that `pointers`, `load` and `commit` are about."""
+        ...
+
+    def gc_config(self) -> GcConfig | None:
+        """What the catalog itself has stored about its garbage."""
+        ...
+
+    def references(self) -> Sequence[Reference]:
+        """Every branch and tag."""
+        ...
+
+    def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
+        """The tables at the reference's hash, all or those of the keys."""
+        ...
+
+    def log(self, reference: Reference) -> Iterator[Commit]:
+        """The reference's commits from its hash on, newest first."""
+        ...
+
+    def read(self, content: Content) -> TableMetadata:
+        """The metadata file of a version, as it is stored."""
+        ...
+
+    def expire(
+        self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
+    ) -> TableMetadata:
+        """Commit the change to the branch in one commit, if its table is still that content.
+
+        Raises as `Catalog.commit` does.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table at the head of a reference."""
+
+    reference: Reference
+    content: Content
+
+
+@dataclass(frozen=True)
+class LiveTable:
+    """A table that something live sees, by its content id, with all its live versions."""
+
+    ref: TableRef  # as the catalog's own branch names it; `name@reference` where only another has it
+    content_id: str
+    heads: tuple[Head, ...]
+    versions: frozenset[Content]
+    problem: str = ""  # why nothing of it is touched; blank: nothing is wrong
+    denied: int = 0  # metadata files that may not be read
+    missing: int = 0  # metadata files that are not there
+    table_uuid: str = ""
+    location: str = ""
+    write_paths: tuple[str, ...] = ()
+    snapshots: frozenset[int] = frozenset()  # of its heads' metadata and of its live versions
+    collect: bool = True  # False: a user's gc.enabled=false, or a policy, keeps all its files
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A catalog's live contents at one moment."""
+
+    policy: CutoffPolicy
+    taken: datetime
+    references: tuple[Reference, ...]
+    tables: tuple[LiveTable, ...]
+    seconds: float = 0.0  # that it took to scan the commits
+
+
+@dataclass(frozen=True)
+class VacuumOf:
+    """What to do for one table, as a job."""
+
+    table: LiveTable
+    survey: Survey
+    job_id: str
+    dry_run: bool = False
+    check: Callable[[], None] = field(default=lambda: None)
+
+
+class Vacuum(Protocol):
+    """Vacuums one catalog with branches, table by table."""
+
+    def survey(self, now: datetime) -> Survey:
+        """Identify the live contents. Raises `Refused` when the cut-off policy is faulty."""
+        ...
+
+    def expire(self, work: VacuumOf) -> Outcome:
+        """Remove old snapshots from the table's metadata, one commit for each branch that has some."""
+        ...
+
+    def sweep(self, work: VacuumOf) -> Outcome:
+        """Delete files in the table's places that nothing live reaches and that are older than the grace period.
+
+        In a dry run old snapshots count as expired already.
+        """
+        ...

@@ -1,0 +1,180 @@
+"""One set of properties in the words of obstore, PyIceberg and Spark; what catalogs lend; what the fence keeps out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from icewright.adapters.catalogs.rest.answers import StorageCredential
+from icewright.adapters.catalogs.rest.credentials import Lent
+from icewright.adapters.catalogs.translate import (
+    pyiceberg_properties,
+    rest_catalog,
+    spark_conf,
+    spark_packages,
+    sql_catalog,
+)
+from icewright.adapters.files.local import LocalStorage
+from icewright.adapters.files.objects import bucket_storage
+from icewright.adapters.files.storage import Storages
+from icewright.adapters.files.stores import store_of
+from icewright.core.errors import Refused, UnsupportedTable
+from icewright.core.table import TableRef
+from icewright.ports import Grant
+from icewright.testing import FixedClock
+
+S3 = {
+    "s3.endpoint": "http://127.0.0.1:9000",
+    "s3.access-key-id": "key",
+    "s3.secret-access-key": "hush",
+    "s3.region": "eu-1",
+}
+REF = TableRef("lake", ("sales",), "orders")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def test_s3_for_all_three() -> None:
+    """The same endpoint, key and region, path style where the endpoint is not Amazon's."""
+    catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "s3://lake/", **S3})
+    conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in spark_conf(catalog).items()}
+    assert conf["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert conf["s3.path-style-access"] == "true"
+    assert (conf["client.region"], conf["s3.secret-access-key"]) == ("eu-1", "hush")
+    assert any("iceberg-aws-bundle" in package for package in spark_packages(catalog))
+    python = pyiceberg_properties(catalog)
+    assert (python["s3.region"], python["s3.endpoint"]) == ("eu-1", "http://127.0.0.1:9000")
+    store = store_of("s3://lake", S3)
+    assert isinstance(store, S3Store)
+    assert store.config["region"] == "eu-1"
+    assert str(store.config["virtual_hosted_style_request"]) == "false"
+
+
+def test_local_files_need_nothing_more() -> None:
+    """No FileIO, no package."""
+    catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "file:///w"})
+    assert not any("io-impl" in key for key in spark_conf(catalog))
+    assert len(spark_packages(catalog)) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "properties", "file_io", "package"),
+    [
+        ("gs://lake/", {"gcs.oauth2.token": "t"}, "gcp.gcs.GCSFileIO", "iceberg-gcp-bundle"),
+        (
+            "abfss://c@acc.dfs.core.windows.net/",
+            {"adls.account-name": "acc", "adls.account-key": "a2V5"},
+            "azure.adlsv2.ADLSFileIO",
+            "iceberg-azure-bundle",
+        ),
+    ],
+)
+def test_google_and_azure(place: str, properties: dict[str, str], file_io: str, package: str) -> None:
+    """Their FileIO and package, and a store that opens with the same properties."""
+    catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": place, **properties})
+    assert spark_conf(catalog)["spark.sql.catalog.lake.io-impl"] == f"org.apache.iceberg.{file_io}"
+    assert any(package in found for found in spark_packages(catalog))
+    store = store_of(place.rstrip("/"), properties)
+    assert isinstance(store, GCSStore | AzureStore)
+    if isinstance(store, AzureStore):
+        assert store.config["account_name"] == "acc"
+        assert spark_conf(catalog)["spark.sql.catalog.lake.adls.auth.shared-key.account.key"] == "a2V5"
+
+
+def test_places_of_two_kinds() -> None:
+    """A FileIO that chooses by the path."""
+    catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "s3://lake/"}, ["gs://other/"])
+    assert spark_conf(catalog)["spark.sql.catalog.lake.io-impl"].endswith("ResolvingFileIO")
+    assert len(spark_packages(catalog)) == 4
+
+
+def test_azure_needs_an_account() -> None:
+    """In the path or in the properties."""
+    with pytest.raises(UnsupportedTable, match=r"adls\.account-name"):
+        store_of("abfs://c", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "python", "java"),
+    [
+        ({}, {"auth": {"type": "noop"}}, {"rest.auth.type": "none"}),
+        ({"credential": "id:hush"}, {"credential": "id:hush"}, {"credential": "id:hush"}),
+        (
+            {"rest.auth.type": "basic", "rest.auth.basic.username": "me", "rest.auth.basic.password": "hush"},
+            {"auth": {"type": "basic", "basic": {"username": "me", "password": "hush"}}},
+            {"rest.auth.type": "basic", "rest.auth.basic.password": "hush"},
+        ),
+        (
+            {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables"},
+            {"rest.sigv4-enabled": "true"},
+            {"rest.auth.type": "sigv4", "rest.signing-name": "s3tables"},
+        ),
+    ],
+)
+def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, java: dict[str, str]) -> None:
+    """Said once, in either's words; credentials are asked for unless there are some of one's own."""
+    catalog = rest_catalog("lake", {"uri": "https://host/api", "warehouse": "prod", **given})
+    assert pyiceberg_properties(catalog).items() >= python.items()
+    conf = {k.removeprefix("spark.sql.catalog.lake."): v for k, v in spark_conf(catalog).items()}
+    assert conf.items() >= {**java, "type": "rest", "uri": "https://host/api", "warehouse": "prod"}.items()
+    assert conf["header.X-Iceberg-Access-Delegation"] == "vended-credentials"
+    assert "hush" not in repr(catalog)
+    assert not rest_catalog("lake", {"uri": "https://host/api", **S3}).vended
+
+
+def _lent(clock: FixedClock, renewed: list[TableRef]) -> Lent:
+    def renew(ref: TableRef) -> None:
+        renewed.append(ref)
+        expires = str(int((clock.now() + timedelta(hours=1)).timestamp() * 1000))
+        config = {"s3.access-key-id": f"key{len(renewed)}", "s3.session-token-expires-at-ms": expires}
+        lent.keep(ref, "", {"s3.region": "eu-1"}, {}, (StorageCredential("s3://lake/sales/orders", config),))
+
+    lent = Lent(clock, renew)
+    renew(REF)
+    return lent
+
+
+def test_what_is_lent_is_renewed_in_time() -> None:
+    """For files below the prefix alone, and before it expires: a listing that lasts goes on."""
+    clock, renewed = FixedClock(NOW), list[TableRef]()
+    lent = _lent(clock, renewed)
+    assert lent.grant("s3://lake/sales/orders_archive/x") is None
+    storages = Storages(LocalStorage(), bucket_storage([("s3://lake/", S3)]), lent.grant)
+    path = "s3://lake/sales/orders/data/x"
+    assert storages.of(path) is storages.of("s3://lake/sales/orders/metadata/y")
+    assert storages.of(path) is not storages.of("s3://lake/other")
+    store: Any = storages.of(path)
+    asked = store.store.credential_provider
+    assert asked()["access_key_id"] == "key1"
+    clock.time += timedelta(minutes=58)
+    assert asked()["access_key_id"] == "key2"
+    assert asked()["expires_at"] > clock.now()
+    assert renewed == [REF, REF]
+    assert "key1" not in repr(lent.grant(path))
+
+
+def test_a_grant_is_no_secret_in_print() -> None:
+    """Properties are not shown."""
+    assert "hush" not in repr(Grant("s3://lake/t", {"s3.secret-access-key": "hush"}))
+
+
+def test_the_fence_holds(tmp_path: Path) -> None:
+    """Nothing outside is written or deleted, also through a link; inside all goes on."""
+    inside, outside = tmp_path / "qa", tmp_path / "prod"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    (inside / "link").symlink_to(outside)
+    storages = Storages(
+        LocalStorage(), bucket_storage([]), fence=lambda path: path.removeprefix("file://").startswith(f"{inside}/")
+    )
+    with pytest.raises(Refused, match="environment"):
+        storages.write(f"{outside}/new", b"x")
+    storages.write(f"{inside}/new", b"x")
+    report = storages.delete([f"{inside}/new", f"{outside}/precious", f"{inside}/link/precious"], 2)
+    assert report.deleted == (f"{inside}/new",)
+    assert set(report.failures) == {f"{outside}/precious", f"{inside}/link/precious"}
+    assert (outside / "precious").is_file()

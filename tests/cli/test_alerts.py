@@ -1,0 +1,99 @@
+"""The command about alerts: what is wrong, who was told, and whether channels take messages."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from icewright.app.demo.rot import metrics
+from tests.cli.house import House
+from tests.postgres import free_port
+
+NAME = "lake.ops.metrics"
+TOKEN = "hush-4711-token"
+
+
+@pytest.fixture
+def taken() -> list[dict[str, Any]]:
+    """What the service took."""
+    return []
+
+
+@pytest.fixture
+def service(taken: list[dict[str, Any]]) -> Iterator[str]:
+    """A service that takes messages; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("localhost", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"json://localhost:{server.server_port}/{TOKEN}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.external
+def test_from_a_pass_to_the_channel(house: House, service: str, taken: list[dict[str, Any]]) -> None:
+    """A pass tells what is wrong; the command lists it with who was told, and with --all what is over."""
+    house.make(partial(metrics, commits=3, rows_per_file=2))
+    house.write(f"alerts: {{channels: ['{service}']}}\n")
+    assert house("alerts", "--json").json == {"alerts": []}
+    assert house("alerts").out == "Alerts: none\n"
+    house("pause", NAME, "--reason", "looking")
+    house("cycle", "--dry-run")
+    assert taken == []
+    house("cycle")
+    assert [message["title"] for message in taken] == [f"[warning] table_paused: {NAME}"]
+    (alert,) = house("alerts", "--json").json["alerts"]
+    assert (alert["rule"], alert["severity"], alert["table"]) == ("table_paused", "warning", NAME)
+    assert (alert["message"], alert["resolved_at"]) == ("the table is paused: looking", None)
+    assert [(t["channel"], t["resolved"], t["failures"]) for t in alert["tellings"]] == [("json", False, 0)]
+    shown = house("alerts").out
+    assert all(word in shown for word in ("table_paused", "json", "looking"))
+    house("resume", NAME)
+    said = house("cycle")
+    assert [message["title"] for message in taken[1:]] == [f"[resolved] table_paused: {NAME}"]
+    assert house("alerts", "--json").json == {"alerts": []}
+    assert len(house("alerts", "--all", "--json").json["alerts"]) == 1
+    assert "(over)" in house("alerts", "--all").out
+    assert TOKEN not in said.out + said.err + shown
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert [e["rule"] for e in events if e["event"] == "alert_resolved"] == ["table_paused"]
+
+
+@pytest.mark.external
+def test_testing_channels(house: House, service: str, taken: list[dict[str, Any]]) -> None:
+    """Each channel is told; one that takes nothing is named with what mends it, never with its address."""
+    dead = f"json://localhost:{free_port()}/{TOKEN}"
+    house.write(f"alerts: {{channels: ['{service}', '{dead}']}}\n")
+    said = house("alerts", "--test")
+    assert (said.code, len(taken)) == (1, 1)
+    assert "took the message" in said.out
+    assert "json 2" in said.out
+    assert "cannot be reached" in " ".join(said.out.split())
+    document = house("alerts", "--test", "--json")
+    assert [(c["channel"], c["ok"]) for c in document.json["channels"]] == [("json", True), ("json 2", False)]
+    for text in (said.out, said.err, document.out, document.err):
+        assert TOKEN not in text
+        assert dead not in text
+    house.write(f"alerts: {{channels: ['{service}']}}\n")
+    assert house("alerts", "--test").code == 0
+
+
+def test_without_channels(house: House) -> None:
+    """There is nothing to test: the call is wrong, and the message says what to write."""
+    said = house("alerts", "--test")
+    assert (said.code, "name Apprise URLs under alerts.channels" in said.err) == (2, True)

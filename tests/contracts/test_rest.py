@@ -1,0 +1,331 @@
+"""What a REST catalog does beyond the contract: few and short requests, weather, refs that come at the worst moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from icewright.adapters.catalogs.rest import RestCatalog
+from icewright.adapters.catalogs.translate import rest_catalog
+from icewright.adapters.files.local import LocalStorage
+from icewright.app.demo.rest_server import RestHost
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    InvariantViolated,
+    Refused,
+    UnsupportedTable,
+)
+from icewright.core.table import RefKind, TableMetadata
+from icewright.ports import Change
+from tests.contracts.bench import CHANGES, FixedClock, addition, removal
+from tests.contracts.rest_bench import RestBench
+from tests.faulty_proxy import Fault, Proxy, faulty_proxy
+from tests.postgres import free_port
+
+pytestmark = pytest.mark.external
+TABLE, COMMIT = r"GET .*/tables/[^?]*", r"POST .*/tables/orders$"
+EITHER = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+Make = Callable[[TableMetadata], Change]
+
+
+@pytest.fixture
+def bench(rest_fixture: RestHost, tmp_path: Path) -> Iterator[RestBench]:
+    """A REST catalog that others reach directly."""
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+    address = rest_fixture.serve(tmp_path / "catalog.db", f"file://{warehouse}")
+    made = RestBench(f"sqlite:///{tmp_path}/catalog.db", warehouse, address=address)
+    yield made
+    made.close()
+    rest_fixture.end(address)
+
+
+@pytest.fixture
+def proxy(bench: RestBench) -> Iterator[Proxy]:
+    """The way that Icewright takes to it."""
+    with faulty_proxy(bench.address) as made:
+        yield made
+
+
+@pytest.fixture
+def catalog(proxy: Proxy) -> Iterator[RestCatalog]:
+    """Icewright's client."""
+    made = client(proxy.address)
+    yield made
+    made.close()
+
+
+def client(address: str, **properties: str) -> RestCatalog:
+    """A client of its own, whose waiting takes no time."""
+    return RestCatalog(rest_catalog("lake", {"uri": address, **properties}), LocalStorage(), FixedClock())
+
+
+def test_detection_asks_for_refs_and_only_for_what_is_new(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """A second look costs one short answer a table, 304, unless it moved; history is never sent."""
+    for name in ("a", "b"):
+        bench.craft(f"sales.{name}")
+    first = catalog.pointers()
+    assert catalog.pointers() == first
+    assert proxy.statuses(TABLE) == [200, 200, 304, 304]
+    assert proxy.count(TABLE + r"\?snapshots=refs") == 4
+    bench.read("sales", "a").transaction().set_properties({"x": "y"}).commit_transaction()
+    moved = {p.ref.name for p in set(catalog.pointers()) - set(first)}
+    assert moved == {"a"}
+
+
+def test_a_table_is_not_sent_twice(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """Loading again what did not change is a 304 and the same object."""
+    base = bench.craft("sales.orders")
+    assert catalog.load(base.ref) is catalog.load(base.ref)
+    assert proxy.statuses(TABLE) == [200, 304]
+
+
+def test_pages_and_levels(bench: RestBench, proxy: Proxy) -> None:
+    """Two at a time, several namespaces deep, and all are found."""
+    wanted = {bench.ref("a", f"t{i}") for i in range(5)} | {bench.ref("a", "b", "c", "t"), bench.ref("z", "t")}
+    for ref in wanted:
+        bench.create(*ref.parts[1:])
+    paged = client(proxy.address, **{"rest-page-size": "2"})
+    assert {p.ref for p in paged.pointers()} == wanted
+    assert proxy.count(r"namespaces/a/tables\?.*pageToken=[^&]") >= 2
+    paged.close()
+
+
+@pytest.mark.parametrize("where", ["namespaces$", r"namespaces\?parent", "namespaces/sales/tables$", r"snapshots=refs"])
+@pytest.mark.parametrize("status", [500, None])
+def test_a_listing_is_whole_or_not_at_all(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, where: str, status: int | None
+) -> None:
+    """Any part that cannot be had, after some attempts, is an error and no shorter list."""
+    bench.craft("sales.orders", 1)
+    proxy.faults.append(Fault(where, times=99, status=status))
+    with pytest.raises(CatalogUnavailable, match="lake"):
+        catalog.pointers()
+    proxy.faults.clear()
+    assert len(catalog.pointers()) == 1
+
+
+def test_a_namespace_that_is_listed_and_not_found(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """Is no empty namespace."""
+    bench.craft("sales.orders", 1)
+    proxy.faults.append(Fault("namespaces/sales/tables", times=99, status=404))
+    with pytest.raises(CatalogUnavailable, match="sales"):
+        catalog.pointers()
+
+
+def test_a_server_that_is_busy_is_given_time(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """429 and 503 are waited out as long as Retry-After says."""
+    base = bench.craft("sales.orders", 1)
+    proxy.faults += [Fault(TABLE, status=503, headers={"Retry-After": "7"}), Fault(TABLE, status=429)]
+    clock = catalog.clock
+    before = clock.now()
+    assert catalog.load(base.ref).table_uuid == base.table_uuid
+    assert 7 <= (clock.now() - before).total_seconds() < 10
+
+
+def test_a_table_that_may_not_be_read(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """It is listed, loading it says why, and the others are not in its way."""
+    bench.craft("sales.orders", 1)
+    bench.craft("sales.secret", 1)
+    proxy.faults.append(Fault("tables/secret", times=99, status=403))
+    assert {p.ref.name for p in catalog.pointers()} == {"orders", "secret"}
+    with pytest.raises(UnsupportedTable, match=r"lake\.sales\.secret.*403"):
+        catalog.load(bench.ref("sales", "secret"))
+
+
+@pytest.mark.cases(77)
+@EITHER
+@pytest.mark.parametrize("status", [None, 500, 502, 504])
+def test_the_commit_landed_and_its_reply_was_lost(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make, status: int | None
+) -> None:
+    """Whatever came in place of the answer, the table shows that the commit landed; nothing is sent twice."""
+    base = bench.craft("sales.orders")
+    proxy.faults.append(Fault(COMMIT, forward=True, status=status))
+    after = catalog.commit(base, change(base))
+    assert after == bench.catalog.load(base.ref)
+    assert after.metadata_location != base.metadata_location
+    assert proxy.count(COMMIT) == 1
+
+
+@pytest.mark.cases(77, 78)
+@pytest.mark.parametrize("status", [None, 500])
+def test_the_commit_did_not_land(bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None) -> None:
+    """A removal may be planned again; new files may be needed yet, as the server may still be at it."""
+    base = bench.craft("sales.orders")
+    proxy.faults.append(Fault(COMMIT, times=2, status=status))
+    with pytest.raises(CommitConflict, match="does not show it"):
+        catalog.commit(base, removal(base, 0))
+    with pytest.raises(CommitStateUnknown, match="yet"):
+        catalog.commit(base, addition(base))
+    assert bench.catalog.load(base.ref) == base
+
+
+@pytest.mark.cases(77)
+@EITHER
+def test_nobody_answers_after_the_commit(bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make) -> None:
+    """What cannot be seen is unknown."""
+    base = bench.craft("sales.orders")
+    dark = Fault(TABLE, times=0, status=None)
+    proxy.faults += [Fault(COMMIT, forward=True, act=lambda: setattr(dark, "times", 99)), dark]
+    with pytest.raises(CommitStateUnknown, match=r"lake\.sales\.orders"):
+        catalog.commit(base, change(base))
+
+
+@EITHER
+def test_a_busy_server_takes_the_commit_later(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, change: Make
+) -> None:
+    """503 is no commit: it is asked again, and lands once."""
+    base = bench.craft("sales.orders")
+    proxy.faults.append(Fault(COMMIT, times=2, status=503, headers={"Retry-After": "1"}))
+    assert catalog.commit(base, change(base)) == bench.catalog.load(base.ref)
+    assert proxy.statuses(COMMIT) == [503, 503, 200]
+
+
+def test_a_503_after_the_commit_landed(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """A server, or a gateway before it, that lies: the table is looked at before anything is sent again."""
+    base = bench.craft("sales.orders")
+    proxy.faults.append(Fault(COMMIT, forward=True, status=503))
+    assert 4711 in catalog.commit(base, addition(base)).by_id
+    assert proxy.count(COMMIT) == 1
+
+
+@pytest.mark.parametrize(("status", "error"), [(409, CommitConflict), (400, Refused), (403, Refused)])
+def test_what_the_server_refuses(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int, error: type[Exception]
+) -> None:
+    """Its own words are told."""
+    base = bench.craft("sales.orders")
+    proxy.faults.append(Fault(COMMIT, status=status, body=b'{"error": {"message": "because"}}'))
+    with pytest.raises(error, match="because"):
+        catalog.commit(base, removal(base, 0))
+
+
+def test_another_writer_first(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """An append between the look and the commit breaks a requirement; nothing of it is lost."""
+    base = bench.craft("sales.orders")
+
+    def append() -> None:
+        table = bench.read("sales", "orders")
+        table.append(table.scan().to_arrow().slice(0, 1))
+
+    _at_the_commit(proxy, append)
+    with pytest.raises(CommitConflict):
+        catalog.commit(base, addition(base))
+    assert bench.read("sales", "orders").scan().to_arrow().num_rows == 5
+
+
+def _at_the_commit(proxy: Proxy, act: Callable[[], object]) -> None:
+    """Do something when our look before the commit is over: with the very request of the commit."""
+    real = proxy.take
+
+    def take(line: str) -> Fault | None:
+        if line.startswith("POST") and line.endswith("/tables/orders"):
+            proxy.take = real  # type: ignore[method-assign]
+            act()
+        return real(line)
+
+    proxy.take = take  # type: ignore[method-assign]
+
+
+@pytest.mark.cases(6)
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_ref_at_the_worst_moment(bench: RestBench, catalog: RestCatalog, proxy: Proxy, kind: str, index: int) -> None:
+    """A ref set on a snapshot as it goes: the server drops both, so both are put back, and the rows are read by it."""
+    base = bench.craft("sales.orders")
+    wanted = base.snapshots[index].snapshot_id
+
+    def name_it() -> None:
+        manage = bench.read("sales", "orders").manage_snapshots()
+        (manage.create_tag if kind == "tag" else manage.create_branch)(
+            wanted, "keep", max_ref_age_ms=5_000_000
+        ).commit()
+
+    _at_the_commit(proxy, name_it)
+    with pytest.raises(CommitConflict, match=r"keep was set .* it was put back"):
+        catalog.commit(base, removal(base, 0, 1, 2))
+    now = bench.catalog.load(base.ref)
+    (kept,) = (r for r in now.refs if r.name == "keep")
+    assert (kept.kind, kept.snapshot_id) == (RefKind(kind), wanted)
+    assert kept.max_ref_age is not None
+    assert kept.max_ref_age.total_seconds() == 5000
+    theirs = bench.read("sales", "orders")
+    assert sorted(theirs.scan(snapshot_id=wanted).to_arrow()["id"].to_pylist()) == list(range(index + 1))
+    theirs.append(theirs.scan().to_arrow().slice(0, 1))  # and the table goes on
+    assert theirs.scan().to_arrow().num_rows == 5
+
+
+def test_a_ref_that_cannot_be_put_back(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """The error names it, its snapshot and the file that still has both."""
+    base = bench.craft("sales.orders")
+    first = base.snapshots[0].snapshot_id
+
+    real, posts = proxy.take, [0]
+
+    def take(line: str) -> Fault | None:
+        posts[0] += line.startswith("POST")
+        return Fault(COMMIT, status=400) if line.startswith("POST") and posts[0] > 1 else real(line)
+
+    proxy.take = take  # type: ignore[method-assign]
+    _at_the_commit(proxy, lambda: bench.read("sales", "orders").manage_snapshots().create_tag(first, "keep").commit())
+    with pytest.raises(
+        InvariantViolated, match=rf"tag keep was set on snapshot {first} .*metadata.json still has both"
+    ):
+        catalog.commit(base, removal(base, 0))
+
+
+def test_a_property_at_the_worst_moment(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """What does no harm between the look and the commit is kept, and the commit stands."""
+    base = bench.craft("sales.orders")
+    _at_the_commit(
+        proxy, lambda: bench.read("sales", "orders").transaction().set_properties({"x": "y"}).commit_transaction()
+    )
+    after = catalog.commit(base, removal(base, 0))
+    assert after.properties["x"] == "y"
+    assert base.metadata_location in after.metadata_log
+
+
+def test_a_server_that_is_down() -> None:
+    """The error names the catalog and its address."""
+    port = free_port()
+    catalog = client(f"http://127.0.0.1:{port}", credential="id:hush-4711", **{"oauth2-server-uri": "http://x/"})
+    with pytest.raises(CatalogUnavailable) as caught:
+        catalog.pointers()
+    assert "lake" in str(caught.value)
+    assert str(port) in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_token_that_expired(bench: RestBench, proxy: Proxy) -> None:
+    """It is fetched anew once; when that does not help, the error says what to correct and no secret."""
+    bench.craft("sales.orders", 1)
+    token = {"access_token": "hush", "token_type": "bearer", "issued_token_type": "x"}
+    proxy.faults.append(Fault("POST /token", times=99, status=200, body=json.dumps(token).encode()))
+    proxy.faults.append(Fault(TABLE, status=401))
+    known = client(proxy.address, credential="id:hush-4711", **{"oauth2-server-uri": f"{proxy.address}/token"})
+    assert len(known.pointers()) == 1
+    renewed = proxy.count("POST /token")
+    assert renewed >= 2
+    proxy.faults.append(Fault(TABLE, times=99, status=419))
+    with pytest.raises(CatalogUnavailable, match="credential") as caught:
+        known.pointers()
+    assert "hush" not in str(caught.value)
+    known.close()
+
+
+def test_what_the_doctor_asks(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """The server answers, and lets us commit, or says why not; nothing is changed by asking."""
+    base = bench.craft("sales.orders", 1)
+    assert "auth none" in catalog.connected()
+    assert "allowed" in catalog.may_commit(base.ref)
+    assert bench.catalog.load(base.ref) == base
+    proxy.faults.append(Fault(COMMIT, status=403))
+    with pytest.raises(UnsupportedTable, match="grant the right to write"):
+        catalog.may_commit(base.ref)

@@ -1,0 +1,145 @@
+"""Which signs are conditions: one table of cases for each rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from icewright.core.alerts import AlertRule, default_terms
+from icewright.core.conditions import (
+    CatalogSigns,
+    Failure,
+    LoopSigns,
+    ProcessSigns,
+    Signs,
+    Spending,
+    TableSigns,
+    conditions,
+)
+from icewright.core.policy import Operation
+from icewright.core.table import TableRef
+from icewright.testing import NOW, REF
+
+OTHER = TableRef("lake", ("sales",), "other")
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+TABLE = str(REF)
+NEVER = LoopSigns("detect", 0, None, timedelta(0))
+
+
+def table(**signs: Any) -> Signs:
+    """One table."""
+    return Signs(tables=[replace(TableSigns(REF), **signs)])
+
+
+def catalog(**signs: Any) -> Signs:
+    """One catalog that is asked every minute, last a minute ago."""
+    return Signs(catalogs=[replace(CatalogSigns("lake", MINUTE, NOW - MINUTE), **signs)])
+
+
+def process(silent: timedelta = SECOND, loop: LoopSigns = NEVER, holder: str = "host:1:2") -> ProcessSigns:
+    """A service."""
+    return ProcessSigns(holder, "service", NOW - silent, 4, (loop,))
+
+
+def loop(**signs: Any) -> Signs:
+    """A process with one loop."""
+    return Signs(processes=[process(loop=replace(NEVER, **signs))])
+
+
+@pytest.mark.parametrize(
+    ("signs", "found"),
+    [
+        (Signs(), {}),
+        (Signs(failures=[Failure(REF, Operation.COMPACT, "no space")]), {"job_failed": TABLE}),
+        (Signs(failures=[Failure(REF, None, "")]), {"job_failed": TABLE}),
+        (table(paused="by hand"), {"table_paused": TABLE}),
+        (table(paused="3 jobs failed in a row", maintained=False), {"table_paused": TABLE}),
+        (table(paused="verification failed: 1 row is gone"), {"verification_failed": TABLE}),
+        (table(health=49), {"table_unhealthy": TABLE}),
+        (table(health=50), {}),
+        (table(health=None), {}),
+        (table(health=1, maintained=False), {}),
+        (table(overdue_since=NOW - 24 * HOUR), {"stale": TABLE}),
+        (table(overdue_since=NOW - 24 * HOUR + SECOND), {}),
+        (table(overdue_since=NOW - 99 * HOUR, maintained=False), {}),
+        (table(overdue_since=NOW - 99 * HOUR, paused="by hand"), {"table_paused": TABLE}),
+        (table(overdue_since=NOW - 99 * HOUR, windows="sun 02:00-04:00"), {}),
+        (table(overdue_since=NOW - 99 * HOUR, windows="fri 11:00-12:00"), {"stale": TABLE}),
+        (table(overdue_since=NOW - 99 * HOUR, windows="fri 13:00-14:00"), {}),
+        (table(error="MetadataUnreadable: m1"), {"unmaintainable": TABLE}),
+        (table(error="MetadataUnreadable: m1", maintained=False), {}),
+        (Signs(unsupported={REF: "the table is encrypted"}), {"unmaintainable": TABLE}),
+        (Signs(spending=[Spending("pool default", 10, 9.5)]), {"budget_spent": "pool default"}),
+        (Signs(spending=[Spending("pool default", 10, 9.49)]), {}),
+        (catalog(), {}),
+        (catalog(failures=1, error="refused"), {"catalog_unreachable": "lake"}),
+        (catalog(failures=9, error="refused", detected_at=NOW - HOUR), {"catalog_unreachable": "lake"}),
+        (catalog(detected_at=NOW - 10 * MINUTE), {}),
+        (catalog(detected_at=NOW - 10 * MINUTE - SECOND), {"no_detection": "lake"}),
+        (catalog(detected_at=NOW - 2 * HOUR, interval=HOUR), {}),
+        (catalog(detected_at=None), {}),
+        (Signs(queued=1, oldest_queued=NOW - 30 * MINUTE), {}),
+        (Signs(queued=1, oldest_queued=NOW - 31 * MINUTE), {"queue_stuck": "queue"}),
+        (loop(failures=2, error="x"), {}),
+        (loop(failures=3, error="x"), {"loop_failing": "loop detect"}),
+        (loop(lag=30 * MINUTE), {}),
+        (loop(lag=31 * MINUTE), {"loop_failing": "loop detect"}),
+        (Signs(processes=[process(5 * MINUTE)]), {}),
+        (Signs(processes=[process(6 * MINUTE)]), {"worker_lost": "host:1:2"}),
+        (Signs(processes=[process(HOUR, replace(NEVER, failures=9))]), {"worker_lost": "host:1:2"}),
+    ],
+)
+def test_conditions(signs: Signs, found: dict[str, str]) -> None:
+    """Each rule looks at its own signs, at its own bounds."""
+    assert {str(c.rule): c.subject for c in conditions(signs, default_terms(), NOW)} == found
+
+
+def test_what_is_said() -> None:
+    """Every failed operation of a table, with its reason, in one condition of the table."""
+    failures = [
+        Failure(REF, Operation.COMPACT, "no space"),
+        Failure(OTHER, None, "the catalog is away"),
+        Failure(REF, Operation.EXPIRE_SNAPSHOTS, "lost"),
+    ]
+    said = {c.subject: c.message for c in conditions(Signs(failures=failures), default_terms(), NOW)}
+    assert said == {
+        str(REF): "compact failed: no space; expire_snapshots failed: lost",
+        str(OTHER): "the job failed: the catalog is away",
+    }
+
+
+def test_health_must_be_bad_for_hours() -> None:
+    """The condition holds at once, and is raised when it has lasted as long as the rule says."""
+    (condition,) = conditions(table(health=3), default_terms(), NOW)
+    assert condition.lasting == 6 * HOUR
+
+
+def test_one_loop_of_many_processes() -> None:
+    """The same loop of two processes is one alert, so that it outlives the restart of one of them."""
+    bad = replace(NEVER, failures=5, error="StorageUnavailable: away")
+    found = conditions(Signs(processes=[process(loop=bad), process(loop=bad, holder="b:2:3")]), default_terms(), NOW)
+    assert len({condition.key for condition in found}) == 1
+    assert "failed 5 times in a row in service host:1:2: StorageUnavailable: away" in found[0].message
+
+
+@pytest.mark.parametrize("rule", AlertRule)
+def test_a_rule_that_is_off(rule: AlertRule) -> None:
+    """A disabled rule has no condition, whatever the signs."""
+    bad = TableSigns(REF, None, "broken", 0, NOW - 99 * HOUR)
+    signs = Signs(
+        tables=[bad, TableSigns(OTHER, "by hand"), TableSigns(OTHER, "verification failed: x")],
+        failures=[Failure(REF, None, "x")],
+        catalogs=[CatalogSigns("a", MINUTE, NOW - HOUR), CatalogSigns("b", MINUTE, None, 1)],
+        spending=[Spending("pool p", 1, 1)],
+        queued=1,
+        oldest_queued=NOW - HOUR,
+        processes=[process(HOUR), process(loop=replace(NEVER, failures=9))],
+    )
+    terms = default_terms()
+    every = {c.rule for c in conditions(signs, terms, NOW)}
+    assert every == set(AlertRule)
+    off = {**terms, rule: replace(terms[rule], enabled=False)}
+    assert {c.rule for c in conditions(signs, off, NOW)} == every - {rule}

@@ -1,0 +1,125 @@
+"""Loops of the service: each goes on whatever becomes of it and of the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from icewright.adapters.clock import SharedClock
+from icewright.app.loops import Loop, Loops
+from icewright.core.errors import StorageUnavailable
+from icewright.testing import FixedClock
+
+SOON = timedelta(milliseconds=1)
+NEVER = timedelta(hours=1)
+
+
+class Told:
+    """What was told, and somebody who waits for it."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, Mapping[str, Any]]] = []
+
+    def __call__(self, kind: str, details: Mapping[str, Any]) -> None:
+        """A listener."""
+        self.lines.append((kind, details))
+
+
+def silent(loop: str, seconds: float, *, failed: bool = False) -> None:
+    """Nobody counts rounds."""
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    tick = threading.Event()
+    for _ in range(2000):
+        if done():
+            return
+        tick.wait(0.005)
+    raise AssertionError("it did not happen within 10 s")
+
+
+def test_a_loop_that_fails_goes_on_and_the_others_do_not_notice() -> None:
+    """The error is told and shown while it lasts; the next round that works ends it."""
+    rounds = {"good": 0, "bad": 0}
+
+    def good() -> int:
+        rounds["good"] += 1
+        return 0
+
+    def bad() -> int:
+        rounds["bad"] += 1
+        if rounds["bad"] <= 3:
+            raise StorageUnavailable("the store is away") if rounds["bad"] < 3 else ValueError("a bug")
+        return 0
+
+    told = Told()
+    made = [Loop("good", SOON, good), Loop("bad", SOON, bad)]
+    loops = Loops(made, FixedClock(), told, silent)
+    loops.start()
+    until(lambda: rounds["bad"] > 3 and rounds["good"] > 3 and made[1].failures == 0)
+    loops.stop()
+    assert [d["error"] for kind, d in told.lines if kind == "loop_failed"] == [
+        "StorageUnavailable: the store is away",
+        "StorageUnavailable: the store is away",
+        "ValueError: a bug",
+    ]
+    assert "traceback" not in told.lines[0][1]  # an error of ours says enough
+    assert "a bug" in told.lines[2][1]["traceback"]
+    assert loops.state()["bad"] == {"failures": 0, "error": None, "lag_seconds": 0.0}
+
+
+def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
+    """A loop that did something wakes those after it, and looks again without a pause."""
+    left, seen = [3], []
+
+    def first() -> int:
+        left[0] -= 1
+        return max(0, left[0])
+
+    second = Loop("second", NEVER, lambda: seen.append(left[0]) or 0)  # type: ignore[func-returns-value]
+    loops = Loops([Loop("first", NEVER, first, (second,)), second], FixedClock(), Told(), silent)
+    loops.start()
+    until(lambda: left[0] == 0 and seen[-1:] in ([0], [1]))
+    loops.stop()
+
+
+def test_a_loop_that_hangs_is_seen() -> None:
+    """One that has not come round for long is named, so that a probe can restart the process."""
+    clock, free = FixedClock(), threading.Event()
+    loops = Loops([Loop("hangs", SOON, lambda: int(free.wait(10)) * 0)], clock, Told(), silent)
+    loops.start()
+    assert loops.stuck() == []
+    clock.advance(minutes=11)
+    assert loops.stuck() == ["hangs"]
+    assert loops.state()["hangs"]["lag_seconds"] == pytest.approx(660, abs=1)
+    free.set()
+    loops.stop()
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=1), timedelta(hours=-1)])
+def test_a_clock_that_machines_share(ahead: timedelta) -> None:
+    """However wrong the machine's own clock is, it says the server's time; without a server its own."""
+    clock = SharedClock(lambda: datetime.now(UTC) + ahead)
+    assert abs(clock.now() - datetime.now(UTC) - ahead) < timedelta(seconds=1)
+    assert SharedClock(lambda: None).ahead == timedelta(0)
+
+
+def test_a_server_that_does_not_say_its_time() -> None:
+    """What it said last holds until it answers again."""
+    answers: list[datetime | Exception] = [datetime.now(UTC) + timedelta(hours=1), StorageUnavailable("away")]
+
+    def ask() -> datetime:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    clock = SharedClock(ask)
+    with pytest.raises(StorageUnavailable):
+        clock.measure()
+    assert clock.ahead > timedelta(minutes=59)

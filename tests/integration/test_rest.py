@@ -1,0 +1,104 @@
+"""One REST server, three clients: Spark and PyIceberg write while Icewright maintains the table."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
+
+from icewright.adapters.clock import SystemClock
+from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
+from icewright.app.demo.rest_server import RestHost
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+
+pytestmark = [pytest.mark.spark, pytest.mark.external]
+REF = TableRef("lake", ("sales",), "orders")
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+CONFIG = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake: {{type: rest, enabled: true, properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}}}
+cache: {{folder: "{home}/cache"}}
+policy:
+  - set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
+  - set: {{compact.hot_partitions: include}}
+"""
+
+
+class Later(SystemClock):
+    """A day later, so that what was written just now is old enough to expire."""
+
+    def now(self) -> datetime:
+        """Tomorrow."""
+        return super().now() + timedelta(days=1)
+
+
+@pytest.fixture
+def app(rest_fixture: RestHost, tmp_path: Path) -> Iterator[Application]:
+    """Icewright over the server, with a Spark of its own."""
+    (tmp_path / "warehouse").mkdir()
+    uri = rest_fixture.serve(tmp_path / "catalog.db", f"file://{tmp_path}/warehouse")
+    file = tmp_path / "icewright.yaml"
+    file.write_text(CONFIG.format(home=tmp_path, uri=uri))
+    with application(read_config(file), kind="manual") as made:
+        yield made
+    rest_fixture.end(uri)
+
+
+@pytest.mark.cases(75)
+def test_three_clients_of_one_server(app: Application) -> None:
+    """Every row that Spark or PyIceberg wrote meanwhile is there, and the table is better than before."""
+    catalog = load_catalog("lake", **pyiceberg_catalog_properties(app.config.catalogs["lake"]))
+    catalog.create_namespace("sales")
+    table = catalog.create_table("sales.orders", ROWS.schema)
+    for _ in range(8):
+        table.append(ROWS)
+    written = [8 * len(ROWS)]
+    detect(app.world, ["lake"])
+    spark = app.pools["default"].session()
+    stop = threading.Event()
+
+    def write() -> None:
+        theirs = catalog.load_table("sales.orders")
+        while not stop.is_set():
+            try:
+                theirs.append(ROWS)
+                written[0] += len(ROWS)
+            except CommitFailedException:
+                theirs.refresh()
+            stop.wait(0.5)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for operation in (Operation.COMPACT, Operation.REWRITE_MANIFESTS):
+            spark.sql("INSERT INTO lake.sales.orders VALUES (1), (2)").collect()
+            written[0] += 2
+            result = execute(app.world, Request(REF, (operation,), by_hand=True))
+            assert result.state is JobState.SUCCEEDED, result.summary
+    finally:
+        stop.set()
+        writer.join()
+    file = app.config.path.with_name("later.yaml")
+    file.write_text(app.config.path.read_text().replace("icewright.db", "later.db"))  # leases of today last till then
+    with application(read_config(file), kind="manual", clock=Later()) as tomorrow:
+        detect(tomorrow.world, ["lake"])
+        last = execute(tomorrow.world, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+    assert {o.state for o in last.outcomes} == {OperationState.COMMITTED}, last.summary
+    assert last.outcomes[0].metrics["files_deleted"] > 0
+    now = catalog.load_table("sales.orders")
+    assert now.scan().to_arrow().num_rows == written[0]
+    assert spark.sql("SELECT count(*) FROM lake.sales.orders").first()[0] == written[0]  # type: ignore[index]
+    assert len(now.snapshots()) == 1
+    catalog.close()

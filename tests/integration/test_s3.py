@@ -1,0 +1,102 @@
+"""Tables on S3: both kernels compact them, then expiry and orphan removal clean up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from icewright.adapters.clock import SystemClock
+from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config
+from icewright.app.config import Config
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, Outcome
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from tests.s3 import s3_server, store
+
+pytestmark = [pytest.mark.spark, pytest.mark.external]
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+CONFIG = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "s3://lake/warehouse"{more}}}
+cache: {{folder: "{home}/cache"}}
+policy:
+  - set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1, remove_orphans.mode: delete}}
+  - set: {{compact.hot_partitions: include, remove_orphans.max_delete_ratio: 1.0}}
+  - {{match: lake.sales.by_spark, set: {{compact.kernel: spark}}}}
+"""
+
+
+class Later(SystemClock):
+    """Some days later, so that what was written just now is old."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        """The time then."""
+        return super().now() + self.ahead
+
+
+@pytest.fixture(scope="module")
+def properties() -> Iterator[Mapping[str, str]]:
+    """An S3 server with an empty bucket."""
+    with s3_server() as found:
+        yield found
+
+
+@pytest.fixture
+def config(tmp_path: Path, properties: Mapping[str, str]) -> Config:
+    """A catalog whose warehouse is the bucket; Spark's words for it come from the same properties."""
+    file = tmp_path / "icewright.yaml"
+    file.write_text(CONFIG.format(home=tmp_path, more="".join(f', {k}: "{v}"' for k, v in properties.items())))
+    return read_config(file)
+
+
+def test_both_kernels_on_s3(config: Config, properties: Mapping[str, str]) -> None:
+    """Every row is read as before by PyIceberg, one file is left of eight, what was lost is gone."""
+    catalog = load_catalog("lake", **pyiceberg_catalog_properties(config.catalogs["lake"]))
+    catalog.create_namespace("sales")
+    clock = Later()
+    with application(config, kind="manual", clock=clock) as app:
+        for name in ("by_arrow", "by_spark"):
+            _written(catalog, name, properties)
+        detect(app.world, ["lake"])
+        for name in ("by_arrow", "by_spark"):
+            ref = TableRef("lake", ("sales",), name)
+            compacted = _done(execute(app.world, Request(ref, (Operation.COMPACT,), by_hand=True)).outcomes)
+            assert compacted.metrics["files_merged"] == 8
+        clock.ahead = timedelta(days=10)
+        for name in ("by_arrow", "by_spark"):
+            ref = TableRef("lake", ("sales",), name)
+            job = execute(app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), by_hand=True))
+            assert job.state is JobState.SUCCEEDED, job.summary
+            assert job.outcomes[0].metrics["files_deleted"] >= 8
+            assert [f.path.rpartition("/")[2] for f in job.outcomes[1].files] == ["lost.parquet"]
+            table = catalog.load_table(("sales", name))
+            assert table.scan().to_arrow().num_rows == 80
+            assert len(table.inspect.files()) == 1
+    catalog.close()
+
+
+def _written(catalog: Catalog, name: str, properties: Mapping[str, str]) -> None:
+    table = catalog.create_table(("sales", name), ROWS.schema)
+    for _ in range(8):
+        table.append(ROWS)
+    store(properties).put(f"{table.location().removeprefix('s3://lake/')}/data/lost.parquet", b"x")
+
+
+def _done(outcomes: tuple[Outcome, ...]) -> Outcome:
+    (outcome,) = outcomes
+    assert outcome.reason == "", outcome
+    return outcome

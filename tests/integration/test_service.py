@@ -1,0 +1,121 @@
+"""The service over a real lakehouse: it maintains, shares its store with others, outlives its store's absence, ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from icewright.adapters.store.database import open_database, upgrade
+from icewright.app.bootstrap import Application, application, read_config
+from icewright.app.demo.ops import metrics
+from icewright.app.demo.web import events
+from icewright.app.service import Service, running
+from icewright.core.runs import JobState
+from tests.cli.house import House
+from tests.contracts.bench import new_database
+
+pytestmark = pytest.mark.external
+GRACE = timedelta(seconds=30)
+POLICY = """\
+detect: {interval_seconds: 1}
+policy: [{set: {remove_orphans.enabled: false, evaluate.cooldown_minutes: 0}}]
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> House:
+    """A lakehouse with a table whose snapshots are old, and one with many manifests."""
+    made = House(tmp_path / "house", monkeypatch, capsys)
+    made.write(POLICY)
+    made.make(partial(metrics, commits=20, rows_per_file=2), partial(events, manifests=12, rows_per_file=5))
+    return made
+
+
+@pytest.fixture
+def postgres_house(house: House, postgres_url: str) -> tuple[House, str]:
+    """The same with its state in PostgreSQL, and the URL of that database."""
+    state = new_database(postgres_url)
+    engine = open_database(state)
+    upgrade(engine)
+    engine.dispose()
+    text = house.path.read_text(encoding="utf-8")
+    house.path.write_text(text.replace("state: sqlite:///state.db", f"state: {state}"), encoding="utf-8")
+    return house, state
+
+
+def until(done: Callable[[], bool], seconds: float = 40) -> None:
+    """Wait for what the service does."""
+    tick = threading.Event()
+    for _ in range(int(seconds * 20)):
+        if done():
+            return
+        tick.wait(0.05)
+    raise AssertionError(f"it did not happen within {seconds} s")
+
+
+def maintained(app: Application) -> bool:
+    """Whether both tables were worked on, and nothing is left to do."""
+    rows = app.world.store.tables()
+    ended = {job.ref for job in app.world.store.jobs() if job.state is JobState.SUCCEEDED}
+    return len(ended) == 2 and all(row.due_since is None and row.held_by is None for row in rows)
+
+
+def test_it_maintains_by_itself(house: House) -> None:
+    """From what the catalog lists to tables with nothing due, and nothing of it is left when it has stopped."""
+    with application(read_config(house.path), kind="service") as app:
+        with running(app, kind="service", slots=2, grace=GRACE):
+            until(lambda: maintained(app))
+            (process,) = app.world.store.processes()
+            assert (process.kind, process.slots, process.details["busy"]) == ("service", 2, 0)
+        assert app.world.store.processes() == []
+        assert {job.trigger for job in app.world.store.jobs()} == {"service"}
+    assert house("plan", "--json").json["jobs"] == []
+
+
+def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tuple[House, str]) -> None:
+    """Any number of each on one PostgreSQL: no job runs twice, and who runs it is written down."""
+    house, _ = postgres_house
+    with ExitStack() as stack:
+        apps = [stack.enter_context(application(read_config(house.path), kind="service")) for _ in range(4)]
+        kinds = [("service", 0), ("service", 0), ("worker", 1), ("worker", 1)]
+        for number, (app, (kind, slots)) in enumerate(zip(apps, kinds, strict=True)):
+            object.__setattr__(app.world.trigger, "holder", f"elsewhere:{number}:1")  # processes of their own
+            stack.enter_context(running(app, kind=kind, slots=slots, grace=GRACE))
+        until(lambda: maintained(apps[0]))
+        jobs = apps[0].world.store.jobs()
+        assert {job.holder for job in jobs} <= {"elsewhere:2:1", "elsewhere:3:1"}
+        assert len({job.ref for job in jobs}) == len(jobs) == 2
+
+
+def test_it_outlives_its_store(postgres_house: tuple[House, str]) -> None:
+    """While the database refuses everybody its loops fail and say so; afterwards the work is done."""
+    house, state = postgres_house
+    with application(read_config(house.path), kind="service") as app:
+        refused(state, connections=False)
+        service = Service(app, kind="service", slots=2)
+        service.loops.start()
+        until(lambda: all(loop.failures for loop in service.loops.loops if loop.name in ("detect", "evaluate", "work")))
+        refused(state, connections=True)
+        until(lambda: maintained(app))
+        service.stop(GRACE)
+
+
+def refused(state: str, *, connections: bool) -> None:
+    """Let the database refuse everybody, or nobody any more."""
+    url = make_url(state)
+    engine = sa.create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        said = "true" if connections else "false"
+        connection.exec_driver_sql(f'ALTER DATABASE "{url.database}" ALLOW_CONNECTIONS {said}')
+        ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        if not connections:
+            connection.exec_driver_sql(ends, (url.database,))
+    engine.dispose()

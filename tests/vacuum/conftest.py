@@ -1,0 +1,27 @@
+"""One Nessie server for the session, emptied for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.nessie import NessieServer, nessie_server
+from tests.vacuuming import NessieHouse
+
+
+@pytest.fixture(scope="session")
+def nessie() -> Iterator[NessieServer]:
+    """The server; mark as `external` what asks for it."""
+    with nessie_server() as server:
+        yield server
+
+
+@pytest.fixture
+def house(nessie: NessieServer, tmp_path: Path) -> NessieHouse:
+    """An empty repository, with tables of this test to come."""
+    made = NessieHouse(nessie, tmp_path, f"s{uuid4().hex[:8]}")
+    made.reset()
+    return made

@@ -1,0 +1,164 @@
+"""Catalogs of type nessie: detection by the commit log, loading with history, commits by compare-and-set."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from icewright.adapters.catalogs.nessie import NessieCatalog
+from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
+from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused, TableNotFound
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.ports import RemoveSnapshots
+from tests.vacuuming import NessieHouse
+
+pytestmark = pytest.mark.external
+
+
+@contextmanager
+def _catalog(house: NessieHouse, ref: str = "main") -> Iterator[NessieCatalog]:
+    with house.opened(ref=ref) as app:
+        found = app.world.catalogs["lake"]
+        assert isinstance(found, NessieCatalog)
+        yield found
+
+
+def test_detection_follows_the_log(house: NessieHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New, moved and dropped tables; all are listed anew only when the last commit is gone from the branch."""
+    house.rest_table("a", 1)
+    house.rest_table("b", 1)
+    listed: list[str] = []
+    real = NessieClient.entries
+
+    def entries(client: NessieClient, hash_: str) -> Mapping[Any, Any]:
+        listed.append(hash_)
+        return real(client, hash_)
+
+    monkeypatch.setattr(NessieClient, "entries", entries)
+
+    def names(catalog: NessieCatalog) -> dict[str, str]:
+        return {p.ref.name: p.metadata_location for p in catalog.pointers()}
+
+    with _catalog(house) as catalog:
+        first = names(catalog)
+        assert set(first) == {"a", "b"}
+        assert names(catalog) == first
+        house.rest_append("a", 2)
+        house.drop("b")
+        house.rest_table("c")
+        second = names(catalog)
+        assert set(second) == {"a", "c"}
+        assert second["a"] == house.content("a").metadata_location != first["a"]
+        assert len(listed) == 1
+        house.reset()
+        assert names(catalog) == {}
+        assert len(listed) == 2
+
+
+def test_a_branch_is_a_catalog(house: NessieHouse) -> None:
+    """Each sees its own tables."""
+    house.rest_table("t", 1)
+    house.branch("dev")
+    house.rest_append("t", 5, "dev")
+    ref = TableRef("lake", (house.space,), "t")
+    with _catalog(house) as main, _catalog(house, "dev") as dev:
+        assert main.load(ref).metadata_location != dev.load(ref).metadata_location
+        with pytest.raises(TableNotFound, match="branch main has no such table"):
+            main.load(TableRef("lake", (house.space,), "no"))
+    with _catalog(house, "nowhere") as catalog, pytest.raises(CatalogUnavailable, match="has no branch nowhere"):
+        catalog.pointers()
+
+
+def test_expiry_and_orphan_removal_are_left_to_vacuum(house: NessieHouse) -> None:
+    """They see one branch alone, whatever the table's properties say."""
+    table = house.native_table("t", **{"gc.enabled": "true"})
+    for number in range(3):
+        house.native_append(table, number)
+    ref = TableRef("lake", (house.space,), "t")
+    before = house.files()
+    with house.opened() as app:
+        detect(app.world, ["lake"])
+        job = execute(
+            app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), by_hand=True, force=True)
+        )
+        assert {o.state for o in job.outcomes} == {OperationState.SKIPPED}
+        catalog = app.world.catalogs["lake"]
+        with pytest.raises(Refused, match="icewright vacuum lake"):
+            catalog.commit(catalog.load(ref), RemoveSnapshots(frozenset({1}), frozenset()))
+    assert house.files() == before
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_manifests_are_rewritten(house: NessieHouse, *, native: bool) -> None:
+    """In the service, by one commit to the branch; rows and history stay, and both sides read the table."""
+    if native:
+        table = house.native_table("t")
+        for number in range(6):
+            house.native_append(table, number)
+    else:
+        house.rest_table("t", 6)
+    ref = TableRef("lake", (house.space,), "t")
+    commits = len(house.times())
+    with house.opened() as app:
+        detect(app.world, ["lake"])
+        job = execute(app.world, Request(ref, (Operation.REWRITE_MANIFESTS,), by_hand=True))
+    (outcome,) = job.outcomes
+    assert outcome.state is OperationState.COMMITTED, job
+    assert len(house.times()) == commits + 1
+    assert house.rest_rows("t", "main") == list(range(6))
+    assert len(house.metadata("t")["snapshots"]) == (7 if native else 2)
+
+
+def test_a_commit_on_what_is_not_current_is_a_conflict(house: NessieHouse) -> None:
+    """Nessie itself compares; no file is left behind."""
+    table = house.native_table("t")
+    house.native_append(table, 1)
+    house.native_append(table, 2)
+    with house.opened() as app:
+        catalog = app.world.catalogs["lake"]
+        assert isinstance(catalog, NessieCatalog)
+        (reference,) = catalog.references()
+        content = house.content("t")
+        base = catalog.read(content)
+        old = RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset())
+        house.native_append(table, 3)
+        before = house.files()
+        with pytest.raises(CommitConflict):
+            catalog.expire(reference, content, base, old)
+        assert house.files() == before
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(401, AccessDenied), (403, AccessDenied), (404, NotThere), (500, CatalogUnavailable)]
+)
+def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error: type[Exception]) -> None:
+    """Each has its error."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(b'{"message": "said so"}')
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        client = NessieClient("lake", f"http://127.0.0.1:{server.server_port}/api/v2", token="hush")
+        with pytest.raises(error, match=f"{code} said so") as caught:
+            client.references()
+        server.shutdown()
+        thread.join()
+    assert "hush" not in f"{caught.value} {client}"

@@ -1,0 +1,53 @@
+"""Spark's own NessieCatalog writes, Icewright compacts by it and vacuums: several branches, whole histories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from icewright.core.layering import parse_settings
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.vacuum import vacuum
+from tests.vacuuming import NessieHouse, summaries
+
+POOL = "pools:\n  default: {master: 'local[2]', conf: {spark.ui.enabled: false}}\n"
+
+
+@pytest.mark.spark
+@pytest.mark.external
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_written_and_compacted_by_the_native_client(house: NessieHouse) -> None:
+    """Every row of both branches stays; the history of main in its metadata goes with the vacuum, not before."""
+    ref = TableRef("lake", (house.space,), "t")
+    with house.opened(extra=POOL) as app:
+        spark = app.pools["default"].session()
+        spark.sql(f"CREATE NAMESPACE lake.{house.space}")
+        spark.sql(f"CREATE TABLE lake.{house.space}.t (id BIGINT) USING iceberg")
+        for number in range(4):
+            spark.sql(f"INSERT INTO lake.{house.space}.t VALUES ({number})")  # noqa: S608 - names of the test
+        house.branch("dev")
+        spark.sql(f"INSERT INTO lake.{house.space}.`t@dev` VALUES (40)")  # noqa: S608 - names of the test
+        spark.sql(f"INSERT INTO lake.{house.space}.t VALUES (4)")  # noqa: S608 - names of the test
+        assert len(house.metadata("t")["snapshots"]) == 5
+        assert house.metadata("t")["properties"]["gc.enabled"] == "false"
+        detect(app.world, ["lake"])
+        said = parse_settings("test", {"compact.min_input_files": 2, "compact.hot_partitions": "include"})
+        world = replace(app.world, policy=lambda: replace(app.world.policy(), command=said))
+        job = execute(world, Request(ref, (Operation.COMPACT,), by_hand=True))
+        assert job.outcomes[0].state is OperationState.COMMITTED, job.summary
+        assert len(house.metadata("t")["snapshots"]) == 6
+        house.cutoff("PT24H")  # the clock of the house is two days ahead
+        result = vacuum(app.world, "lake")
+        assert result.state is JobState.SUCCEEDED, summaries(result)
+        assert [len(house.metadata("t", branch)["snapshots"]) for branch in ("main", "dev")] == [1, 1]
+        assert result.counts.num_expired_snapshots == 5
+        rows = spark.sql(f"SELECT id FROM lake.{house.space}.t").collect()  # noqa: S608 - names of the test
+    assert sorted(row[0] for row in rows) == [0, 1, 2, 3, 4]
+    assert house.rest_rows("t", "main") == [0, 1, 2, 3, 4]
+    assert house.rest_rows("t", "dev") == [0, 1, 2, 3, 40]

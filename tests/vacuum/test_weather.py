@@ -1,0 +1,216 @@
+"""Vacuum in bad weather: what cannot be read is left alone, crashes converge, whoever commits meanwhile loses none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import obstore
+import pytest
+import requests
+
+from icewright.app.bootstrap import Application
+from icewright.core.errors import AccessDenied, CatalogUnavailable
+from icewright.core.runs import JobState
+from icewright.flow.settle import settle_interrupted
+from icewright.flow.vacuum import vacuum
+from tests.vacuuming import NessieHouse, summaries
+
+pytestmark = pytest.mark.external
+
+
+@dataclass
+class Tap:
+    """Anything, with some of its methods watched: the watcher runs before the call."""
+
+    inner: Any
+    watched: Mapping[str, Callable[..., None]]
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        watcher = self.watched.get(name)
+        if watcher is None:
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            watcher(*args, **kwargs)
+            return found(*args, **kwargs)
+
+        return call
+
+
+def _tapped(app: Application, part: str, **watched: Callable[..., None]) -> None:
+    """Watch the storage or the ledger that vacuum deletes by."""
+    one = app.engines.vacuums["lake"]
+    one.deletion = replace(one.deletion, **{part: Tap(getattr(one.deletion, part), watched)})
+
+
+def _old(house: NessieHouse) -> None:
+    """All commits are older than the cut-off."""
+    house.cutoff("PT24H")  # the clock of the house is two days ahead
+
+
+def test_access_denied_is_a_partial_failure_that_touches_nothing(house: NessieHouse) -> None:
+    """The other table is vacuumed all the same."""
+    house.rest_table("shut", 3)
+    house.rest_table("open", 3)
+    _old(house)
+    before = {f for f in house.files() if "/shut_" in f}
+
+    def denied(path: str) -> None:
+        if "/shut_" in path:
+            raise AccessDenied(f"{path} may not be read")
+
+    with house.opened() as app:
+        catalog: Any = app.world.catalogs["lake"]
+        catalog.files = Tap(catalog.files, {"read": denied})
+        result = vacuum(app.world, "lake")
+    assert result.state is JobState.PARTIAL, summaries(result)
+    counts = result.counts
+    assert (counts.num_access_denied, counts.num_not_found, counts.num_partial_failures) == (1, 0, 1)
+    assert {f for f in house.files() if "/shut_" in f} == before
+    assert result.files > 0
+
+
+@pytest.mark.cases(12)
+@pytest.mark.parametrize("which", ["metadata", "snap-"])
+def test_a_missing_file_is_a_partial_failure_that_touches_nothing(house: NessieHouse, which: str) -> None:
+    """Be it the metadata file or the manifest list of the head."""
+    house.rest_table("torn", 3)
+    house.rest_table("whole", 3)
+    head = house.metadata("torn")
+    gone = house.content("torn").metadata_location if which == "metadata" else head["snapshots"][0]["manifest-list"]
+    obstore.delete(house.bucket, gone.removeprefix("s3://lake/"))
+    _old(house)
+    before = {f for f in house.files() if "/torn_" in f}
+    result = house.vacuum()
+    assert result.state is JobState.PARTIAL, summaries(result)
+    counts = result.counts
+    assert (counts.num_access_denied, counts.num_not_found, counts.num_partial_failures) == (0, 1, 1)
+    assert {f for f in house.files() if "/torn_" in f} == before
+    assert gone in "".join(summaries(result))
+    assert result.files > 0
+
+
+@pytest.mark.cases(13)
+@pytest.mark.parametrize("native", [False, True])
+def test_a_crash_between_commit_and_deletion_is_finished_at_the_next_start(house: NessieHouse, *, native: bool) -> None:
+    """The ledger has what was planned; a fresh proof goes before the deletion."""
+    if native:
+        table = house.native_table("t")
+        for number in range(3):
+            house.native_append(table, number)
+    else:
+        house.rest_table("t", 3)
+    _old(house)
+
+    def crash(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with house.opened() as app:
+        _tapped(app, "files", delete=crash)
+        with pytest.raises(KeyboardInterrupt):
+            vacuum(app.world, "lake")
+        (job,) = app.world.store.jobs()
+        planned = {r["path"] for r in app.world.store.deleted_files(job.job_id) if r["state"] == "planned"}
+    assert planned
+    with house.opened() as app:
+        said = settle_interrupted(app.world)
+        states = {r["state"] for r in app.world.store.deleted_files(job.job_id)}
+    assert states == {"deleted"}, said
+    assert not {p.removeprefix("s3://lake/") for p in planned} & house.files()
+    assert house.rest_rows("t", "main") == [0, 1, 2]
+    assert house.vacuum().files == 0
+
+
+def test_a_crash_before_the_sweep_converges(house: NessieHouse) -> None:
+    """What the expiry left is found by the next run."""
+    table = house.native_table("t")
+    for number in range(3):
+        house.native_append(table, number)
+    _old(house)
+
+    def crash(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with house.opened() as app:
+        _tapped(app, "files", listing=crash)
+        with pytest.raises(KeyboardInterrupt):
+            vacuum(app.world, "lake")
+    assert len(house.metadata("t")["snapshots"]) == 1
+    result = house.vacuum()
+    assert result.state is JobState.SUCCEEDED
+    assert result.counts.num_expired_snapshots == 2
+    assert len([f for f in house.files() if "/snap-" in f]) == 1
+
+
+@pytest.mark.cases(67)
+def test_a_tag_made_between_mark_and_deletion_keeps_its_files(house: NessieHouse) -> None:
+    """The references are looked at once more before anything goes."""
+    house.rest_table("t", 3)
+    house.rest_append("t", 3)
+    commits = list(house.client.log(house.client.reference("main").hash))
+    _old(house)
+
+    def tag(*_: Any) -> None:
+        house.branch("late", tag=True, at=commits[2].hash)
+
+    with house.opened() as app:
+        _tapped(app, "ledger", plan=tag)
+        result = vacuum(app.world, "lake")
+        kept = [r["path"] for r in app.world.store.deleted_files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
+    assert house.rest_rows("t", "late") == [0, 1]
+    assert kept
+
+
+def test_a_writer_that_commits_first_loses_nothing(house: NessieHouse) -> None:
+    """The expiry is planned again on what the writer left."""
+    table = house.native_table("t")
+    for number in range(3):
+        house.native_append(table, number)
+    _old(house)
+    wrote: list[str] = []
+
+    def write(kind: str, details: Mapping[str, Any]) -> None:
+        if kind == "operation_started" and details["operation"] == "expire_snapshots" and not wrote:
+            wrote.append(house.native_append(table, 9))
+
+    with house.opened() as app:
+        result = vacuum(replace(app.world, tell=write), "lake")
+    assert result.state is JobState.SUCCEEDED, summaries(result)
+    assert house.rest_rows("t", "main") == [0, 1, 2, 9]
+    assert len(house.metadata("t")["snapshots"]) == 1
+
+
+def test_two_branches_share_files(house: NessieHouse) -> None:
+    """What either reads stays; what neither reads goes, also when one of them is deleted later."""
+    house.rest_table("t", 3)
+    house.branch("b")
+    house.rest_append("t", 10)
+    house.rest_append("t", 20, "b")
+    _old(house)
+    house.vacuum()
+    assert (house.rest_rows("t", "main"), house.rest_rows("t", "b")) == ([0, 1, 2, 10], [0, 1, 2, 20])
+    assert len([f for f in house.files() if "/snap-" in f]) == 2
+    house.drop_reference("b")
+    assert house.vacuum().files > 0
+    assert house.rest_rows("t", "main") == [0, 1, 2, 10]
+    assert len([f for f in house.files() if "/snap-" in f]) == 1
+
+
+def test_the_server_is_away(house: NessieHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is guessed: the command fails, and no file is touched."""
+    house.rest_table("t", 3)
+    _old(house)
+    before = house.files()
+
+    def away(*_: Any, **__: Any) -> Sequence[Any]:
+        raise requests.ConnectionError("refused")
+
+    with house.opened() as app:
+        monkeypatch.setattr(requests.Session, "request", away)
+        with pytest.raises(CatalogUnavailable, match="is the server up"):
+            vacuum(app.world, "lake")
+        monkeypatch.undo()
+    assert house.files() == before

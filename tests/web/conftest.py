@@ -1,0 +1,70 @@
+"""What tests of the server share: a client of an application over a real store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from icewright.adapters.store.database import open_database
+from icewright.adapters.store.sql import SqlStore
+from icewright.app.web.access import Senders
+from icewright.app.web.application import Settings, create_app
+from icewright.app.web.opened import Watch
+from icewright.core.events.directory import Directory, Known
+from icewright.flow.world import World
+from tests.flow.bench import Bench
+
+TOKEN, OTHER_TOKEN, SECRET = "token-0123456789-hush", "other-0123456789-hush", "secret-0123456789-hush"
+HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
+DIRECTORY = Directory({"lake": Known(("iceberg",), ("s3://lake/",))})
+
+
+@dataclass
+class Served:
+    """An application over a lake with one table, and clients of it."""
+
+    bench: Bench
+    stack: ExitStack
+    faults: list[str] = field(default_factory=list)
+    directory: Directory = DIRECTORY
+
+    def __post_init__(self) -> None:
+        self.ref = self.bench.table("orders")
+        self.bench.store.detected("lake", self.bench.catalog.pointers(), self.bench.clock.now())
+        self.bench.store.look_again([self.ref], None)
+
+    @property
+    def world(self) -> World:
+        """Ports and settings."""
+        return self.bench.world()
+
+    def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
+        """The application."""
+        watch = Watch(lambda: self.faults, lambda: b"icewright_tables 1\n")
+        return create_app(self, Settings(Senders(tokens, secrets), **settings), watch)
+
+    def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:
+        """Somebody on a host who speaks to it; what fails inside is answered, as on a real server."""
+        made = TestClient(app or self.app(), at, client=(host, 50000), raise_server_exceptions=False)
+        return self.stack.enter_context(made)
+
+    def looked_at(self) -> bool:
+        """Whether the table is evaluated next."""
+        return any(row.evaluate_at is not None for row in self.bench.store.tables())
+
+
+@pytest.fixture
+def served(empty_store: Path, tmp_path: Path) -> Iterator[Served]:
+    """An application over a store that knows one table, at which nobody is going to look."""
+    store = SqlStore(open_database(f"sqlite:///{shutil.copy(empty_store, tmp_path / 'state.db')}"))
+    with ExitStack() as stack:
+        yield Served(Bench(store), stack)
+    store.engine.dispose()
