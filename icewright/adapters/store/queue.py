@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store import totals
 from icewright.adapters.store.ledger import named, of_table
+from icewright.adapters.store.many import given
 from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.tables import SqlTables, ref_of
 from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, Wish, heat_factor
@@ -25,6 +26,7 @@ from icewright.ports import Beat, JobRow, Trigger
 
 LEASE = timedelta(seconds=120)
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
+_OPERATIONS = {str(operation): operation for operation in Operation}
 
 
 class SqlQueue(SqlTables):
@@ -36,19 +38,15 @@ class SqlQueue(SqlTables):
         """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
         columns = [TABLES.c[n] for n in ("id", "catalog", "namespace", "name", "table_uuid", "due_since", "importance")]
         columns += [TABLES.c[n] for n in ("run_order", "windows", "queries_per_day", "paused", "held_by")]
-        wishes = [VERDICTS.c[n] for n in ("operation", "benefit", "cost", "reason", "on_pool", "cooled")]
-        query = (
-            sa.select(*columns, *wishes)
-            .join(VERDICTS)
-            .where(VERDICTS.c.verdict == "due", TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped)
-            .order_by(TABLES.c.id)
-        )
-        found: dict[int, tuple[Any, dict[Operation, Wish]]] = {}
+        wishes = [VERDICTS.c[n] for n in ("table_id", "operation", "benefit", "cost", "reason", "on_pool", "cooled")]
+        due = VERDICTS.c.verdict == "due"
+        tables = sa.select(*columns).where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped).order_by(TABLES.c.id)
+        wished: dict[int, dict[Operation, Wish]] = {}
         with self._begin() as connection:
-            for row in connection.execute(query):
-                wish = Wish(row.benefit, row.cost, row.reason, row.on_pool, row.cooled)
-                found.setdefault(row.id, (row, {}))[1][Operation(row.operation)] = wish
-        return [_candidate(row, due) for row, due in found.values()]
+            for table, operation, *wish in connection.execute(sa.select(*wishes).where(due)):
+                wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
+            rows = connection.execute(tables.where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(due))))
+            return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
 
     def usage(self, day: datetime) -> Usage:
         """What is queued or runs, and what was spent since the day began."""
@@ -73,22 +71,23 @@ class SqlQueue(SqlTables):
     def waits(self, deferred: Sequence[Deferred]) -> None:
         """Write down what the plan left waiting, and why; only what changed is written."""
         told = {(*named(d.ref).values(), str(d.operation)): d for d in deferred}
-        names = ("catalog", "namespace", "name")
-        columns = [VERDICTS.c[n] for n in ("table_id", "operation", "waits", "position")]
-        query = sa.select(*(TABLES.c[n] for n in names), *columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
+        columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
+        columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]
+        query = sa.select(*columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
         changes = []
         with self._begin() as connection:
-            for row in connection.execute(query):
-                said = told.get((row.catalog, row.namespace, row.name, row.operation))
-                reason, position, score = (said.reason, said.position, said.score) if said else (None, None, None)
-                if (row.waits, row.position) != (reason, position):
-                    key = {"row": row.table_id, "op": row.operation}
-                    changes.append({**key, "why": reason, "place": position, "points": score})
+            for *key, table, reason, position in connection.execute(query):
+                said = told.get(tuple(key))
+                now = (said.reason, said.position, said.score) if said else (None, None, None)
+                if (reason, position) != now[:2]:
+                    changes.append((table, key[-1], *now))
             if changes:
-                mine = (VERDICTS.c.table_id == sa.bindparam("row")) & (VERDICTS.c.operation == sa.bindparam("op"))
-                values = {"waits": "why", "position": "place", "score": "points"}
-                update = sa.update(VERDICTS).where(mine).values({k: sa.bindparam(v) for k, v in values.items()})
-                connection.execute(update, changes)
+                kinds = {"table_id": sa.Integer, "operation": sa.Text}
+                kinds |= {"waits": sa.Text, "position": sa.Integer, "score": sa.Float}
+                new = given(connection, changes, **kinds)
+                mine = (VERDICTS.c.table_id == new.c.table_id) & (VERDICTS.c.operation == new.c.operation)
+                values = {name: new.c[name] for name in ("waits", "position", "score")}
+                connection.execute(sa.update(VERDICTS).where(mine).values(values))
 
     # -- the life of a job
 
