@@ -61,7 +61,8 @@ class Claimant:
 
     @staticmethod
     def _until_empty(claim: Callable[[], Sequence[str]]) -> Answer:
-        ids, seconds = [], []
+        ids: list[str] = []
+        seconds: list[float] = []
         while True:
             started = time.perf_counter()
             found = claim()

@@ -16,7 +16,9 @@ def given(
     text = sa.literal(json.dumps(rows, ensure_ascii=False), sa.Text)
     if connection.dialect.name == "postgresql":
         each = sa.func.json_array_elements(sa.cast(text, sa.JSON)).table_valued("value")
-        values = [each.c.value.op("->>")(sa.literal_column(str(n))) for n in range(len(columns))]
+        values: list[sa.ColumnElement[Any]] = [
+            each.c.value.op("->>")(sa.literal_column(str(n))) for n in range(len(columns))
+        ]
     else:
         each = sa.func.json_each(text).table_valued("value")
         values = [sa.func.json_extract(each.c.value, sa.literal_column(f"'$[{n}]'")) for n in range(len(columns))]

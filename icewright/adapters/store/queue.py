@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from icewright.adapters.store import totals
 from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.many import given
-from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.tables import SqlTables, ref_of
 from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, Wish, heat_factor
 from icewright.core.policy import ON_POOL, Operation
@@ -151,27 +151,10 @@ class SqlQueue(SqlTables):
 
     def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         """The best of the queued jobs, this worker's from now on."""
-        best = (
-            sa.select(JOBS.c.job_id)
-            .join_from(JOBS, TABLES)
-            .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
-            .order_by(JOBS.c.score.desc(), JOBS.c.created)
-            .limit(limit)
-            .with_for_update(skip_locked=True, of=JOBS)
-        )
+        given = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
         with self._begin() as connection:
-            ids = connection.execute(best).scalars().all()
-            if not ids:
-                return ()
-            mine = JOBS.c.job_id.in_(ids) & (JOBS.c.state == JobState.QUEUED)
-            taken = (
-                sa.update(JOBS).where(mine).values(state=JobState.RUNNING, holder=holder, started=now, heartbeat=now)
-            )
-            connection.execute(taken)
-            # whoever pins a snapshot waits for this, or this for the pin
-            connection.execute(sa.update(TABLES).where(TABLES.c.held_by.in_(ids)).values(held_by=TABLES.c.held_by))
-            rows = connection.execute(_jobs().where(JOBS.c.job_id.in_(ids)).order_by(JOBS.c.score.desc())).all()
-            return [_job(row) for row in rows]
+            rows = connection.execute(_TAKING, given).all()
+        return [_job(row) for row in sorted(rows, key=lambda row: (-row.score, row.created))]
 
     def heartbeat(self, job_id: str, now: datetime) -> Beat:
         """Renew the lease of a running job."""
@@ -192,7 +175,7 @@ class SqlQueue(SqlTables):
             .where(JOBS.c.job_id == job_id, JOBS.c.state.in_(sources))
             .values(state=state, summary=summary, finished=now)
         )
-        connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+        connection.execute(_freed(job_id))
         if ended.rowcount == 1:
             totals.add(connection, of_job(state))
         return ended.rowcount == 1
@@ -214,7 +197,7 @@ class SqlQueue(SqlTables):
             queued = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.QUEUED)
             gone = {"state": JobState.CANCELLED, "finished": now, "summary": "cancelled before it began"}
             if connection.execute(sa.update(JOBS).where(queued).values(**gone)).rowcount == 1:
-                connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+                connection.execute(_freed(job_id))
                 return True
             running = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.RUNNING)
             return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
@@ -243,6 +226,12 @@ class SqlQueue(SqlTables):
         return _job(rows[0]) if len(rows) == 1 else None
 
 
+def _freed(job_id: str) -> sa.Update:
+    """Let the table go that the job holds: found by the job, as no index leads from a holder to a table."""
+    mine = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+    return sa.update(TABLES).where(TABLES.c.id == mine, TABLES.c.held_by == job_id).values(held_by=None)
+
+
 def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa: ANN401 - a result row
     blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
     return Candidate(
@@ -256,6 +245,33 @@ def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa
         heat=heat_factor(row.queries_per_day),
         blocked=blocked,
     )
+
+
+def _taking() -> sa.Executable:
+    """The statement by which a worker takes the best of the queued jobs: made once, for making it costs as much again.
+
+    It locks the jobs and the rows of their tables, and leaves for later what another has locked: so no job is taken
+    twice, and of a job that begins and a snapshot that somebody pins, one sees the other.
+    """
+    best = (
+        sa.select(JOBS.c.job_id)
+        .join_from(JOBS, TABLES)
+        .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)))
+        .order_by(JOBS.c.score.desc(), JOBS.c.created)
+        .limit(sa.bindparam("most", type_=sa.Integer))
+        .with_for_update(skip_locked=True, key_share=True, of=[JOBS, TABLES])
+        .cte("best")
+    )
+    at = sa.bindparam("at", type_=Moment)
+    began = {"state": JobState.RUNNING, "holder": sa.bindparam("me"), "started": at, "heartbeat": at}
+    of_job = TABLES.c.id == JOBS.c.table_id
+    columns = (TABLES.c[name] for name in ("catalog", "namespace", "name"))
+    named = [sa.select(column).where(of_job).scalar_subquery().label(column.name) for column in columns]
+    taken = sa.update(JOBS).where(JOBS.c.job_id.in_(sa.select(best.c.job_id))).values(began)
+    return taken.returning(JOBS, *named)
+
+
+_TAKING = _taking()
 
 
 def _jobs() -> sa.Select[Any]:

@@ -43,7 +43,7 @@ def upgrade() -> None:
         jobs.add_column(sa.Column("cost", sa.Float(), nullable=False, server_default="0"))
         jobs.add_column(sa.Column("options", sa.JSON()))
     op.drop_index("ix_jobs_state", "jobs")
-    op.create_index("ix_jobs_state_score", "jobs", ["state", "score"])
+    op.create_index("ix_jobs_queue", "jobs", ["state", sa.desc("score"), "created"])
     op.create_index("ix_jobs_created", "jobs", ["created"])
     with op.batch_alter_table("runs") as runs:
         runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
@@ -186,7 +186,7 @@ def downgrade() -> None:
     for table, indexes in {
         "events": ["ix_events_job_id"],
         "runs": ["ix_runs_finished", "ix_runs_state_finished"],
-        "jobs": ["ix_jobs_state_score", "ix_jobs_created"],
+        "jobs": ["ix_jobs_queue", "ix_jobs_created"],
         "verdicts": ["ix_verdicts_verdict"],
         "tables": ["ix_tables_evaluate_at"],
     }.items():
