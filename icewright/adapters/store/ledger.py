@@ -115,7 +115,7 @@ class SqlLedger:
             sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
             .join(TABLES)
             .where(JOBS.c.state != JobState.RUNNING)
-            .where(sa.exists().where(DELETIONS.c.job_id == JOBS.c.job_id, DELETIONS.c.state == LedgerState.PLANNED))
+            .where(JOBS.c.job_id.in_(sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.PLANNED)))
         )
         found = []
         with self._begin() as connection:

@@ -220,9 +220,10 @@ class SqlQueue(SqlTables):
 
     def job(self, job_id: str) -> JobRow | None:
         """A job by its id or a beginning of it that no other has."""
-        query = _jobs().where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
+        begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
         with self._begin() as connection:
-            rows = connection.execute(query).all()
+            rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()
+            rows = rows or connection.execute(_jobs().where(JOBS.c.job_id.in_(begins))).all()
         return _job(rows[0]) if len(rows) == 1 else None
 
 

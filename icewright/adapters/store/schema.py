@@ -68,7 +68,7 @@ TABLES = sa.Table(
     sa.Column("queries_per_day", sa.Float, nullable=False, server_default="0"),
     sa.Column("succeeded_at", Moment),  # when an operation last did its work
     sa.UniqueConstraint("catalog", "namespace", "name"),
-    sa.Index("ix_tables_evaluate_at", "evaluate_at"),
+    sa.Index("ix_tables_catalog_evaluate_at", "catalog", "evaluate_at"),
 )
 
 FACTS = sa.Table(
@@ -120,7 +120,7 @@ JOBS = sa.Table(
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),  # GB-hours, as predicted
     sa.Column("options", sa.JSON),  # of a job asked for by hand: knobs of its own, force
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
-    sa.Index("ix_jobs_queue", "state", sa.desc("score"), "created"),  # as workers take them: no more is read
+    sa.Index("ix_jobs_state_score", "state", "score"),
     sa.Index("ix_jobs_created", "created"),
 )
 

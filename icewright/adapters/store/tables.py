@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -202,7 +203,10 @@ def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
     return TableRef(row.catalog, namespace_of(row.namespace), row.name)
 
 
-def _table(row: Any) -> TableRow:  # noqa: ANN401 - a result row
-    names = TableRow.__dataclass_fields__.keys() - {"ref", "write_paths"}
+_PLAIN = [name for name in TableRow.__dataclass_fields__ if name not in ("ref", "write_paths")]
+_plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN))
+
+
+def _table(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of which there may be thousands
     paths = None if row.write_paths is None else tuple(row.write_paths)
-    return TableRow(ref=ref_of(row), write_paths=paths, **{name: getattr(row, name) for name in names})
+    return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN, _plain(row), strict=True)))
