@@ -24,6 +24,11 @@ _ROWS = sa.table(
 )
 
 
+def table_names(count: int) -> Sequence[tuple[str, str]]:
+    """Namespaces and names of so many tables."""
+    return [(f"s{number % NAMESPACES:02d}", f"t{number:05d}") for number in range(count)]
+
+
 @dataclass(frozen=True)
 class Fleet:
     """So many tables in the catalog of a lake, some of which change; their snapshots are those of the pattern."""
@@ -35,7 +40,7 @@ class Fleet:
     @cached_property
     def names(self) -> Sequence[tuple[str, str]]:
         """Namespace and name of each."""
-        return [(f"s{number % NAMESPACES:02d}", f"t{number:05d}") for number in range(self.count)]
+        return table_names(self.count)
 
     def create(self, layout: str) -> None:
         """Write all metadata files, and let the catalog know the tables as they were before their newest commit."""

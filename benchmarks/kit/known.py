@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,16 +18,15 @@ from icewright.core.table import TableRef
 DUE = (Operation.COMPACT, Operation.EXPIRE_SNAPSHOTS)
 _DAYS = 90  # over which the history goes
 _FAILS = 20  # every so many
-_BATCH = 5000
 
 
 def fill(engine: sa.Engine, names: Sequence[tuple[str, str]], jobs: int, now: datetime) -> None:
     """Tables of these namespaces and names, evaluated: nothing is due; and ended jobs of theirs, a run each."""
     with engine.begin() as connection:
-        _insert(connection, TABLES, (_table(i, *name, now) for i, name in enumerate(names, 1)))
-        _insert(connection, VERDICTS, (_verdict(i, op, now) for i in range(1, len(names) + 1) for op in Operation))
-        _insert(connection, JOBS, (_job(i, jobs, len(names), now) for i in range(jobs)))
-        _insert(connection, RUNS, (_run(i, jobs, len(names), now) for i in range(jobs)))
+        _insert(connection, TABLES, [_table(i, *name, now) for i, name in enumerate(names, 1)])
+        _insert(connection, VERDICTS, [_verdict(i, op, now) for i in range(1, len(names) + 1) for op in Operation])
+        _insert(connection, JOBS, [_job(i, jobs, len(names), now) for i in range(jobs)])
+        _insert(connection, RUNS, [_run(i, jobs, len(names), now) for i in range(jobs)])
     _tidy(engine)
 
 
@@ -62,29 +62,40 @@ def queue(engine: sa.Engine, count: int, now: datetime) -> Sequence[str]:
     ]
     with engine.begin() as connection:
         connection.execute(sa.delete(JOBS).where(JOBS.c.state.in_(("queued", "running"))))
-        _insert(connection, JOBS, iter(jobs))
+        _insert(connection, JOBS, jobs)
         mine = sa.select(JOBS.c.job_id).where(JOBS.c.table_id == TABLES.c.id, JOBS.c.state == "queued")
-        connection.execute(sa.update(TABLES).values(held_by=mine.scalar_subquery()))
-    _tidy(engine)
+        touched = TABLES.c.held_by.is_not(None) | (TABLES.c.id <= count)
+        connection.execute(sa.update(TABLES).where(touched).values(held_by=mine.scalar_subquery()))
+    _tidy(engine, JOBS, TABLES)
     return [job["job_id"] for job in jobs]
 
 
-def _tidy(engine: sa.Engine) -> None:
-    """What a server does by itself when it has time."""
+def _tidy(engine: sa.Engine, *tables: sa.Table) -> None:
+    """What a server does by itself when it has time, to all tables or to these."""
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("vacuum analyze")
+            connection.exec_driver_sql(f"vacuum analyze {', '.join(table.name for table in tables)}")
 
 
-def _insert(connection: sa.Connection, table: sa.Table, rows: Iterator[Mapping[str, Any]]) -> None:
-    batch: list[Mapping[str, Any]] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            connection.execute(sa.insert(table), batch)
-            batch = []
-    if batch:
-        connection.execute(sa.insert(table), batch)
+def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """By the driver's own quickest way: a hundred thousand rows take seconds."""
+    columns = list(rows[0])
+    values = ([_plain(row[name]) for name in columns] for row in rows)
+    driver: Any = connection.connection.dbapi_connection
+    if connection.dialect.name == "postgresql":
+        with driver.cursor() as cursor, cursor.copy(f"copy {table.name} ({', '.join(columns)}) from stdin") as copy:
+            for row in values:
+                copy.write_row(row)
+    else:
+        marks = ", ".join("?" * len(columns))
+        driver.executemany(f"insert into {table.name} ({', '.join(columns)}) values ({marks})", values)  # noqa: S608
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - of any column
+    """As the database's own text has it."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _table(number: int, namespace: str, name: str, now: datetime) -> Mapping[str, Any]:
@@ -106,7 +117,7 @@ def _table(number: int, namespace: str, name: str, now: datetime) -> Mapping[str
 
 def _verdict(table: int, operation: Operation, now: datetime) -> Mapping[str, Any]:
     reason = "no files eligible for compaction"
-    return {"table_id": table, "operation": operation, "verdict": "not_due", "reason": reason, "at": now}
+    return {"table_id": table, "operation": str(operation), "verdict": "not_due", "reason": reason, "at": now}
 
 
 def _job(number: int, jobs: int, tables: int, now: datetime) -> Mapping[str, Any]:
@@ -122,6 +133,7 @@ def _job(number: int, jobs: int, tables: int, now: datetime) -> Mapping[str, Any
         "actor": "icewright",
         "holder": "host:1:1",
         "heartbeat": ended,
+        "cancel_requested": False,
         "created": began,
         "started": began,
         "finished": ended,
