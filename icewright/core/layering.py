@@ -129,8 +129,13 @@ def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
 
 def matches_any(patterns: str, name: str) -> bool:
     """Whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
-    wanted = [p.strip() for p in patterns.split(",") if p.strip()]
+    wanted = _listed(patterns)
     return not wanted or any(_compiled(p).fullmatch(name) for p in wanted)
+
+
+@lru_cache(maxsize=4096)
+def _listed(patterns: str) -> tuple[str, ...]:
+    return tuple(p.strip() for p in patterns.split(",") if p.strip())
 
 
 @lru_cache(maxsize=4096)
