@@ -52,7 +52,8 @@ def in_sight(connection: sa.Connection, sight: Sight, of: sa.Table = TABLES) -> 
     seen = [
         (row.catalog, row.namespace)
         for row in places
-        if row.catalog is not None and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
+        if row.catalog is not None
+        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
     ]
     return sa.tuple_(of.c.catalog, of.c.namespace).in_(seen) if seen else sa.false()
 
