@@ -65,8 +65,8 @@ class Policy:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for policies that say the same."""
-        said = [(r.match, sorted((k, repr(v)) for k, v in r.settings.items()), r.source) for r in self.rules]
-        return sha256(repr((said, self.guardrails)).encode()).hexdigest()[:16]
+        said = [(r.match, _said(r.settings), r.source) for r in self.rules]
+        return sha256(repr((said, self.guardrails, _said(self.command))).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
         """The knobs of one table with their origins.
@@ -125,6 +125,10 @@ def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return len(pattern) == len(parts) and all(
         _compiled(p).fullmatch(v) is not None for p, v in zip(pattern, parts, strict=True)
     )
+
+
+def _said(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return sorted((name, repr(value)) for name, value in settings.items())
 
 
 def matches_any(patterns: str, name: str) -> bool:
