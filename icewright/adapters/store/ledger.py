@@ -115,6 +115,7 @@ class SqlLedger:
             .join(TABLES)
             .where(JOBS.c.state != JobState.RUNNING)
             .where(JOBS.c.job_id.in_(sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.PLANNED)))
+            .order_by(JOBS.c.created, TABLES.c.id)
         )
         found = []
         with self._begin() as connection:
