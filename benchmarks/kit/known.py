@@ -30,6 +30,17 @@ def fill(engine: sa.Engine, names: Sequence[tuple[str, str]], jobs: int, now: da
     _tidy(engine)
 
 
+def scanned(engine: sa.Engine, uuids: Mapping[str, str], now: datetime) -> None:
+    """Let these tables (names and uuids), known already, have been scanned for orphans; nothing was found."""
+    with engine.begin() as connection:
+        known = connection.execute(sa.select(TABLES.c.id, TABLES.c.name)).all()
+        scans = {"operations": [Operation.REMOVE_ORPHANS], "state": "succeeded"}
+        jobs = [_job(i, len(known), len(known), now) | scans | {"table_id": i} for i, _ in known]
+        _insert(connection, JOBS, [job | {"table_uuid": uuids[n]} for job, (_, n) in zip(jobs, known, strict=True)])
+        none = {"operation": Operation.REMOVE_ORPHANS, "state": "committed", "metrics": {}, "finished": now}
+        _insert(connection, RUNS, [_run(i, len(known), len(known), now) | none | {"table_id": i} for i, _ in known])
+
+
 def make_due(engine: sa.Engine, tables: int, now: datetime) -> None:
     """Let so many of the tables, and no others, be due for two operations; no job of theirs waits or runs."""
     chosen, ops = VERDICTS.c.table_id <= tables, VERDICTS.c.operation.in_(DUE)
