@@ -21,7 +21,8 @@ from benchmarks.kit.report import REPEATS, Comparison, Run, in_turn
 from benchmarks.kit.tables import Seed
 
 TABLES, CHANGED, DUE = 500, 30, 10
-COMMITS = 10  # of a small file each, that a due table got; one of the others that changed got one
+BEFORE = 3  # commits of a small file each, in each table, so recent that nobody expires them
+SINCE = 3  # more, that a due table got, which make five and more small files; the others that changed got one
 ROWS = 500  # in each file
 TARGET = 512.0  # MiB; both sides' own default
 KNOBS = {"evaluate.cooldown_minutes": "0"}  # the last cycle was longer ago than tables rest
@@ -36,7 +37,6 @@ class Funnel:
     sides: Bench
     watch: Watch
     changed: Mapping[str, Saved]  # by name, the due ones first
-    quiet: Sequence[str]
     sample: Mapping[str, Sequence[str]]  # tables that the peer sees, of each kind
     looks: list[Run] = field(default_factory=list)
 
@@ -51,14 +51,15 @@ class Funnel:
     def peer(self) -> Run:
         """The procedures on the sample of each kind of tables, multiplied."""
         totals = dict.fromkeys(COUNTED, 0.0)
-        peaks = []
+        peaks, each = [], dict[str, float]()
         for kind, number in (("due", DUE), ("changed", CHANGED - DUE), ("quiet", TABLES - CHANGED)):
             chosen = self.sample[kind]
             run = self._asked("spark", "each", statements=[text for name in chosen for text in cron(name, TARGET)])
             peaks.append(run["mib"])
             for what in COUNTED:
                 totals[what] += run[what] * number / len(chosen)
-        return {**totals, "mib": max(peaks)}
+                each[f"{what}_{kind}"] = round(run[what] / len(chosen), 2)
+        return {**totals, "mib": max(peaks), "each": each}
 
     @cached_property
     def due(self) -> Sequence[str]:
@@ -88,10 +89,12 @@ class Funnel:
 
 
 def seeded(sides: Bench, layout: str) -> Sequence[Seed]:
-    """Tables of one small file each."""
+    """Tables of a few small files each."""
     seeds = [Seed(sides.lake, f"t{number:03d}", layout) for number in range(TABLES)]
     for seed in seeds:
-        seed.commit([seed.written(ROWS)])
+        seed.until_now(BEFORE)
+        for _ in range(BEFORE):
+            seed.commit([seed.written(ROWS)])
         seed.publish(checked=seed is seeds[0])
     return seeds
 
@@ -107,27 +110,28 @@ def settled(sides: Bench, seeds: Sequence[Seed]) -> None:
 
 
 def written(sides: Bench, seeds: Sequence[Seed]) -> Mapping[str, Saved]:
-    """Let some of the tables get commits, evenly spread over the catalog, the due ones first."""
-    chosen = seeds[:: TABLES // CHANGED][:CHANGED]
-    for place, seed in enumerate(chosen):
-        commits = COMMITS if place < DUE else 1
+    """Let tables get commits, the due ones first."""
+    for place, seed in enumerate(seeds):
+        commits = SINCE if place < DUE else 1
         seed.until_now(commits)
         for _ in range(commits):
             seed.commit([seed.written(ROWS)])
         sides.lake.point(seed.table, seed.publish())
-    return {seed.table: sides.lake.save(seed.table) for seed in chosen}
+    return {seed.table: sides.lake.save(seed.table) for seed in seeds}
 
 
 def compared(sides: Bench, seeds: Sequence[Seed], sizes: Mapping[str, int]) -> Comparison:
-    """Both in turn."""
-    settled(sides, seeds)
-    changed = written(sides, seeds)
-    quiet = [seed.table for seed in seeds if seed.table not in changed]
-    kinds = {"due": list(changed)[:DUE], "changed": list(changed)[DUE:], "quiet": quiet}
+    """Both in turn. What the peer finds to do on quiet tables it has done before."""
+    chosen = seeds[:: TABLES // CHANGED][:CHANGED]
+    names = [seed.table for seed in chosen]
+    kinds = {"due": names[:DUE], "changed": names[DUE:], "quiet": [s.table for s in seeds if s not in chosen]}
     sample = {kind: names[: sizes[kind]] for kind, names in kinds.items()}
+    sides.spark.ask("each", statements=[text for name in sample["quiet"] for text in cron(name, TARGET)])
+    settled(sides, seeds)
+    changed = written(sides, chosen)
     with closing(Watch(sides.lake.folder(""))) as watch:
-        funnel = Funnel(sides, watch, changed, quiet, sample)
-        repeats = 2 if sides.quick else REPEATS
+        funnel = Funnel(sides, watch, changed, sample)
+        repeats = 1 if sides.quick else REPEATS
         turns = in_turn(funnel.ours, funnel.peer, funnel.left, discard=sides.discard, repeats=repeats)
         if sides.profile:
             funnel.ours(profile=True)
@@ -154,7 +158,7 @@ def more(ours: Sequence[Run], peer: Sequence[Run], looks: Sequence[Run]) -> Mapp
         for whose, runs in (("ours", ours), ("peer", peer))
     }
     look = {what: median(looks, what) for what in COUNTED}
-    return {**counts, "reads_ratio": round(counts["reads_peer"] / counts["reads_ours"], 2), "look": look}
+    return {**counts, "reads_ratio": round(counts["reads_peer"] / counts["reads_ours"], 2), "look": look, "peer_of_a_table": peer[-1]["each"]}
 
 
 def main() -> None:
