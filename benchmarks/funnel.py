@@ -158,7 +158,12 @@ def more(ours: Sequence[Run], peer: Sequence[Run], looks: Sequence[Run]) -> Mapp
         for whose, runs in (("ours", ours), ("peer", peer))
     }
     look = {what: median(looks, what) for what in COUNTED}
-    return {**counts, "reads_ratio": round(counts["reads_peer"] / counts["reads_ours"], 2), "look": look, "peer_of_a_table": peer[-1]["each"]}
+    return {
+        **counts,
+        "reads_ratio": round(counts["reads_peer"] / counts["reads_ours"], 2),
+        "look": look,
+        "peer_of_a_table": peer[-1]["each"],
+    }
 
 
 def main() -> None:

@@ -58,7 +58,8 @@ def test_structs_are_decoded_by_decoders(module: Path) -> None:
         for node in ast.walk(_tree(module))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("msgspec.json.decode", "msgspec.convert")
         for given in node.keywords
-        if given.arg == "type" and not ast.unparse(given.value).startswith(("dict[str, msgspec.Raw]", "list[msgspec.Raw]"))
+        if given.arg == "type"
+        and not ast.unparse(given.value).startswith(("dict[str, msgspec.Raw]", "list[msgspec.Raw]"))
     ]
     assert not told
 

@@ -34,11 +34,14 @@ def scanned(engine: sa.Engine, uuids: Mapping[str, str], now: datetime) -> None:
     """Let these tables (names and uuids), known already, have been scanned for orphans; nothing was found."""
     with engine.begin() as connection:
         known = connection.execute(sa.select(TABLES.c.id, TABLES.c.name)).all()
-        scans = {"operations": [Operation.REMOVE_ORPHANS], "state": "succeeded"}
-        jobs = [_job(i, len(known), len(known), now) | scans | {"table_id": i} for i, _ in known]
-        _insert(connection, JOBS, [job | {"table_uuid": uuids[n]} for job, (_, n) in zip(jobs, known, strict=True)])
-        none = {"operation": Operation.REMOVE_ORPHANS, "state": "committed", "metrics": {}, "finished": now}
-        _insert(connection, RUNS, [_run(i, len(known), len(known), now) | none | {"table_id": i} for i, _ in known])
+        count, jobs, runs = len(known), [], []
+        for row, name in known:
+            job = {**_job(row, count, count, now), "table_id": row, "table_uuid": uuids[name], "state": "succeeded"}
+            jobs.append({**job, "operations": [Operation.REMOVE_ORPHANS]})
+            run = {**_run(row, count, count, now), "table_id": row, "operation": Operation.REMOVE_ORPHANS}
+            runs.append({**run, "state": "committed", "metrics": {}, "finished": now})
+        _insert(connection, JOBS, jobs)
+        _insert(connection, RUNS, runs)
 
 
 def make_due(engine: sa.Engine, tables: int, now: datetime) -> None:

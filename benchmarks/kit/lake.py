@@ -61,11 +61,9 @@ class Lake:
     def add(self, table: str, metadata: str) -> None:
         """The same without a look at the file."""
         with self._written() as database:
-            database.execute(
-                "insert into iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) "
-                "values (?, ?, ?, ?, 'TABLE')",
-                (CATALOG, NAMESPACE, table, metadata),
-            )
+            names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
+            row = (CATALOG, NAMESPACE, table, metadata, "TABLE")
+            database.execute(f"insert into iceberg_tables ({names}) values (?, ?, ?, ?, ?)", row)  # noqa: S608
 
     def point(self, table: str, metadata: str, previous: str | None = None) -> None:
         """Let the catalog name another metadata file."""

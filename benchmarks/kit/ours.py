@@ -6,7 +6,7 @@ import cProfile
 import pstats
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from benchmarks.kit.known import scanned
 from benchmarks.kit.listing import Listing
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.adapters.store.database import open_database
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
@@ -98,9 +99,9 @@ class Ours:
         """One pass over all tables, as they are known, or were when it was `kept`, or `fresh`: none was seen yet."""
         if kept:
             self._copy(self.kept, self.home)
-        with self._application(parse_settings("--set", knobs), fresh=fresh) as app:
-            with profiled(profile), self._measured() as found:
-                result = run_cycle(app.world, ["lake"])
+        command = parse_settings("--set", knobs)
+        with self._application(command, fresh=fresh) as app, profiled(profile), self._measured() as found:
+            result = run_cycle(app.world, ["lake"])
         faults = [
             f"{job.ref}: {job.state}: {job.summary}" for job in result.jobs if job.state is not JobState.SUCCEEDED
         ]
@@ -113,7 +114,9 @@ class Ours:
         """Let an Icewright that has seen no table know these, and have looked for their orphans."""
         with self._application({}, fresh=True) as app:
             detect(app.world, ["lake"])
-            scanned(app.world.store.engine, uuids, app.world.clock.now())
+            engine = open_database(self.config.state)
+            scanned(engine, uuids, app.world.clock.now())
+            engine.dispose()
         return {}
 
     def look(self, knobs: Mapping[str, str]) -> Answer:
@@ -185,8 +188,16 @@ def profiled(wanted: bool) -> Iterator[None]:
 if __name__ == "__main__":
     ours = Ours(Path(sys.argv[1]))
     try:
-        asked = {"spark": ours.spark, "run": ours.run, "facts": ours.facts}
-        serve({**asked, "cycle": ours.cycle, "look": ours.look, "known": ours.known, "keep": ours.keep})
+        asked: Mapping[str, Callable[..., Answer]] = {
+            "spark": ours.spark,
+            "run": ours.run,
+            "cycle": ours.cycle,
+            "facts": ours.facts,
+            "known": ours.known,
+            "look": ours.look,
+            "keep": ours.keep,
+        }
+        serve(asked)
     finally:
         for pool in ours.pools.values():
             pool.stop()
