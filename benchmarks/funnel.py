@@ -1,6 +1,7 @@
 """Most tables need nothing: a whole cycle over 500 tables, 30 changed and 10 due, against cron's procedures on all.
 
-Prints one JSON line. Both sides have a Spark that runs; the peer's has done the same before. Reads are files that were opened to be read, by whatever process.
+Prints one JSON line. Both sides have a Spark that runs; the peer's has run the procedures before. Reads are files that
+were opened to be read, by whatever process.
 """
 
 from __future__ import annotations
