@@ -11,15 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
+from icewright.adapters.catalogs.glue import GlueCatalog
+from icewright.adapters.catalogs.hive import HiveCatalog
 from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
+    GlueCatalogProperties,
+    HiveCatalogProperties,
     NessieCatalogProperties,
     RestCatalogProperties,
     SqlCatalogProperties,
     catalog_properties,
+    driver_properties,
     hosts,
     pyiceberg_properties,
     spark_conf,
@@ -59,7 +64,7 @@ from icewright.flow.alert import Alerting
 from icewright.flow.world import Listener, World
 from icewright.ports import Clock, CommitReports, Grant, Trigger
 
-_AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
+_AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
 
 
 @dataclass(frozen=True)
@@ -309,6 +314,10 @@ def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatal
             return NessieCatalog(properties, files, clock)
         case RestCatalogProperties():
             return RestCatalog(properties, files, clock)
+        case HiveCatalogProperties():
+            return HiveCatalog(properties, files, clock)
+        case GlueCatalogProperties():
+            return GlueCatalog(properties, files, clock)
         case _:
             assert_never(properties)
 
@@ -356,9 +365,15 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     mine: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
     conf: dict[str, str] = {}
     packages: set[str] = set()
+    driver: dict[str, str] = {}
     for catalog in mine:
         conf |= spark_conf(_properties(catalog))
         packages |= set(spark_packages(_properties(catalog)))
+        for key, value in driver_properties(_properties(catalog)).items():
+            if driver.setdefault(key, value) != value:
+                raise ConfigError(
+                    [f"catalogs.{catalog.name}.pool: pool {pool.name} has AWS keys of another catalog; give it its own"]
+                )
     return SparkPool(
         name=pool.name,
         master=pool.master,
@@ -370,4 +385,5 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
         log=config.cache_folder / "logs" / f"spark-{pool.name}.log",
         max_concurrent=pool.max_concurrent,
         remote=pool.remote,
+        driver=driver,
     )
