@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,36 +52,29 @@ class HiveClient:
 
     def once(self, question: Callable[[Any], _Result]) -> _Result:
         """An answer to a question that is put once. Raises `Lost`, and `CatalogUnavailable` before anything is sent."""
-        with self._connected() as client:
-            try:
-                return question(client)
-            except _BROKEN as error:
-                raise Lost(f"{type(error).__name__}: {error}") from error
+        connection, client = self._connected()
+        try:  # no `with`: it changes errors that pass, and Thrift's cannot be changed
+            return question(client)
+        except _BROKEN as error:
+            raise Lost(f"{type(error).__name__}: {error}") from error
+        finally:
+            connection.__exit__(None, None, None)
 
     def unavailable(self, error: TException) -> CatalogUnavailable:
         """What the metastore says instead of an answer."""
         mend = "; metastores of Hive 2.3 and 3 are supported" if isinstance(error, TApplicationException) else ""
         return CatalogUnavailable(f"{self.where} cannot answer: {said(error)}{mend}")
 
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """A client of the first address that takes a connection."""
+    def _connected(self) -> tuple[Any, Any]:
+        """A connection to the first address that takes one, and its client."""
         refused = []
         for uri in self.properties.uris:
             connection = _connection(uri, self.properties)
             try:
-                client = connection.__enter__()
-            except TApplicationException as error:
-                raise self.unavailable(error) from error
+                return connection, connection.__enter__()
             except (TException, OSError) as error:
                 connection.__exit__(None, None, None)
-                refused.append(str(error))
-                continue
-            try:
-                yield client
-            finally:
-                connection.__exit__(None, None, None)
-            return
+                refused.append(said(error))
         raise CatalogUnavailable(f"{self.where} does not answer: {'; '.join(refused)}; is the metastore up?")
 
 
