@@ -40,6 +40,7 @@ _SETTINGS = {
     "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
+    "datanucleus.connectionPool.maxPoolSize": "60",  # a request for a lock takes two, and waits for ever for the second
     "hive.metastore.event.db.notification.api.auth": "false",
     "metastore.expression.proxy": "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
     "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",

@@ -120,7 +120,10 @@ class NessieCatalog:
             raise Refused(
                 f"{base.ref}: other branches may need its snapshots; `icewright vacuum {self.name}` sees them"
             )
-        content, hash_ = self._content(base.ref)
+        try:
+            content, hash_ = self._content(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         if content.metadata_location != base.metadata_location:
             raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
         return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
