@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,38 @@ import requests
 from pyiceberg.catalog.glue import GlueCatalog as PyIcebergCatalog
 
 from icewright.adapters.catalogs.glue import GlueCatalog
+from icewright.adapters.catalogs.glue_client import GlueClient, Lost
 from icewright.adapters.catalogs.translate import glue_catalog, pyiceberg_properties
 from icewright.adapters.files.local import LocalStorage
+from icewright.core.errors import CatalogUnavailable
 from tests.contracts.bench import Bench
 
 KEYS = {"glue.region": "us-east-1", "glue.access-key-id": "key", "glue.secret-access-key": "hush"}
+
+
+@dataclass
+class LosingGlue(GlueClient):
+    """A client whose updates end without an answer, as `Losing` has it."""
+
+    landing: bool = True
+    afterwards: Callable[[], None] = lambda: None
+    dead: bool = False
+
+    def update(self, *request: Any) -> None:
+        """Nobody hears what became of it."""
+        if self.landing:
+            super().update(*request)
+        self.afterwards()
+        raise Lost("Connection was closed")
+
+    def table(self, database: str, name: str) -> Mapping[str, Any] | None:
+        """An answer, as long as somebody gives one."""
+        if self.dead and self.asked:
+            raise CatalogUnavailable("made up")
+        self.asked = True
+        return super().table(database, name)
+
+    asked = False  # before the commit
 
 
 @dataclass
@@ -31,6 +59,10 @@ class GlueBench(Bench):
     def open(self) -> GlueCatalog:
         """Another client of the same catalog."""
         return GlueCatalog(self.glue, LocalStorage(), self.clock)
+
+    def lose(self, **how: Any) -> None:
+        """From now on replies to commits are lost; see `Losing`."""
+        self.catalog._client = LosingGlue(self.glue, self.clock, **how)
 
     def close(self) -> None:
         """Let go of the server."""
