@@ -31,9 +31,12 @@ def _paged(self: Any, whole: Any, name: str) -> Any:
     return ActionResult({name: items[start : start + PAGE], **more})
 
 
-GlueResponse.update_table = _compared
-GlueResponse.get_tables = lambda self: _paged(self, _tables, "TableList")
-GlueResponse.get_databases = lambda self: _paged(self, _databases, "DatabaseList")
+for name, action in (
+    ("update_table", _compared),
+    ("get_tables", lambda self: _paged(self, _tables, "TableList")),
+    ("get_databases", lambda self: _paged(self, _databases, "DatabaseList")),
+):
+    setattr(GlueResponse, name, action)
 
 if __name__ == "__main__":
     main()

@@ -65,11 +65,12 @@ def metastore_server() -> Iterator[Metastore]:
             thread = threading.Thread(target=_serve, args=(server,), daemon=True)
             thread.start()
             yield Metastore(f"thrift://127.0.0.1:{port}", process)
+            server.stop()
+            thread.join(5)
+            gateway.shutdown()
         finally:
             process.kill()
             process.wait()
-            with suppress(Exception):  # it is dead
-                gateway.shutdown()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     stream.close()
@@ -115,7 +116,7 @@ def _server(jvm: Any, folder: str) -> tuple[Any, int]:
 
 
 def _serve(server: Any) -> None:
-    with suppress(Exception):  # the JVM is killed at the end
+    with suppress(Exception):  # the JVM is gone at the end
         server.serve()
 
 

@@ -96,7 +96,8 @@ class NativeClient(SqlCatalog):
             self.nessie.commit(branch, content, _described(new.metadata_location), "by PyIceberg")
         except CommitConflict as error:
             raise CommitFailedException(str(error)) from error
-        return CommitTableResponse(metadata=new.metadata, metadata_location=new.metadata_location)
+        made: dict[str, Any] = {"metadata": new.metadata, "metadata-location": new.metadata_location}
+        return CommitTableResponse(**made)
 
 
 def _described(location: str) -> dict[str, Any]:
