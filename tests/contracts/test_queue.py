@@ -195,7 +195,6 @@ def test_usage(store: SqlStore) -> None:
     waiting = {Active(ref, "default", (COMPACT,), on_pool=True, cost=0.25) for ref in tables if ref != job.ref}
     runs = Active(job.ref, "default", (EXPIRE,), on_pool=False, cost=0.0)
     assert set(found.active) == {*waiting, runs}
-    )
 
 
 def _ran(store: SqlStore, job_id: str, ref: TableRef, operation: Operation, spent: float, hours: float = 0) -> None:
