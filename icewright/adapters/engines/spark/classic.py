@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.spark.java import java_home
 from icewright.core import cost
 from icewright.core.errors import EngineUnavailable
 
@@ -46,9 +45,9 @@ class ClassicApplication:
         master: str,
         conf: Mapping[str, str],
         catalog_conf: Mapping[str, str],
+        driver: Mapping[str, str],
         packages: tuple[str, ...],
-        java: str | None,
-        cache: Path,
+        java: Path,
         log: Path,
     ) -> None:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
@@ -78,7 +77,7 @@ class ClassicApplication:
         self._gateway: Any = None
         try:
             python = conf.get("spark.pyspark.python", sys.executable)
-            with log.open("ab") as out, _environment(**_variables(master, java_home(java, cache), python)):
+            with log.open("ab") as out, _environment(**_variables(master, java, python)):
                 self._gateway = launch_gateway(said, popen_kwargs={"stdout": out, "stderr": out})
                 self._context = SparkContext(conf=said, gateway=self._gateway)
         except (PySparkRuntimeError, Py4JError, OSError) as error:
@@ -94,6 +93,8 @@ class ClassicApplication:
         self._session = SparkSession(self._context)
         for key, value in catalog_conf.items():  # not on the command line, which other users of the host can read
             self._session.conf.set(key, value)
+        for key, value in driver.items():  # nor in the environment, where other threads would find them
+            self._gateway.jvm.java.lang.System.setProperty(key, value)
 
     @property
     def session(self) -> SparkSession:
