@@ -89,6 +89,7 @@ class Bench:
     warehouse: Path
     clock: FixedClock = field(default_factory=FixedClock)
     name: str = "lake"
+    rounds: ClassVar[int] = 3  # of many commits at once
     overlaid: ClassVar[dict[str, str]] = {}  # properties that the catalog gives each table
     row_name = "lake"  # the catalog's name in the rows of the database
 

@@ -17,6 +17,7 @@ from icewright.adapters.catalogs.hive_client import HiveClient
 from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
+from icewright.core.table import TableMetadata, TableRef
 from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
 from tests.hive import metastore_server
@@ -134,7 +135,7 @@ def test_a_lock_that_was_taken_away(bench: HiveBench) -> None:
     base = bench.craft("sales.orders")
     rows = bench.rows()
     bench.catalog._client = Meddling(bench.hive, bench.clock, "heartbeat", bench.unlock)
-    with pytest.raises(CommitConflict, match="took the lock away"):
+    with pytest.raises(CommitConflict, match="the lock did not last"):
         bench.catalog.commit(base, removal(base, 0))
     assert bench.rows() == rows
 
@@ -147,6 +148,34 @@ def test_a_lock_that_expired_during_the_commit(bench: HiveBench) -> None:
     bench.catalog._client = Meddling(bench.hive, bench.clock, ALTER, bench.unlock)
     after = bench.catalog.commit(base, removal(base, 0))
     assert bench.rows()["sales", "orders"] == (after.metadata_location, base.metadata_location)
+
+
+@on_hive
+@pytest.mark.cases(77)
+@pytest.mark.parametrize("dead", [False, True])
+def test_silence_after_the_commit(bench: HiveBench, *, dead: bool) -> None:
+    """The table names the new file already: whatever cannot be asked any more, the file stays."""
+    base = bench.craft("sales.orders")
+    files, asked = _files(bench), []
+
+    def heartbeat() -> None:
+        asked.append("heartbeat")
+        if len(asked) > 1:
+            raise OSError("made up")
+
+    bench.catalog._client = Meddling(bench.hive, bench.clock, "heartbeat", heartbeat)
+    if dead:
+        bench.catalog.load = _dead
+        with pytest.raises(CommitStateUnknown, match="made up"):
+            bench.catalog.commit(base, removal(base, 0))
+    else:
+        bench.catalog.commit(base, removal(base, 0))
+    (new,) = _files(bench) - files
+    assert new == file_of(bench.rows()["sales", "orders"][0])
+
+
+def _dead(_: TableRef) -> TableMetadata:
+    raise CatalogUnavailable("made up")
 
 
 @on_hive
