@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ _DEFAULTS = {
     "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
 _MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _GIGABYTES = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10, "": 2.0**-30}
 _SECONDS_TO_END = 30
@@ -67,6 +70,8 @@ class ClassicApplication:
             **(_LOCAL if master.startswith("local") else {}),
             **conf,
         }
+        if master.startswith("local") and sys.platform == "linux":
+            settings[_JAVA_OPTIONS] = f"{_QUICKER_FORKS} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
         said = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
@@ -189,13 +194,20 @@ class ClassicApplication:
 
     def _memory_of_a_core(self) -> float:
         """In GB."""
-        conf = self._context.getConf()
         if self._master.startswith("local"):
-            return _gigabytes(conf.get("spark.driver.memory", "1g") or "1g") / max(1, self._context.defaultParallelism)
+            return self._local_memory_of_a_core
         cores: list[int] = [
             e.totalCores() for e in _listed(self._scala.statusStore().executorList(True)) if e.totalCores()
         ]
-        return _gigabytes(conf.get("spark.executor.memory", "1g") or "1g") / max([1, *cores])
+        return _gigabytes(self._setting("spark.executor.memory", "1g")) / max([1, *cores])
+
+    @cached_property
+    def _local_memory_of_a_core(self) -> float:
+        return _gigabytes(self._setting("spark.driver.memory", "1g")) / max(1, self._context.defaultParallelism)
+
+    def _setting(self, name: str, default: str) -> str:
+        """One setting: PySpark's own way to it reads all of them one by one."""
+        return str(self._scala.getConf().get(name, default))
 
 
 def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
