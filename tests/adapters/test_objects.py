@@ -28,17 +28,22 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.ports import Storage
 from icewright.testing import FixedClock
-from tests.s3 import s3_server, s3proxy, store
+from tests.s3 import s3_server, s3proxy, store, versitygw
 
 pytestmark = pytest.mark.external
 ODD = ["a b", "a+b", "100%", "a%20b", "#x", "q?x=1", "é表", "e\u0301", "a:b", "~x", "{x}", "_x", ".hidden"]
 
 
-@pytest.fixture(scope="module", params=["moto", "moto-versioned", "s3proxy"])
+@pytest.fixture(scope="module", params=["moto", "moto-versioned", "s3proxy", "versitygw", "versitygw-versioned"])
 def properties(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """A server with an empty bucket, for the module."""
     if request.param == "s3proxy":
         with s3proxy(tmp_path_factory.mktemp("s3proxy")) as found:
+            yield found
+        return
+    if request.param.startswith("versitygw"):
+        folder = tmp_path_factory.mktemp("versitygw")
+        with versitygw(folder, versioned=request.param.endswith("versioned")) as found:
             yield found
         return
     with s3_server(versioned=request.param == "moto-versioned") as found:
