@@ -52,6 +52,7 @@ from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
+from icewright.core.polaris import Served
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
@@ -143,6 +144,8 @@ def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
     properties = _properties(catalog)
     path, environment = f"catalogs.{catalog.name}", catalog.environment
+    if catalog.policies == "polaris" and catalog.type != "rest":
+        raise ConfigError([f"{path}.policies: a catalog of type {catalog.type} has none; leave it out"])
     if environment is None:
         return
     faults = [
@@ -205,7 +208,8 @@ def application(
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
 
     def policy() -> Policy:
-        return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
+        rules = (*fixed, *store.rules())
+        return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
 
     engine = _engines(config, catalogs, pools, files, store, policy, clock)
     world = World(
@@ -343,6 +347,16 @@ def _vacuums(
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
             )
     return found
+
+
+def _served(config: Config, catalogs: Mapping[str, _AnyCatalog], ref: TableRef) -> Served:
+    """What the table's catalog has policies of its own for."""
+    catalog = catalogs.get(ref.catalog)
+    if not isinstance(catalog, RestCatalog):
+        return Served()
+    asked = config.catalogs[ref.catalog].policies
+    wanted = asked == "polaris" or (asked == "auto" and catalog.policies.offered())
+    return catalog.policies.of(ref) if wanted else Served()
 
 
 def _granted(catalogs: Mapping[str, _AnyCatalog], path: str) -> Grant | None:

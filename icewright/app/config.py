@@ -63,6 +63,7 @@ class CatalogConfig:
     aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
     commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
     environment: Environment | None = None
+    policies: str = "auto"  # whose policies beside ours: polaris, none, or auto: Polaris's where the server has them
 
 
 @dataclass(frozen=True)
@@ -321,6 +322,7 @@ class _Reader:
                 aliases=tuple(found.aliases),
                 commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
                 environment=found.environment.declared(),
+                policies=found.policies,
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog

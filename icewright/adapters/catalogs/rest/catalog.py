@@ -20,6 +20,7 @@ from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, Rest
 from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import Lent
 from icewright.adapters.catalogs.rest.listing import Listing
+from icewright.adapters.catalogs.rest.policies import Policies
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
@@ -46,6 +47,7 @@ class RestCatalog:
     properties: RestCatalogProperties
     files: Reader
     clock: Clock
+    policies: Policies = field(init=False)
     _client: RestClient = field(init=False)
     _lent: Lent = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
@@ -56,6 +58,7 @@ class RestCatalog:
     def __post_init__(self) -> None:
         self._client = RestClient(self.properties, self.clock)
         self._lent = Lent(self.clock, self._renew)
+        self.policies = Policies(self._client, self.clock)
 
     def close(self) -> None:
         """Close the connections."""

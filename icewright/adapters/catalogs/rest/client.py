@@ -153,7 +153,10 @@ class RestClient:
         raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.said}")
 
     def send(self, method: str, path: str, **request: Any) -> Answer:  # noqa: ANN401 - as requests takes it
-        """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent."""
+        """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent.
+
+        A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
+        """
         client = self._client()
         answer = self._sent(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED and self._renewed(client):
@@ -167,7 +170,8 @@ class RestClient:
 
     def _sent(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> Answer:
         try:
-            response = client._session.request(method, client.url(path), **request)  # noqa: SLF001 - as `offers`
+            url = client.uri.rstrip("/") + path if path.startswith("/") else client.url(path)
+            response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
         except ConnectTimeout as error:
             raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
         except (RequestException, OSError) as error:
