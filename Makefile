@@ -8,7 +8,7 @@ DIR    ?= demo
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast lint docs bench
+.PHONY: help install demo test test-fast lint docs site monitoring bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -19,10 +19,10 @@ demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 end
 	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
 
 test: install ## all tests, and the branches of the core that they cover
-	$(BIN)/pytest --cov -n 2 --dist loadgroup
+	$(BIN)/pytest --cov
 
 test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not spark and not external"
+	$(BIN)/pytest -m "not spark and not external"
 
 lint: install ## style, types and walls
 	$(BIN)/ruff check .
@@ -32,6 +32,12 @@ lint: install ## style, types and walls
 
 docs: install ## write the reference pages anew from the code
 	$(BIN)/python -m icewright.app.reference docs/reference
+
+site: install ## build the documentation into build/site
+	$(BIN)/mkdocs build --strict
+
+monitoring: install ## write Grafana's dashboard and Prometheus's alert rules anew from the metrics
+	$(BIN)/python -m icewright.app.monitoring deploy/monitoring
 
 bench: install ## compare with peers, each measured in the same run
 	@for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

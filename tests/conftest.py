@@ -1,8 +1,11 @@
 """What all tests share."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -10,6 +13,11 @@ from hypothesis import settings
 from icewright.app.demo.rest_server import RestHost
 from tests.postgres import postgres
 from tests.rest import fixture
+
+if TYPE_CHECKING:
+    from icewright.adapters.catalogs.translate import SqlCatalogProperties
+    from icewright.adapters.engines.spark.pool import SparkPool
+    from tests.cli.house import House
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
@@ -46,6 +54,60 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     upgrade(engine)
     engine.dispose()
     return path
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[House]:
+    """An empty lakehouse; whatever a test does with it, Spark is not started."""
+    from tests.cli.house import House
+
+    made = House(tmp_path / "house", monkeypatch, capsys)
+    yield made
+    assert not made.spark_started
+
+
+@pytest.fixture(scope="session")
+def catalog_properties(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalogProperties:
+    """A catalog named `lake` in a temporary folder of the session, its warehouse beside it."""
+    from icewright.adapters.catalogs.translate import sql_catalog
+
+    home = tmp_path_factory.mktemp("lake")
+    warehouse = home / "warehouse"
+    warehouse.mkdir()
+    return sql_catalog("lake", {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{warehouse}"})
+
+
+@pytest.fixture(scope="session")
+def spark_pool(
+    tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties
+) -> Iterator[SparkPool]:
+    """A pool over the catalog `lake`; Spark starts when a test first asks for the session."""
+    from icewright.adapters.catalogs.translate import spark_conf, spark_packages, sql_catalog
+    from icewright.adapters.engines.spark.pool import SparkPool
+
+    postgres = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
+    home = tmp_path_factory.mktemp("spark")
+    pool = SparkPool(
+        "tests",
+        "local[2]",
+        {
+            "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short sessions: less time in the compiler
+        },
+        spark_conf(catalog_properties),
+        (*spark_packages(catalog_properties), *spark_packages(postgres)),
+        os.environ.get("JAVA_HOME"),
+        home / "cache",
+        home / "spark.log",
+    )
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture
+def own_spark(spark_pool: SparkPool) -> None:
+    """A process runs one Spark: the session's ends, and starts again when a test next asks for it."""
+    spark_pool.stop()
 
 
 @pytest.fixture(scope="session")

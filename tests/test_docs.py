@@ -18,10 +18,15 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "detect": sections.DetectSection,
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
+    "archive": sections.ArchiveSection,
     "alerts": alerting.AlertsSection,
     "log": sections.LogSection,
     "server": sections.ServerSection,
     "events": sections.EventsSection,
+    "auth": sections.AuthSection,
+    "auth.oidc": sections.OidcSection,
+    "policy_from": sections.PolicyFromSection,
+    "openlineage": sections.OpenLineageSection,
 }
 
 

@@ -27,6 +27,7 @@ class Lake:
     """Everything of one benchmark, under `home`."""
 
     home: Path
+    database: str = ""  # URL of the catalog's; blank: a SQLite file under `home`
 
     @property
     def warehouse(self) -> Path:
@@ -37,7 +38,8 @@ class Lake:
     def properties(self) -> Mapping[str, str]:
         """The catalog as Icewright's configuration names it."""
         warehouse = "s3://lake/warehouse" if self._s3 else f"file://{self.warehouse}"
-        return {"uri": f"sqlite:///{self.home}/catalog.db", "warehouse": warehouse, **self._s3}
+        uri = self.database or f"sqlite:///{self.home}/catalog.db"
+        return {"uri": uri, "warehouse": warehouse, **self._s3}
 
     @property
     def _s3(self) -> Mapping[str, str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
@@ -44,11 +43,14 @@ from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.tables import TableFiles
 from icewright.adapters.notify.apprise_channels import open_channels
+from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
-from icewright.app.config import CatalogConfig, Checks, Config, PoolConfig, load_config
+from icewright.app.config import Checks, Config, load_config
+from icewright.app.entries import CatalogConfig, PoolConfig
+from icewright.app.fence import inside, outside
 from icewright.app.identity import holder, is_dead, user
-from icewright.core.environment import Environment
+from icewright.app.lineage import heard
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
@@ -57,8 +59,9 @@ from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
+from icewright.flow.archive import Archiving, WhenNeeded
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, CommitReports, Grant, Trigger
+from icewright.ports import Archive, Clock, CommitReports, Grant, Trigger
 
 _AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
 
@@ -71,8 +74,8 @@ class Application:
     world: World
     pools: Mapping[str, SparkPool]
     engines: Engines
-    reader: ManifestReader
     shared_clock: SharedClock
+    archiving: Archiving | None  # None: no archive is configured
     alerting: Alerting
     directory: Directory
     reports: Mapping[str, CommitReports]
@@ -100,17 +103,9 @@ class Application:
         yield "a table", loads
         yield "commits", commits
 
-    def planning_seconds(self, ref: TableRef) -> float:
-        """How long it takes to read, without the cache, the manifests that planning a full scan reads."""
-        snapshot = self.world.catalog(ref).load(ref).current_snapshot
-        started = time.perf_counter()
-        if snapshot is not None:
-            self.reader.read(self.world.files.manifests(snapshot))
-        return time.perf_counter() - started
-
 
 def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: _inside(config, path))
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: inside(config, path))
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -140,22 +135,31 @@ def _reports(config: Config) -> dict[str, CommitReports]:
     }
 
 
+@contextmanager
+def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
+    said = config.archive
+    if said is None:
+        yield None
+        return
+    entry = config.catalogs[said.catalog]
+
+    def opened() -> Archive:
+        from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - PyIceberg takes long to load
+
+        properties = pyiceberg_catalog_properties(entry)
+        return IcebergArchive(entry.name, properties, tuple(said.namespace.split(".")))
+
+    archive = WhenNeeded(opened)
+    try:
+        yield Archiving(SqlOldHistory(store.engine), archive, timedelta(days=said.after_days))
+    finally:
+        archive.close()
+
+
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
     properties = _properties(catalog)
-    path, environment = f"catalogs.{catalog.name}", catalog.environment
-    if catalog.policies == "polaris" and catalog.type != "rest":
-        raise ConfigError([f"{path}.policies: a catalog of type {catalog.type} has none; leave it out"])
-    if environment is None:
-        return
-    faults = [
-        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
-        for key, host in hosts(properties).items()
-        if not environment.knows_host(host)
-    ]
-    outside = environment.outside(catalog.allowed_locations)
-    faults += [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in outside]
-    if faults:
+    if faults := outside(catalog, hosts(properties)):
         raise ConfigError(faults)
 
 
@@ -227,11 +231,15 @@ def application(
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
-        told = replace(world, tell=tell) if tell else world
-        faults = partial(store_faults, store)
-        yield Application(
-            config, told, pools, engine, files.reader, shared, alerting, directory(config), reports, faults
-        )
+        with (
+            heard(config.openlineage, config.path.parent, world, tell or world.tell) as told,
+            _archiving(config, store) as archiving,
+        ):
+            mine = replace(world, tell=told)
+            faults = partial(store_faults, store)
+            yield Application(
+                config, mine, pools, engine, shared, archiving, alerting, directory(config), reports, faults
+            )
     finally:
         for table in reports.values():
             table.close()
@@ -315,15 +323,6 @@ def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatal
             return RestCatalog(properties, files, clock)
         case _:
             assert_never(properties)
-
-
-def _inside(config: Config, path: str) -> bool:
-    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
-    declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
-    if all(environment.locations is None for environment in declared):
-        return True
-    places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
-    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
 
 
 def _vacuums(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
+from icewright.app.addresses import beside
 from icewright.app.alerting import AlertsConfig, read_alerts
-from icewright.app.faults import ambiguous_aliases, open_to_others
+from icewright.app.dbt import with_dbt
+from icewright.app.entries import CatalogConfig, PoolConfig
+from icewright.app.faults import ambiguous_aliases, archive_faults, open_to_others, unclear_lineage, wrong_groups
+from icewright.app.redaction import without
 from icewright.app.sections import (
+    ArchiveSection,
+    AuthSection,
     CacheSection,
     CatalogSection,
     DetectSection,
@@ -23,16 +28,17 @@ from icewright.app.sections import (
     LedgerSection,
     LimitsSection,
     LogSection,
+    OpenLineageSection,
+    PolicyFromSection,
     PoolSection,
     Section,
     ServerSection,
     default_limits_per_operation,
     fault,
 )
-from icewright.app.strict_yaml import StrictLoader
-from icewright.core.environment import Environment
+from icewright.app.strict_yaml import read_yaml
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_rule
 from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
@@ -44,38 +50,10 @@ DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
-    *("alerts", "log"),
-    *("server", "events"),
+    *("archive", "alerts", "log"),
+    *("server", "events", "auth"),
+    *("policy_from", "openlineage"),
 )
-
-
-@dataclass(frozen=True)
-class CatalogConfig:
-    """A catalog as configured. `properties` may hold secrets: never shown, never stored."""
-
-    name: str
-    type: str
-    properties: Mapping[str, str] = field(repr=False)
-    scope: Scope
-    allowed_locations: tuple[str, ...]
-    pool: str
-    limits: CatalogLimits = field(default_factory=CatalogLimits)
-    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
-    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
-    environment: Environment | None = None
-    policies: str = "auto"  # whose policies beside ours: polaris, none, or auto: Polaris's where the server has them
-
-
-@dataclass(frozen=True)
-class PoolConfig:
-    """A Spark pool as configured."""
-
-    name: str
-    master: str
-    max_concurrent: int
-    conf: Mapping[str, str] = field(repr=False)
-    remote: str | None = None
-    gb_hours_per_day: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,12 +69,20 @@ class Config:
     cache_folder: Path
     cache_bytes: int
     ledger_folder: Path
+    archive: ArchiveSection | None
     java_home: str | None
     alerts: AlertsConfig
     log: LogSection
     secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
     server: ServerSection
     events: EventsSection = field(repr=False)
+    auth: AuthSection | None = field(default=None, repr=False)  # None: this machine alone is let in
+    openlineage: OpenLineageSection | None = None
+
+
+def server_token() -> str | None:
+    """What a server is asked with, from ICEWRIGHT_TOKEN: never from a command line, which others can see."""
+    return os.environ.get("ICEWRIGHT_TOKEN") or None
 
 
 def find_config(given: str | None) -> Path:
@@ -129,14 +115,7 @@ def load_config(path: Path, checks: Checks) -> Config:
 
     Raises `ConfigError` with every fault, each with its key path.
     """
-    try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), StrictLoader)  # noqa: S506 - a safe loader, made stricter
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError([f"{path}: not YAML{where}: {getattr(error, 'problem', None) or error}"]) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: cannot be read: {error}"]) from error
+    raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise ConfigError([f"{path}: expected a mapping with the keys {', '.join(_SECTIONS)}"])
     return _Reader(path, checks).config(raw)
@@ -163,41 +142,45 @@ class _Reader:
         ledger = self._section("ledger", LedgerSection, raw.get("ledger") or {}) or LedgerSection.model_validate({})
         server = self._section("server", ServerSection, raw.get("server") or {}) or ServerSection.model_validate({})
         events = self._section("events", EventsSection, raw.get("events") or {})
-        self.faults += open_to_others(server, events) if events is not None else ()
+        auth = self._section("auth", AuthSection, raw["auth"] or {}) if "auth" in raw else None
+        self.faults += open_to_others(server, events, auth) if events is not None else ()
+        self.faults += wrong_groups(auth)
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
+        other = self._section("policy_from", PolicyFromSection, raw.get("policy_from") or {})
+        known = {name: catalog.aliases for name, catalog in catalogs.items()}
+        policy = with_dbt(policy, other.dbt if other else None, self._text_of, known, self.faults)
+        lineage = self._section("openlineage", OpenLineageSection, raw["openlineage"]) if "openlineage" in raw else None
+        self.faults += unclear_lineage(lineage) if lineage is not None else ()
+        archive = self._archive(raw.get("archive"), catalogs, names)
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
             self.faults.append(f"state: {kind(state)} given; write a database URL such as sqlite:///icewright.db")
         else:
-            self._checked(self.checks.state, self._beside(state))
+            self._checked(self.checks.state, beside(self.path, state))
         if self.faults:
-            raise ConfigError([self._redacted(fault) for fault in self.faults])
+            raise ConfigError([without(self.secrets, fault) for fault in self.faults])
         cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
-            state=self._beside(str(state)),
+            state=beside(self.path, str(state)),
             catalogs=catalogs,
             pools=pools,
-            limits=Limits(
-                limits.total,
-                {Operation(op): n for op, n in {**default_limits_per_operation(), **limits.per_operation}.items()},
-                limits.max_jobs_per_detection,
-                limits.per_worker,
-                {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
-                {name: catalog.limits for name, catalog in catalogs.items()},
-            ),
+            limits=limits_of(limits, pools, catalogs),
             policy=policy,
             cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
+            archive=archive,
             java_home=os.environ.get("JAVA_HOME"),
             alerts=alerts,
             log=log,
             secrets=frozenset(self.secrets),
             server=server,
             events=events or EventsSection.model_validate({}),
+            auth=auth,
+            openlineage=lineage,
         )
 
     _Checked = TypeVar("_Checked")
@@ -207,13 +190,6 @@ class _Reader:
             check(value)
         except ConfigError as error:
             self.faults += error.faults
-
-    def _redacted(self, fault: str) -> str:
-        """The fault without what environment and files brought in, however it is quoted."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            for said in (secret, repr(secret)[1:-1]):
-                fault = fault.replace(said, "***")
-        return fault
 
     def _resolved(self, path: str, value: Any) -> Any:  # noqa: ANN401 - YAML
         """`${env:NAME}` and `${file:PATH}` replaced by what they name."""
@@ -232,7 +208,7 @@ class _Reader:
                 self.secrets.add(os.environ.get(name) or "***")
                 return os.environ.get(name, "")
             try:
-                content = (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8").strip()
+                content = self._text_of(name).strip()
                 self.secrets.add(content or "***")
             except (OSError, UnicodeDecodeError) as error:
                 self.faults.append(f"{path}: the file {name} cannot be read ({getattr(error, 'strerror', error)})")
@@ -241,12 +217,8 @@ class _Reader:
 
         return _REFERENCE.sub(look_up, value)
 
-    def _beside(self, state: str) -> str:
-        """A relative SQLite file lies beside the configuration, wherever the command is called."""
-        prefix = "sqlite:///"
-        if not state.startswith(prefix) or state.startswith(f"{prefix}/") or ":memory:" in state:
-            return state
-        return f"{prefix}{self.path.parent / state.removeprefix(prefix)}"
+    def _text_of(self, name: str) -> str:
+        return (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8")
 
     _Model = TypeVar("_Model", bound=Section)
 
@@ -263,7 +235,7 @@ class _Reader:
             return None
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
-        pools = {"default": PoolConfig("default", "local[*]", 2, {})}
+        pools = _default_pools()
         for name, section in self._named("pools", raw).items():
             if found := self._section(f"pools.{name}", PoolSection, section):
                 if found.remote is not None and "master" in found.model_fields_set:
@@ -331,6 +303,15 @@ class _Reader:
                 self.faults.append(f"{path}.commit_reports: no name of a table; write namespace.table")
         return catalogs
 
+    def _archive(self, raw: Any, catalogs: dict[str, CatalogConfig], names: Sequence[str]) -> ArchiveSection | None:  # noqa: ANN401
+        """The section; its tables are in their catalog's scope, whatever else is."""
+        found = None if raw is None else self._section("archive", ArchiveSection, raw)
+        if found is not None:
+            self.faults += archive_faults(found, names)
+            if home := catalogs.get(found.catalog):
+                catalogs[home.name] = replace(home, scope=replace(home.scope, archive=found.namespace))
+        return found
+
     def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML
         alerts = read_alerts(raw, self._section, self.faults)
         self.secrets.update(channel for channel in alerts.channels if channel)
@@ -367,24 +348,36 @@ class _Reader:
         bounds: list[Guardrail],
         catalogs: tuple[str, ...],
     ) -> Rule | None:
-        if not isinstance(raw, dict) or "set" not in raw or not raw.keys() <= {"match", "set"}:
-            self.faults.append(f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}")
-            return None
-        match: tuple[str, ...] = ()
-        if raw.get("match") is not None and not isinstance(raw["match"], str):
-            self.faults.append(f"{path}.match: {kind(raw['match'])} given; write one pattern, such as lake.events-*")
-        elif raw.get("match") is not None:
-            try:
-                match = parse_pattern(raw["match"])
-            except UsageError as error:
-                self.faults.append(f"{path}.match: {error}")
-        if match and not any(c in match[0] for c in "*?") and match[0] not in catalogs:
-            self.faults.append(f"{path}.match: there is no catalog {match[0]}{near(match[0], catalogs)}")
+        said = raw.get("match") if isinstance(raw, dict) else None
+        catalog = next(iter(split_name(said)), "") if isinstance(said, str) else ""
+        if catalog and not any(c in catalog for c in "*?") and catalog not in catalogs:
+            self.faults.append(f"{path}.match: there is no catalog {catalog}{near(catalog, catalogs)}")
         try:
-            return Rule(match, parse_settings(f"{path}.set", raw["set"], bounds))
+            return parse_rule(path, raw, bounds)
         except ConfigError as error:
             self.faults += error.faults
             return None
+
+
+def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:
+    """The limits that all sections say together."""
+    return Limits(
+        section.total,
+        {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
+        section.max_jobs_per_detection,
+        section.per_worker,
+        {name: PoolLimits(pool.max_concurrent, pool.gb_hours_per_day) for name, pool in pools.items()},
+        {name: catalog.limits for name, catalog in catalogs.items()},
+    )
+
+
+def default_limits() -> Limits:
+    """The limits where no configuration says any."""
+    return limits_of(LimitsSection.model_validate({}), _default_pools(), {})
+
+
+def _default_pools() -> dict[str, PoolConfig]:
+    return {"default": PoolConfig("default", "local[*]", 2, {})}
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:

@@ -6,16 +6,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icewright.app.addresses import is_loopback
-from icewright.app.sections import EventsSection, ServerSection
+from icewright.app.sections import ArchiveSection, AuthSection, EventsSection, OpenLineageSection, ServerSection
+from icewright.core.errors import UsageError
+from icewright.core.permissions import grant
+from icewright.core.words import near
 
 
-def open_to_others(server: ServerSection, events: EventsSection) -> Iterator[str]:
-    """Others may reach the server only where it can tell who may push events."""
-    if not events.tokens and not events.secrets and not is_loopback(server.host):
+def open_to_others(server: ServerSection, events: EventsSection, auth: AuthSection | None) -> Iterator[str]:
+    """Others may reach the server only where it can tell who they are."""
+    if auth is None and not events.tokens and not events.secrets and not is_loopback(server.host):
         yield (
-            f"server.host: others reach {server.host}, and nobody could tell who may push events; give events.tokens "
-            "or events.secrets, or write 127.0.0.1"
+            f"server.host: others reach {server.host}, and nobody could tell who they are; set auth, give "
+            "events.tokens or events.secrets for those who push events alone, or write 127.0.0.1"
         )
+
+
+def wrong_groups(auth: AuthSection | None) -> Iterator[str]:
+    """Groups that are granted what nobody can be."""
+    for name, group in auth.oidc.groups.items() if auth is not None and auth.oidc is not None else ():
+        try:
+            grant(group.role, group.scope)
+        except UsageError as error:
+            yield f"auth.oidc.groups.{name}: {error}"
+
+
+def unclear_lineage(lineage: OpenLineageSection) -> Iterator[str]:
+    """Events go to one place."""
+    if (lineage.url is None) == (lineage.file is None):
+        yield "openlineage: give either url or file"
 
 
 def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, Any]) -> Iterator[str]:
@@ -27,6 +45,14 @@ def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, 
             yield f"{path}: {alias} is a name of catalog {other} too; an alias means one catalog"
         elif not alias.strip():
             yield f"{path}: an alias may not be blank"
+
+
+def archive_faults(archive: ArchiveSection, catalogs: Sequence[str]) -> Iterator[str]:
+    """The archive's tables need a catalog that there is, and a name."""
+    if archive.catalog not in catalogs:
+        yield f"archive.catalog: there is no catalog {archive.catalog}{near(archive.catalog, tuple(catalogs))}"
+    if not all(part.strip() for part in archive.namespace.split(".")):
+        yield "archive.namespace: a part of it is blank; write a name such as icewright or ops.history"
 
 
 def _goes_by(name: object, section: Any, alias: str) -> bool:  # noqa: ANN401 - YAML

@@ -1,4 +1,4 @@
-"""The reference pages, made from the code: knobs, metrics, errors, commands, alerts. `make docs` writes them."""
+"""The reference pages, made from the code: knobs, metrics, commands, permissions and so on. `make docs` writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from icewright.app.cli import app
 from icewright.core import errors
 from icewright.core.alerts import RULES
 from icewright.core.knob import Knob
-from icewright.core.policy import KNOBS, PRESETS
+from icewright.core.permissions import PERMISSIONS, Role
+from icewright.core.policy import KNOBS
+from icewright.core.presets import PRESETS
 from icewright.core.runs import METRICS
 
 _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
@@ -30,6 +32,7 @@ def pages() -> dict[str, str]:
         "commands.md": _commands,
         "alerts.md": _alerts,
         "prometheus.md": _prometheus,
+        "permissions.md": _permissions,
     }
     return {name: _MADE + "\n".join(make()) + "\n" for name, make in makers.items()}
 
@@ -92,6 +95,17 @@ def _prometheus() -> Iterator[str]:
     for metric in CATALOGUE.values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+
+
+def _permissions() -> Iterator[str]:
+    yield "# Permissions\n"
+    yield "An owner owns the catalogs or namespaces that were named with the role; a viewer or operator may be bound to"
+    yield "some in the same way, and sees the tables and jobs of these alone. An admin is one everywhere. The API"
+    yield "decides by this table; what it refuses stands in the audit log. [Who gets in](../how-to/access.md).\n"
+    yield f"| action | meaning | {' | '.join(Role)} |"
+    yield f"|---|---|{'---|' * len(Role)}"
+    for action, permission in PERMISSIONS.items():
+        yield f"| `{action}` | {permission.help} | {' | '.join('yes' if r in permission.roles else '' for r in Role)} |"
 
 
 def _errors() -> Iterator[str]:

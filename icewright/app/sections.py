@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from icewright.core.environment import Environment
 from icewright.core.words import kind, near
 
+_ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
 _UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
 
 
@@ -125,6 +126,14 @@ class LedgerSection(Section):
     folder: str | None = None
 
 
+class ArchiveSection(Section):
+    """Where history goes once it is old."""
+
+    catalog: str
+    namespace: str = "icewright"
+    after_days: int = Field(30, ge=1)
+
+
 class LogSection(Section):
     """What is logged, and how."""
 
@@ -149,6 +158,53 @@ class EventsSection(Section):
 
     tokens: list[_Secret] = Field(default_factory=list, repr=False)
     secrets: list[_Secret] = Field(default_factory=list, repr=False)
+
+
+_Role = Literal["viewer", "operator", "owner", "admin"]
+
+
+class GroupSection(Section):
+    """What a group of the OpenID provider may."""
+
+    role: _Role
+    scope: list[str] = Field(default_factory=list)
+
+
+class OidcSection(Section):
+    """The OpenID provider by which people log in."""
+
+    issuer: Annotated[str, Field(pattern="^https?://.+")]
+    client_id: str
+    client_secret: Annotated[str, Field(repr=False)]
+    scopes: list[str] = Field(default_factory=lambda: ["openid", "profile", "email"])
+    name_claim: str = "email"
+    groups_claim: str = "groups"
+    groups: dict[str, GroupSection] = Field(default_factory=dict)
+    public_url: Annotated[str, Field(pattern="^https?://.+")] | None = None
+
+
+class AuthSection(Section):
+    """That callers bring tokens or log in; without it only this machine is let in."""
+
+    oidc: OidcSection | None = None
+    session_hours: int = Field(12, ge=1, le=24 * 31)
+    idle_minutes: int = Field(60, ge=1, le=24 * 60)
+
+
+class PolicyFromSection(Section):
+    """Where rules stand besides the file."""
+
+    dbt: str | None = None  # a manifest.json
+
+
+class OpenLineageSection(Section):
+    """Who is told of runs as OpenLineage events: a server, or a file."""
+
+    url: Annotated[str, Field(pattern="^https?://.+")] | None = None
+    endpoint: str = "api/v1/lineage"
+    api_key: str | None = Field(None, repr=False)
+    file: str | None = None
+    namespace: str = "icewright"
 
 
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
@@ -178,7 +234,7 @@ def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
         "less_than_equal": f"a number of at most {context.get('le')}",
         "greater_than": f"a number above {context.get('gt')}",
         "float_type": "a number",
-        "string_pattern_mismatch": "an address such as sc://host:15002",  # the one pattern there is
+        "string_pattern_mismatch": f"an address such as {_ADDRESSES.get(str(context.get('pattern')))}",
         "literal_error": str(context.get("expected", "")).replace("'", ""),
     }
     if item["type"] == "missing":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from icewright.app.loops import Loop, Loops
 from icewright.app.telemetry import Telemetry
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
+from icewright.flow.archive import Archiving, archive_due
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import BATCH, evaluate_due
 from icewright.flow.events import read_reports
@@ -102,6 +104,7 @@ class Service:
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, lambda: detect_due(world).moved, (evaluate,))
             loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
+            loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(world, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._cool)]
             if self._app.reports:
@@ -112,6 +115,9 @@ class Service:
             self._plan.wakes = (self._take,)
             loops.append(self._take)
         return loops
+
+    def _archive(self, archiving: Archiving) -> Loop:
+        return Loop("archive", timedelta(hours=1), lambda: archive_due(self._world, archiving))
 
     def _lags(self) -> Mapping[str, float]:
         return self.loops.lags()
@@ -164,10 +170,20 @@ class Service:
             self._world.tell("left_without_a_word", {"error": str(error)})
 
 
+def spare_the_collector() -> None:
+    """Let the garbage collector not look again and again at what lasts as long as the process.
+
+    That is more than all that a look at thousands of tables leaves behind, and takes longer than the look itself.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def running(app: Application, *, kind: str, slots: int, grace: timedelta) -> Iterator[Service]:
     """A service while the block lasts."""
     service = Service(app, kind=kind, slots=slots)
+    spare_the_collector()
     service.start()
     try:
         yield service

@@ -1,10 +1,14 @@
-"""YAML as configurations are written in it: safe, and a key that stands twice is a fault."""
+"""Text files as they are given to us, and YAML in them: safe, and a key that stands twice is a fault."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from icewright.core.errors import ConfigError
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -24,3 +28,22 @@ def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> object:
+    """What a YAML file says. Raises `ConfigError` with the place where it is none."""
+    try:
+        return yaml.load("".join(read_lines(path)), StrictLoader)  # noqa: S506 - a safe loader, made stricter
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError([f"{path}: not YAML{where}: {getattr(error, 'problem', None) or error}"]) from error
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """A text file line by line, however large. Raises `ConfigError` when it cannot be read."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            yield from lines
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: cannot be read: {error}"]) from error

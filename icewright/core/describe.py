@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from icewright.core.partitions import partition_name
+from icewright.core.policy import KNOBS, Knobs
+from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
 from icewright.core.table import FileHistogram, TableFacts
 from icewright.core.verdicts import Evaluation
@@ -95,3 +97,32 @@ def evaluation_document(evaluation: Evaluation) -> Mapping[str, Any]:
         "facts": facts_document(evaluation.facts),
         "verdicts": [verdict_document(op, verdict) for op, verdict in evaluation.verdicts.items()],
     }
+
+
+def knobs_document(knobs: Knobs) -> list[dict[str, Any]]:
+    """Every knob: its value, the level and rule that set it, and what that overrides."""
+    listed = []
+    for name, knob in KNOBS.items():
+        origins = knobs.origins.get(name, ())
+        first = origins[0] if origins else None
+        listed.append(
+            {
+                "knob": name,
+                "value": knobs[knob],
+                "unit": knob.unit,
+                "level": first.level if first else "default",
+                "rule": first.rule if first else "",
+                "note": first.note if first else "",
+                "overrides": [{"level": o.level, "rule": o.rule, "value": o.value} for o in origins[1:]],
+            }
+        )
+    return listed
+
+
+def maintenance_status(last: LastRun | None, *, enabled: bool) -> str:
+    """How an operation stands, in the words of Amazon S3 Tables."""
+    if not enabled:
+        return "Disabled"
+    if last is None:
+        return "Not_Yet_Run"
+    return "Failed" if last.state is OperationState.FAILED else "Successful"

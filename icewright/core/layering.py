@@ -14,9 +14,11 @@ from typing import Any
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.knob import Kind
 from icewright.core.polaris import Served
-from icewright.core.policy import KNOBS, PRESET, PRESETS, Knobs, Origin
+from icewright.core.policy import KNOBS, PRESET, Knobs, Origin
+from icewright.core.presets import PRESETS
 from icewright.core.properties import from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
+from icewright.core.words import kind
 
 _GUARDRAIL = re.compile(r"\s*([a-z_.]+)\s*(>=|<=)\s*([0-9]+(?:\.[0-9]+)?)\s*")
 
@@ -65,8 +67,8 @@ class Policy:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for policies that say the same."""
-        said = [(r.match, sorted((k, repr(v)) for k, v in r.settings.items()), r.source) for r in self.rules]
-        return sha256(repr((said, self.guardrails)).encode()).hexdigest()[:16]
+        said = [(r.match, _said(r.settings), r.source) for r in self.rules]
+        return sha256(repr((said, self.guardrails, _said(self.command))).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
         """The knobs of one table with their origins; without metadata only what is said on this side.
@@ -130,10 +132,19 @@ def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     )
 
 
+def _said(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return sorted((name, repr(value)) for name, value in settings.items())
+
+
 def matches_any(patterns: str, name: str) -> bool:
     """Whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
-    wanted = [p.strip() for p in patterns.split(",") if p.strip()]
+    wanted = _listed(patterns)
     return not wanted or any(_compiled(p).fullmatch(name) for p in wanted)
+
+
+@lru_cache(maxsize=4096)
+def _listed(patterns: str) -> tuple[str, ...]:
+    return tuple(p.strip() for p in patterns.split(",") if p.strip())
 
 
 @lru_cache(maxsize=4096)
@@ -177,6 +188,30 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
     if faults:
         raise ConfigError(faults)
     return settings
+
+
+def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> Rule:
+    """`{match: lake.events-*, set: {knob: value}}`. Raises `ConfigError` with every fault under `path`."""
+    if not isinstance(raw, Mapping) or "set" not in raw or not raw.keys() <= {"match", "set"}:
+        raise ConfigError([f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}"])
+    faults: list[str] = []
+    match: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = {}
+    said = raw.get("match")
+    if said is not None and not isinstance(said, str):
+        faults.append(f"{path}.match: {kind(said)} given; write one pattern, such as lake.events-*")
+    elif said is not None:
+        try:
+            match = parse_pattern(said)
+        except UsageError as error:
+            faults.append(f"{path}.match: {error}")
+    try:
+        settings = parse_settings(f"{path}.set", raw["set"], guardrails)
+    except ConfigError as error:
+        faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+    return Rule(match, settings)
 
 
 def parse_guardrail(path: str, text: object) -> Guardrail:

@@ -147,16 +147,17 @@ def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, us
     waiting: list[tuple[float, Candidate, dict[Operation, float]]] = []
     for candidate in candidates:
         scores: dict[Operation, float] = {}
+        shut = candidate.blocked or _closed(candidate, now)
         for operation, wish in candidate.wishes.items():
             points = score(wish, candidate.importance, now - candidate.due_since, candidate.heat)
-            reason = candidate.blocked or _cooling(wish, now) or _closed(candidate, now)
+            reason = candidate.blocked or _cooling(wish, now) or shut
             if reason is None:
                 scores[operation] = points
             else:
                 deferred.append(Deferred(candidate.ref, operation, reason, points))
         if scores:
             waiting.append((max(scores.values()), candidate, scores))
-    waiting.sort(key=lambda item: (-item[0], item[1].ref))
+    waiting.sort(key=lambda item: (-item[0], item[1].ref.catalog, item[1].ref.namespace, item[1].ref.name))
     jobs, queued = _admit(waiting, _Room(limits, usage or Usage()))
     return Plan(jobs, (*queued, *deferred))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from icewright.core.table import MAIN, Hold, Pin, Ref, RefKind, Snapshot, TableMetadata
 
 _YOUNG = "in no branch or tag, but younger than the retention"
-Keep = Callable[[int, str, datetime | None], None]  # a snapshot, who keeps it, and until when if time alone does
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ def plan_expiry(
     other than main goes when its head is older than its own `max_ref_age` or the given one. Snapshots that no
     ref leads to go when they are older than `older_than`. Of what is held until later than `now` nothing goes.
     """
+    if metadata.straight and not holds and _main_alone(metadata):
+        return _straight(metadata, now, older_than, retain_last)
     kept: dict[int, str] = {}
     goes_at: list[datetime] = []  # when those that are kept for their age alone may go
     removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age))
@@ -61,7 +64,7 @@ def plan_expiry(
     for ref in (r for r in refs if r.kind is RefKind.BRANCH):
         lineage = list(ancestors(metadata, ref.snapshot_id))
         led_to.update(s.snapshot_id for s in lineage)
-        _keep_branch(ref, lineage, now, older_than, retain_last, keep)
+        goes_at += _keep_branch(ref, lineage, now, older_than, retain_last, kept)
     staged = _staged(metadata)
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in led_to and snapshot.timestamp >= older_than:
@@ -72,39 +75,63 @@ def plan_expiry(
             behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
             keep(snapshot_id, f"{hold.by}{behind}", hold.until)
     expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept)
+    waiting = set(staged.values())
     pins = tuple(
         Pin(s.snapshot_id, kept[s.snapshot_id])
         for s in metadata.snapshots
-        if s.snapshot_id in kept and (s.timestamp < older_than or kept[s.snapshot_id] in staged.values())
+        if (s.timestamp < older_than or waiting) and s.snapshot_id in kept
+        if s.timestamp < older_than or kept[s.snapshot_id] in waiting
     )
     return Expiry(expired, removed, pins, min(goes_at, default=None))
 
 
+def _main_alone(metadata: TableMetadata) -> bool:
+    led = [(ref.name, ref.kind, ref.snapshot_id) for ref in metadata.refs]
+    return led == [(MAIN, RefKind.BRANCH, metadata.current_snapshot_id)]
+
+
+def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, retain_last: int) -> Expiry:
+    """The same for main alone that leads to all snapshots, where only the oldest can go: most tables are so."""
+    (main,), snapshots = metadata.refs, metadata.snapshots
+    age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
+    least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
+    newest = len(snapshots) - max(1, least)  # from here on the count keeps them
+    young = bisect_left(snapshots, True, key=lambda s: now - s.timestamp <= age)  # from here on their age does
+    gone = max(0, min(newest, young))
+    names = {len(snapshots) - 1: "current snapshot"}
+    count, by_age = f"one of the {least} newest of branch {MAIN}", f"younger than the retention of branch {MAIN}"
+    old = takewhile(lambda n: snapshots[n].timestamp < older_than, range(gone, len(snapshots)))
+    pins = tuple(Pin(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old)
+    until = _later(snapshots[young].timestamp, age) if young < newest else None
+    return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
+
+
 def _staged(metadata: TableMetadata) -> dict[int, str]:
     """Snapshots that wait for their publication (write-audit-publish), with who keeps them."""
-    published = {s.summary.get("published-wap-id") for s in metadata.snapshots}
-    ids = {s.snapshot_id: s.summary.get("wap.id") for s in metadata.snapshots}
+    ids = {s.snapshot_id: s.summary["wap.id"] for s in metadata.snapshots if "wap.id" in s.summary}
+    published = {s.summary.get("published-wap-id") for s in metadata.snapshots} if ids else set()
     return {
         snapshot_id: f"staged as {wap_id}, not published yet, younger than the retention"
         for snapshot_id, wap_id in ids.items()
-        if wap_id is not None and wap_id not in published
+        if wap_id not in published
     }
 
 
 def _keep_branch(
-    ref: Ref, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int, keep: Keep
-) -> None:
-    """What a branch keeps of its lineage, newest first."""
+    ref: Ref, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int, kept: dict[int, str]
+) -> list[datetime]:
+    """Keep what a branch keeps of its lineage, newest first; when the first of those kept for their age may go.
+
+    Histories have thousands of snapshots, and are gone through at each evaluation: no text is made for each of them.
+    """
     age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
     least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
-    for number, snapshot in enumerate(lineage):
-        if number < least:
-            keep(snapshot.snapshot_id, f"one of the {least} newest of branch {ref.name}", None)
-        elif now - snapshot.timestamp <= age:
-            by = f"younger than the retention of branch {ref.name}"
-            keep(snapshot.snapshot_id, by, _later(snapshot.timestamp, age))
-        else:
-            return
+    newest = f"one of the {least} newest of branch {ref.name}"
+    for snapshot in lineage[:least]:
+        kept.setdefault(snapshot.snapshot_id, newest)
+    young = [s for s in takewhile(lambda s: now - s.timestamp <= age, lineage[least:]) if s.snapshot_id not in kept]
+    kept.update(dict.fromkeys((s.snapshot_id for s in young), f"younger than the retention of branch {ref.name}"))
+    return [_later(min(s.timestamp for s in young), age)] if young else []
 
 
 def held_by(metadata: TableMetadata, holds: Sequence[Hold], now: datetime) -> frozenset[int]:
@@ -130,12 +157,12 @@ def _later(moment: datetime, age: timedelta) -> datetime:
 
 def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
     """The snapshot and its parents, newest first, as far as the metadata still has them."""
-    seen: set[int] = set()
-    snapshot = metadata.by_id.get(snapshot_id)
-    while snapshot is not None and snapshot.snapshot_id not in seen:
-        seen.add(snapshot.snapshot_id)
+    by_id, seen = metadata.by_id, set[int]()
+    found: int | None = snapshot_id
+    while found is not None and found not in seen and (snapshot := by_id.get(found)) is not None:
+        seen.add(found)
         yield snapshot
-        snapshot = metadata.by_id.get(snapshot.parent_id) if snapshot.parent_id is not None else None
+        found = snapshot.parent_id
 
 
 def _outlived(ref: Ref, metadata: TableMetadata, now: datetime, default: timedelta | None) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import le
 from typing import Any
 
 from icewright.core.errors import UsageError
@@ -159,6 +160,15 @@ class TableMetadata:
         return {s.snapshot_id: s for s in self.snapshots}
 
     @cached_property
+    def straight(self) -> bool:
+        """Whether each snapshot is the parent of the next and no younger, and the last is the current one."""
+        ids = [s.snapshot_id for s in self.snapshots]
+        parents = [s.parent_id for s in self.snapshots]
+        times = [s.timestamp for s in self.snapshots]
+        lined = ids[-1:] == [self.current_snapshot_id] and parents[1:] == ids[:-1] and parents[0] not in ids
+        return lined and all(map(le, times, times[1:]))
+
+    @cached_property
     def write_paths(self) -> tuple[str, ...]:
         """Where writers put files of this table outside its location, as its properties say."""
         here = directory_key(self.location)
@@ -169,6 +179,8 @@ class TableMetadata:
     @property
     def current_snapshot(self) -> Snapshot | None:
         """The snapshot that a plain read of the table sees."""
+        if self.snapshots and self.snapshots[-1].snapshot_id == self.current_snapshot_id:
+            return self.snapshots[-1]  # nearly always, and no index is needed to find it
         return None if self.current_snapshot_id is None else self.by_id.get(self.current_snapshot_id)
 
     def spec(self, spec_id: int) -> PartitionSpec:
@@ -260,6 +272,8 @@ class Thresholds:
 
     def of(self, partition_bytes: int) -> Thresholds:
         """The sizes for a partition of so many bytes."""
+        if not self.steps:
+            return self
         fitting = [target for least, target in self.steps if partition_bytes >= least]
         return self.scaled(fitting[-1]) if fitting else self
 
@@ -364,23 +378,20 @@ class TableFacts:
         """The table that the facts are of."""
         return self.metadata.ref
 
-    def _sum(self, name: str) -> int:
-        return sum(getattr(p, name) for p in self.partitions)
-
     @cached_property
     def data_files(self) -> int:
         """Live data files."""
-        return self._sum("data_files")
+        return sum([p.data_files for p in self.partitions])
 
     @cached_property
     def data_bytes(self) -> int:
         """Bytes of live data files."""
-        return self._sum("data_bytes")
+        return sum([p.data_bytes for p in self.partitions])
 
     @cached_property
     def records(self) -> int:
         """Rows in live data files, deleted ones included."""
-        return self._sum("records")
+        return sum([p.records for p in self.partitions])
 
     @cached_property
     def manifest_count(self) -> int:

@@ -34,9 +34,10 @@ from icewright.core.policy import (
     Knobs,
     Operation,
 )
+from icewright.core.retention import Expiry
 from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
-from icewright.core.steps import Blocked, Due, NotDue, Unsupported, Verdict
+from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Unsupported, Verdict, Work
 from icewright.core.table import TableFacts, Thresholds
 
 LATEST_FORMAT = 3
@@ -111,10 +112,20 @@ def evaluate(facts: TableFacts, knobs: Knobs, history: History, now: datetime) -
     if scan is not None and scan.metrics.get("files_scanned"):
         left = scan.metrics.get("orphans_found", 0) - scan.metrics.get("orphans_removed", 0)
         share = left / scan.metrics["files_scanned"]
-    parts = health_parts(facts, knobs, expire_snapshots.expiry(facts, knobs, now), share)
+    parts = health_parts(facts, knobs, _expiry(verdicts[Operation.EXPIRE_SNAPSHOTS], facts, knobs, now), share)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
     revisit = min([now + REVISIT, *(r for r in revisits if r > now)])
     return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history))
+
+
+def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
+    """What may go: the verdict has gone through the whole history for it already, unless something blocked it."""
+    match found:
+        case Due(work=Work(steps=(ExpireSnapshots() as step,))):
+            return Expiry(step.snapshot_ids, step.remove_refs, step.pins, None)
+        case NotDue(reason=expire_snapshots.NOTHING):
+            return Expiry((), (), (), None)
+    return expire_snapshots.expiry(facts, knobs, now)
 
 
 def _terms(knobs: Knobs, history: History) -> Terms:

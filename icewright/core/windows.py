@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from functools import lru_cache
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"(?:(?P<days>[a-z,\- ]+?)\s*)?(?:(?P<begin>\d{1,2}:\d{2})\s*-\s*(?P<end>\d{1,2}:\d{2}))?")
@@ -40,6 +41,7 @@ class Window:
         ]
 
 
+@lru_cache(maxsize=4096)  # thousands of tables have few of them
 def parse_windows(text: str) -> tuple[Window, ...]:
     """`mon-fri 22:00-06:00; sat,sun` into windows. Raises `ValueError`."""
     return tuple(_window(part.strip().lower()) for part in text.split(";") if part.strip())
@@ -47,7 +49,7 @@ def parse_windows(text: str) -> tuple[Window, ...]:
 
 def opens(text: str | None, now: datetime) -> datetime | None:
     """When the next window begins; None when one is open now, or when none is asked for."""
-    windows = parse_windows(text or "")
+    windows = parse_windows(text) if text else ()
     if not windows or any(window.holds(now) for window in windows):
         return None
     return min(window.next_begin(now) for window in windows)

@@ -225,7 +225,10 @@ class Attempts:
         try:
             yield
         finally:
-            store.unpin(request.ref, name)
+            try:
+                store.unpin(request.ref, name)
+            except RetryableError as error:  # what was committed is what was done: never tried again for a pin
+                self.notes.append(f"snapshot {current} stays pinned until {until:%Y-%m-%d %H:%M} UTC: {error}")
 
     def _verify(self, before: TableFacts, step: Step) -> list[str]:
         """What the commit must have kept, read back from the catalog; what a writer may have done is a note."""

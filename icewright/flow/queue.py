@@ -30,8 +30,7 @@ def plan_now(
     for candidate in world.store.candidates(catalogs):
         if not world.scopes[candidate.ref.catalog].holds(candidate.ref):
             continue
-        wishes = {op: wish for op, wish in candidate.wishes.items() if (candidate.ref, op) not in without}
-        candidates.append(replace(_placed(world, candidate), wishes=wishes))
+        candidates.append(_placed(world, candidate, without))
     return make_plan(candidates, _limits(world), now, usage)
 
 
@@ -49,12 +48,13 @@ def plan_due(world: World) -> int:
     return sum(job_id is not None for job_id in queued)
 
 
-def _placed(world: World, candidate: Candidate) -> Candidate:
+def _placed(world: World, candidate: Candidate, without: Container[tuple[TableRef, Operation]]) -> Candidate:
+    wishes = {op: wish for op, wish in candidate.wishes.items() if (candidate.ref, op) not in without}
     scope, blocked = world.scopes[candidate.ref.catalog], candidate.blocked
     if not scope.enabled:
         name = candidate.ref.catalog
         blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
-    return replace(candidate, pool=scope.pool, blocked=blocked)
+    return replace(candidate, pool=scope.pool, blocked=blocked, wishes=wishes)
 
 
 def _limits(world: World) -> Limits:

@@ -11,6 +11,7 @@ from icewright.core.plan import Candidate, Usage
 from icewright.core.runs import FileFate, History
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
+from icewright.ports.access import AccessStore
 from icewright.ports.alerts import AlertReader, AlertStore
 from icewright.ports.engine import Unfinished
 from icewright.ports.events import Events
@@ -18,6 +19,7 @@ from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
 from icewright.ports.queue import Loops, Queue
 from icewright.ports.rows import CatalogRow, JobRow, PinRow, ProcessRow, RunRow, TableRow
+from icewright.ports.views import Views
 
 
 class Ledger(Protocol):
@@ -48,7 +50,7 @@ class Ledger(Protocol):
         ...
 
 
-class StoreReader(AlertReader, MeasureReader, Protocol):
+class StoreReader(AlertReader, MeasureReader, Views, Protocol):
     """What is known; the planner gets this and cannot write."""
 
     def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
@@ -116,7 +118,7 @@ class StoreReader(AlertReader, MeasureReader, Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, Protocol):
+class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, AccessStore, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
@@ -159,4 +161,10 @@ class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, Protocol):
 
     def set_rule(self, rule: Rule, author: str, now: datetime) -> None:
         """Store a policy rule; earlier versions are kept."""
+        ...
+
+    def put_rule(
+        self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
+    ) -> int | None:
+        """A new version of a rule; nothing set takes it back. None when the newest is not the one `expected`."""
         ...

@@ -68,8 +68,8 @@ def test_the_best_job_is_taken_first_and_each_once(store: SqlStore) -> None:
     assert [job.job_id for job in first] == [jobs[4], jobs[3]]
     assert [(job.state, job.holder, job.started) for job in first] == [(JobState.RUNNING, ME, NOW + MINUTE)] * 2
     assert len(store.take("other:1:1", ["lake"], NOW, 10)) == 3
-    assert store.take(ME, ["lake"], NOW, 10) == ()
-    assert store.take(ME, ["pond"], NOW, 10) == ()
+    assert not store.take(ME, ["lake"], NOW, 10)
+    assert not store.take(ME, ["pond"], NOW, 10)
 
 
 def test_workers_that_take_at_one_moment_share_the_queue(store: SqlStore) -> None:

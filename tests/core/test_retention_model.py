@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,3 +122,21 @@ def test_a_second_expiry_finds_nothing(
     )
     again = plan_expiry(after, now=NOW, older_than=older_than, retain_last=keep, max_ref_age=max_ref_age)
     assert again.empty
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(AGES, max_size=12), st.none() | COUNTS, LIMITS, COUNTS, AGES, st.booleans())
+def test_a_straight_history_is_gone_through_from_its_end(
+    ages: list[int], least: int | None, age: timedelta | None, retain_last: int, hours: int, future: bool
+) -> None:
+    """Where main alone leads to all snapshots, looking at the oldest says the same as looking at all of them."""
+    line = metadata(sorted(ages, reverse=True)) if ages else metadata(snapshots=(), current_snapshot_id=None)
+    if ages:
+        main = Ref(MAIN, RefKind.BRANCH, len(ages), least, age)
+        line = metadata(sorted(ages, reverse=True), refs=[main])
+    bent = replace(line)
+    vars(bent)["straight"] = False
+    now = NOW + timedelta(hours=7) if future else NOW
+    known: Any = {"now": now, "older_than": now - timedelta(hours=hours), "retain_last": retain_last}
+    assert line.straight == bool(ages)
+    assert plan_expiry(line, **known) == plan_expiry(bent, **known)

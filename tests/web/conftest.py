@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,18 @@ from fastapi.testclient import TestClient
 
 from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
+from icewright.app.tokens import digest
 from icewright.app.web.access import Senders
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.opened import Watch
 from icewright.core.events.directory import Directory, Known
+from icewright.core.permissions import Grant, Role
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.world import World
+from icewright.ports import Trigger
+from icewright.ports.access import SessionRow
 from tests.flow.bench import Bench
 
 TOKEN, OTHER_TOKEN, SECRET = "token-0123456789-hush", "other-0123456789-hush", "secret-0123456789-hush"
@@ -35,6 +43,7 @@ class Served:
     stack: ExitStack
     faults: list[str] = field(default_factory=list)
     directory: Directory = DIRECTORY
+    usual: FastAPI | None = None
 
     def __post_init__(self) -> None:
         self.ref = self.bench.table("orders")
@@ -53,8 +62,29 @@ class Served:
 
     def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:
         """Somebody on a host who speaks to it; what fails inside is answered, as on a real server."""
-        made = TestClient(app or self.app(), at, client=(host, 50000), raise_server_exceptions=False)
+        if app is None:
+            self.usual = app = self.usual or self.app()  # which takes a while to make
+        made = TestClient(app, at, client=(host, 50000), raise_server_exceptions=False)
         return self.stack.enter_context(made)
+
+    def evaluate(self) -> None:
+        """Let the table have something due, and be known."""
+        self.bench.rot(self.ref)
+        evaluate_and_record(self.world, self.ref, self.bench.clock.now())
+
+    def job(self) -> str:
+        """A job that ended."""
+        store, now = self.bench.store, self.bench.clock.now()
+        job_id = store.claim(self.ref, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), now)
+        assert job_id is not None
+        store.finish(job_id, JobState.SUCCEEDED, "done", now)
+        return job_id
+
+    def log_in(self, secret: str, role: Role = Role.ADMIN) -> None:
+        """A session whose cookie says the secret."""
+        now = self.bench.clock.now()
+        row = SessionRow(digest(secret), "ann@example.com", (Grant(role),), now, now, now + timedelta(hours=12))
+        self.bench.store.add_session(row)
 
     def looked_at(self) -> bool:
         """Whether the table is evaluated next."""

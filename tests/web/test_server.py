@@ -246,7 +246,7 @@ def test_who_cannot_be_told_apart_is_not_let_in(served: Served) -> None:
     """Without tokens the server listens on this machine alone, whatever it is told."""
     everywhere = "0.0.0.0"  # noqa: S104 - what is refused here
     for host in (everywhere, "::", "::ffff:0.0.0.0"):
-        with pytest.raises(ConfigError, match="neither events") as caught, serving(served.app(), host, 0):
+        with pytest.raises(ConfigError, match="set auth") as caught, serving(served.app(), host, 0):
             pass
         assert host in str(caught.value)
     with serving(served.app(tokens=[TOKEN]), everywhere, 0) as port:

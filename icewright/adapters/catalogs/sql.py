@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -79,8 +80,8 @@ class SqlCatalog:
             )
             if self._has_types(connection):  # schema V0 knows no views
                 query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
-            rows = connection.execute(query).all()
-        return [Pointer(TableRef(self.name, tuple(n.split(".")), t), m) for n, t, m in rows]
+            name = self.name
+            return [Pointer(TableRef(name, _namespace(n), t), m) for n, t, m in connection.execute(query)]
 
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
@@ -174,6 +175,11 @@ class SqlCatalog:
     def _has_types(connection: sa.Connection) -> bool:
         columns = sa.inspect(connection).get_columns("iceberg_tables")
         return any(c["name"] == "iceberg_type" for c in columns)
+
+
+@lru_cache(maxsize=4096)  # thousands of tables have few namespaces
+def _namespace(text: str) -> tuple[str, ...]:
+    return tuple(text.split("."))
 
 
 def _said(error: SQLAlchemyError) -> str:

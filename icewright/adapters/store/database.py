@@ -16,10 +16,11 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from icewright.core.errors import ConfigError, StorageUnavailable
 
+READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -75,7 +76,8 @@ def _sqlite(url: URL) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def _begun(connection: sa.Connection) -> None:
         # a transaction that reads first and writes later would fail instead of waiting for its turn
-        connection.exec_driver_sql("begin immediate")
+        reads = connection.get_execution_options().get(READS)
+        connection.exec_driver_sql("begin" if reads else "begin immediate")
 
     return engine
 
@@ -140,6 +142,16 @@ def server_time(engine: sa.Engine) -> datetime | None:
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
     return said.astimezone(UTC)
+
+
+@contextmanager
+def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction. Raises `StorageUnavailable` for whatever the database says."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except DBAPIError as error:
+        raise unavailable(engine, error) from error
 
 
 def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:

@@ -15,7 +15,7 @@ from icewright.core.runs import JobState
 from icewright.core.tally import Total
 from icewright.ports import Distribution, Measures, QueueMeasure
 
-_STATE = sa.case(  # the first that holds
+STATE = sa.case(  # the first that holds
     (TABLES.c.dropped, "dropped"),
     (TABLES.c.error.is_not(None), "unreadable"),
     (TABLES.c.paused.is_not(None), "paused"),
@@ -57,7 +57,7 @@ def _tables(connection: sa.Connection, now: datetime, points: Sequence[int], sec
         "success": _ages(connection, TABLES.c.succeeded_at, cuts, now),
         "overdue": _ages(connection, _LATER, cuts, now),
     }
-    columns = (TABLES.c.catalog, _STATE.label("state"), sa.func.count(), *chain.from_iterable(blocks.values()))
+    columns = (TABLES.c.catalog, STATE.label("state"), sa.func.count(), *chain.from_iterable(blocks.values()))
     states: dict[tuple[str, str], int] = {}
     spread: dict[str, dict[str, Distribution]] = {name: {} for name in blocks}
     for row in connection.execute(sa.select(*columns).group_by(TABLES.c.catalog, sa.text("state"))):

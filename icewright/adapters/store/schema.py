@@ -67,8 +67,10 @@ TABLES = sa.Table(
     sa.Column("windows", sa.Text),
     sa.Column("queries_per_day", sa.Float, nullable=False, server_default="0"),
     sa.Column("succeeded_at", Moment),  # when an operation last did its work
+    sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
+    sa.Column("bytes", sa.BigInteger),
     sa.UniqueConstraint("catalog", "namespace", "name"),
-    sa.Index("ix_tables_evaluate_at", "evaluate_at"),
+    sa.Index("ix_tables_catalog_evaluate_at", "catalog", "evaluate_at"),
 )
 
 FACTS = sa.Table(
@@ -150,6 +152,7 @@ RUNS = sa.Table(
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
     sa.Index("ix_runs_state_finished", "state", "finished"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 DELETIONS = sa.Table(
@@ -166,6 +169,7 @@ DELETIONS = sa.Table(
     sa.Column("settled_at", Moment),
     sa.Index("ix_deletions_job_id_path", "job_id", "path"),
     sa.Index("ix_deletions_state_table_id", "state", "table_id"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 PINS = sa.Table(
@@ -193,6 +197,7 @@ EVENTS = sa.Table(
     sa.Column("job_id", sa.Text),
     sa.Index("ix_events_at", "at"),
     sa.Index("ix_events_job_id", "job_id"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 POLICIES = sa.Table(
@@ -283,6 +288,7 @@ ALERTS = sa.Table(
     sa.Column("resolved_at", Moment),
     sa.Index("ix_alerts_key_id", "key", "id"),
     sa.Index("ix_alerts_raised_at", "raised_at"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 _OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert a key, whatever processes do at the same time
 sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
@@ -310,6 +316,7 @@ TOTALS = sa.Table(  # sums over all runs ever, which pruning the history must no
     sa.Column("value", sa.Float, nullable=False),
 )
 
+_UNFINISHED = sa.text("state <> 'pruned'")
 ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     "archives",
     SCHEMA,
@@ -317,7 +324,62 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("batch", sa.Text, nullable=False, unique=True),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", Moment, nullable=False),
-    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved
+    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved, none once it is pruned
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
+    # no row is ever in two batches: the next is planned when the last is done
+    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+)
+
+TOKENS = sa.Table(
+    "tokens",
+    SCHEMA,
+    sa.Column("id", sa.Text, primary_key=True),  # stands in the token, and is no secret
+    sa.Column("digest", sa.Text, nullable=False),  # of the whole token, which is kept nowhere
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("grants", sa.JSON, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("created", Moment, nullable=False),
+    sa.Column("expires", Moment),
+    sa.Column("revoked", Moment),
+    sa.Column("used", Moment),
+)
+
+SESSIONS = sa.Table(
+    "sessions",
+    SCHEMA,
+    sa.Column("digest", sa.Text, primary_key=True),  # of what the browser's cookie says
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("grants", sa.JSON, nullable=False),
+    sa.Column("created", Moment, nullable=False),
+    sa.Column("seen", Moment, nullable=False),
+    sa.Column("expires", Moment, nullable=False),
+    sa.Index("ix_sessions_expires", "expires"),
+)
+
+AUDIT = sa.Table(
+    "audit",
+    SCHEMA,
+    _id(),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("via", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("catalog", sa.Text),  # of the target; empty: it is about all
+    sa.Column("namespace", sa.Text),
+    sa.Column("refused", sa.Boolean, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("details", sa.JSON, nullable=False),
+    sa.Index("ix_audit_at", "at"),
+)
+
+REQUESTS = sa.Table(  # with an Idempotency-Key, so that one sent twice is done once
+    "requests",
+    SCHEMA,
+    sa.Column("id", sa.Text, primary_key=True),  # digest of who and key
+    sa.Column("body", sa.Text, nullable=False),  # digest
+    sa.Column("answer", sa.JSON(none_as_null=True)),  # empty while the first is at it
+    sa.Column("at", Moment, nullable=False),
+    sa.Index("ix_requests_at", "at"),
 )

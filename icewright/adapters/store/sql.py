@@ -10,9 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store import totals
+from icewright.adapters.store.glance import SqlGlance
 from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import of_table
-from icewright.adapters.store.measures import SqlMeasures
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import Rule
 from icewright.core.runs import History, OperationState
@@ -21,7 +21,7 @@ from icewright.core.tally import of_run
 from icewright.ports import RunRow
 
 
-class SqlStore(SqlMeasures):
+class SqlStore(SqlGlance):
     """The store on one SQLAlchemy engine."""
 
     # -- runs
@@ -96,15 +96,7 @@ class SqlStore(SqlMeasures):
 
     def set_rule(self, rule: Rule, author: str, now: datetime) -> None:
         """A new version of the rule of this scope; earlier ones stay for the record."""
-        scope = list(rule.match)
-        with self._begin() as connection:
-            versions = connection.execute(sa.select(POLICIES.c.scope, POLICIES.c.version)).all()
-            version = max((v for s, v in versions if s == scope), default=0) + 1
-            connection.execute(
-                sa.insert(POLICIES).values(
-                    scope=scope, settings=dict(rule.settings), author=author, at=now, version=version
-                )
-            )
+        self.put_rule(tuple(rule.match), rule.settings, author, now, None)
 
     def rules(self) -> Sequence[Rule]:
         """The newest version of each scope's rule."""

@@ -7,11 +7,37 @@ import sys
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli import acting, alerting, pinning, reading, serving, settings, vacuuming
+from icewright.app.cli import (
+    acting,
+    agents,
+    alerting,
+    archiving,
+    pinning,
+    reading,
+    serving,
+    settings,
+    simulating,
+    tokens,
+    vacuuming,
+)
 from icewright.app.cli.base import app
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
-__all__ = ["acting", "alerting", "app", "main", "pinning", "reading", "serving", "settings", "vacuuming"]
+__all__ = [
+    "acting",
+    "agents",
+    "alerting",
+    "app",
+    "archiving",
+    "main",
+    "pinning",
+    "reading",
+    "serving",
+    "settings",
+    "simulating",
+    "tokens",
+    "vacuuming",
+]
 
 
 def main() -> None:

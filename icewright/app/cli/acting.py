@@ -11,6 +11,8 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.bootstrap import upgrade_store
+from icewright.app.cli import remote
+from icewright.app.cli.archiving import archive_days
 from icewright.app.cli.base import (
     CatalogOption,
     Json,
@@ -20,6 +22,7 @@ from icewright.app.cli.base import (
     chosen_catalogs,
     configuration,
     db_app,
+    given_knobs,
     knob_settings,
     known_table,
     leave,
@@ -48,6 +51,7 @@ def cycle(
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
         if not dry_run:
             alert_due(opened.world, opened.alerting)
+        kept_up = dry_run or archive_days(opened)
     if as_json:
         output.print_json(output.cycle_document(result))
     else:
@@ -55,7 +59,7 @@ def cycle(
     code = output.exit_code([job.state for job in result.jobs])
     if result.errors:
         code = 3 if result.tables else 1
-    leave(code)
+    leave(code or (0 if kept_up else 3))
 
 
 @app.command()
@@ -73,6 +77,10 @@ def run(
 ) -> None:
     """Run operations on one table now, past cooldowns and cadence, never past guardrails or leases."""
     operations = _operations(op)
+    if to := remote.client():
+        given = given_knobs("--set", sets)
+        remote.run(to, table, operations, given, dry_run=dry_run, force=force, as_json=as_json)
+        return
     with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
         if not dry_run:
             settle_interrupted(opened.world)
@@ -100,6 +108,9 @@ def _operations(text: str | None) -> tuple[Operation, ...]:
 @app.command()
 def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
     """Ask a running job to stop before its next step."""
+    if to := remote.client():
+        remote.cancel(to, job)
+        return
     with opened_application() as opened:
         found = opened.world.store.job(job)
         if found is None:
@@ -114,6 +125,9 @@ def pause(
     table: Table, reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is.")] = "by hand"
 ) -> None:
     """Keep a table from being maintained by itself."""
+    if to := remote.client():
+        remote.pause(to, table, reason)
+        return
     with opened_application() as opened:
         row = known_table(opened, table)
         opened.world.store.pause(row.ref, reason)
@@ -123,6 +137,9 @@ def pause(
 @app.command()
 def resume(table: Table) -> None:
     """Let a paused table be maintained again."""
+    if to := remote.client():
+        remote.pause(to, table, None)
+        return
     with opened_application() as opened:
         row = known_table(opened, table)
         opened.world.store.pause(row.ref, None)

@@ -41,6 +41,7 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", h
 @dataclass
 class _Options:
     config: str | None = None
+    server: str | None = None
 
 
 OPTIONS = _Options()
@@ -55,11 +56,15 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     config: Annotated[str | None, typer.Option("--config", help="Configuration file (or ICEWRIGHT_CONFIG).")] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", envvar="ICEWRIGHT_SERVER", help="Ask this service (ICEWRIGHT_TOKEN)."),
+    ] = None,
     version: Annotated[  # noqa: ARG001 - the callback acts on it
         bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    OPTIONS.config = config
+    OPTIONS.config, OPTIONS.server = config, server
     logs.configure()
 
 
@@ -86,12 +91,17 @@ def chosen_catalogs(opened: Application, catalog: str | None) -> list[str]:
     return [catalog]
 
 
-def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """Knobs as the command line gives them, checked; `said` is how messages call the place."""
+def given_knobs(said: str, sets: list[str] | None) -> dict[str, Any]:
+    """Knobs as the command line gives them; `said` is how messages call the place."""
     pairs = [text.partition("=") for text in sets or []]
     if bad := [name for name, equals, _ in pairs if not equals]:
         raise UsageError(f"{said} {bad[0]}: write knob=value, such as compact.min_input_files=2")
-    return parse_settings(said, {name.strip(): value.strip() for name, _, value in pairs}, guardrails)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
+    """The same, checked."""
+    return parse_settings(said, given_knobs(said, sets), guardrails)
 
 
 def known_table(opened: Application, text: str) -> TableRow:

@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from icewright.app import output
+from icewright.app.cli import remote
 from icewright.app.cli.base import (
     CatalogOption,
     Json,
@@ -30,6 +31,9 @@ from icewright.ports import TableRow
 @app.command()
 def tables(as_json: Json = False) -> None:
     """All tables with health and state."""
+    if to := remote.client():
+        remote.tables(to, as_json=as_json)
+        return
     with opened_application() as opened:
         world = opened.world
         found = detect(world, chosen_catalogs(opened, None))
@@ -108,6 +112,9 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Why each operation is due or not, for one table or for all."""
+    if to := remote.client():
+        remote.explain(to, table, as_json=as_json)
+        return
     with opened_application() as opened:
         world = opened.world
         if table is not None:
@@ -139,6 +146,9 @@ def explain(
 @app.command()
 def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:
     """What the next cycle would start, in order, and what would wait. Changes nothing."""
+    if to := remote.client():
+        remote.plan(to, catalog, as_json=as_json)
+        return
     with opened_application() as opened:
         catalogs = chosen_catalogs(opened, catalog)
         found, _ = look(opened.world, catalogs)
@@ -179,6 +189,9 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Jobs that ran, newest first."""
+    if to := remote.client():
+        remote.history(to, table, limit, as_json=as_json)
+        return
     with opened_application() as opened:
         jobs = opened.world.store.jobs(known_table(opened, table).ref if table else None, limit)
     if as_json:
@@ -196,6 +209,9 @@ def show(
     job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a beginning of it.")], as_json: Json = False
 ) -> None:
     """One job: operations, metrics, statements, before and after, its log, deleted files."""
+    if to := remote.client():
+        remote.show(to, job, as_json=as_json)
+        return
     with opened_application() as opened:
         store = opened.world.store
         found = store.job(job)

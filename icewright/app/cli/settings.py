@@ -9,21 +9,23 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.bootstrap import read_config
+from icewright.app.cli import remote
 from icewright.app.cli.base import (
     OPTIONS,
     Json,
     Table,
     chosen_catalogs,
     config_app,
+    given_knobs,
     knob_settings,
     known_table,
     leave,
     opened_application,
 )
 from icewright.app.config import find_config
+from icewright.core.describe import knobs_document
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Rule, parse_pattern
-from icewright.core.policy import KNOBS
 
 
 @config_app.command("check")
@@ -50,25 +52,14 @@ def config_check(as_json: Json = False) -> None:
 @config_app.command("explain")
 def config_explain(table: Table, as_json: Json = False) -> None:
     """Every knob of a table: its value, and the level and rule that set it."""
+    if to := remote.client():
+        remote.config_explain(to, table, as_json=as_json)
+        return
     with opened_application() as opened:
         row = known_table(opened, table)
         metadata = opened.world.catalog(row.ref).load(row.ref)
         knobs = opened.world.policy().knobs_for(row.ref, metadata)
-    listed = []
-    for name, knob in KNOBS.items():
-        origins = knobs.origins.get(name, ())
-        first = origins[0] if origins else None
-        listed.append(
-            {
-                "knob": name,
-                "value": knobs[knob],
-                "unit": knob.unit,
-                "level": first.level if first else "default",
-                "rule": first.rule if first else "",
-                "note": first.note if first else "",
-                "overrides": [{"level": o.level, "rule": o.rule, "value": o.value} for o in origins[1:]],
-            }
-        )
+    listed = knobs_document(knobs)
     if as_json:
         output.print_json({"table": str(row.ref), "knobs": listed})
         return
@@ -87,6 +78,9 @@ def config_set(
     settings: Annotated[list[str], typer.Argument(metavar="KNOB=VALUE")],
 ) -> None:
     """Store a policy rule; it wins over the file's rules of the same level."""
+    if to := remote.client():
+        remote.config_set(to, scope, given_knobs("config set", settings))
+        return
     with opened_application() as opened:
         match = () if scope == "platform" else parse_pattern(scope)
         if match and not any(c in match[0] for c in "*?"):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from fastapi import Request
 
-from icewright.app.addresses import is_loopback
+from icewright.app.web.identity import is_here
 from icewright.app.web.problems import Problem
 
 SIGNATURE = "x-icewright-signature"
@@ -71,8 +70,5 @@ def _unknown(detail: str) -> Problem:
 
 def _only_here(request: Request) -> None:
     """Without tokens: from this machine, and by a name of it, which no page of another site can have."""
-    client = request.client.host if request.client else ""
-    asked = request.headers.get("host", "")
-    name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked
-    if not is_loopback(client) or not is_loopback(name):
+    if not is_here(request):
         raise Problem(403, "only this machine may push events; to let others, set events.tokens or events.secrets")

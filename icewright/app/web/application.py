@@ -9,28 +9,34 @@ from starlette.middleware import Middleware
 
 import icewright
 from icewright.app.config import Config
-from icewright.app.web import events, probes, problems
+from icewright.app.web import api, events, oidc, probes, problems
 from icewright.app.web.access import Senders
+from icewright.app.web.identity import Access, access_of
 from icewright.app.web.limits import Bounded, Buckets, Throttled
 from icewright.app.web.opened import Opened, Watch
+from icewright.app.web.recent import Recent
+from icewright.app.web.segments import Segmented
+from icewright.app.web.tags import Tagged
 from icewright.app.web.tracing import Traced
 
-ROUTERS = (probes.router, events.router)
+ROUTERS = (probes.router, events.router, api.router, oidc.router)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Who may push events, and how much of what."""
+    """Who may push events, how much of what, and how people are told apart."""
 
     senders: Senders = field(default_factory=Senders)
     max_body: int = 1024 * 1024
     requests_per_second: float = 100
+    access: Access = field(default_factory=Access)
 
     @classmethod
     def of(cls, config: Config) -> Settings:
         """As the configuration says."""
         senders = Senders(config.events.tokens, config.events.secrets)
-        return cls(senders, config.server.max_body_mb * 1024 * 1024, config.server.requests_per_second)
+        server, access = config.server, access_of(config.auth)
+        return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access)
 
 
 def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
@@ -46,9 +52,14 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
             Middleware(Traced),
             Middleware(Throttled, buckets=Buckets(settings.requests_per_second)),
             Middleware(Bounded, most=settings.max_body),
+            Middleware(Segmented),
+            Middleware(Tagged),
         ],
+        redirect_slashes=False,  # a name may end in one
     )
-    app.state.opened, app.state.watch, app.state.senders = opened, watch, settings.senders
+    app.state.opened, app.state.watch = opened, watch
+    app.state.senders, app.state.access = settings.senders, settings.access
+    app.state.recent = Recent()
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)

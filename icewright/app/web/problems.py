@@ -13,7 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
-from icewright.core.errors import BadEvent, RetryableError
+from icewright.core.errors import (
+    BadEvent,
+    CatalogUnavailable,
+    ConfigError,
+    RetryableError,
+    TableNotFound,
+    TerminalError,
+    UsageError,
+)
 
 MEDIA_TYPE = "application/problem+json"
 AGAIN_SECONDS = 5  # after which a store or catalog that did not answer may do so
@@ -42,7 +50,7 @@ def install(app: FastAPI) -> None:
     def handle(error: type[Exception]) -> None:
         app.add_exception_handler(error, _handled)
 
-    for error in (Problem, HTTPException, RequestValidationError, BadEvent, RetryableError):
+    for error in (Problem, HTTPException, RequestValidationError, TerminalError, RetryableError):
         handle(error)
 
 
@@ -61,9 +69,18 @@ def _problem(error: Exception) -> Problem:
             return Problem(422, "the request is not as it must be", errors=found)
         case BadEvent():
             return Problem(422, "an event cannot be understood; nothing was taken in", errors=list(error.faults))
+        case ConfigError():
+            return Problem(422, "the settings have faults", errors=list(error.faults))
+        case UsageError():
+            return Problem(422, str(error))
+        case TableNotFound():
+            return Problem(404, str(error))
+        case TerminalError():
+            return Problem(409, str(error))
     _log.warning("%s: %s", type(error).__name__, error)  # whoever asks need not know hosts and databases
     headers = {"Retry-After": str(AGAIN_SECONDS)}
-    return Problem(503, "the state store does not answer; try again", headers=headers)
+    what = "the catalog" if isinstance(error, CatalogUnavailable) else "the state store or a storage"
+    return Problem(503, f"{what} does not answer; try again", headers=headers)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

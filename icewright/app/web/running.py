@@ -22,7 +22,7 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
 
     Raises `ConfigError` when the address cannot be had, or would let others in who cannot be told apart.
     """
-    with _bound(host, port, open_to_others=app.state.senders.known) as listener:
+    with _bound(host, port, open_to_others=app.state.senders.known or app.state.access.required) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -52,9 +52,7 @@ def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
         # `localhost` means both; who asks for 127.0.0.1 must be answered
         family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         if not open_to_others and not is_loopback(str(address[0])):
-            raise ConfigError(
-                [f"server.host: {host} is reached by others, and there are neither events.tokens nor events.secrets"]
-            )
+            raise ConfigError([f"server.host: {host} is reached by others; set auth, events.tokens or events.secrets"])
         both = address[0] == "::" and socket.has_dualstack_ipv6()
         return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
     except OSError as error:

@@ -73,6 +73,8 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     hot: list[PartitionFacts] = []
     stuck: list[PartitionFacts] = []
     for partition in facts.partitions:
+        if partition.candidate_files < 2 and partition.overlap is None and not partition.delete_files:  # noqa: PLR2004
+            continue  # as most are: nothing to merge, to sort or to apply
         cause = _cause(partition, facts, knobs)
         if cause is None:
             continue
@@ -99,8 +101,8 @@ def _size_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> boo
 
     The gain keeps the choice a fixed point: files that would come out as they went in are not rewritten.
     """
-    target = facts.thresholds.of(partition.data_bytes).target_bytes
     count = partition.candidate_files
+    target = facts.thresholds.of(partition.data_bytes).target_bytes
     enough = count >= knobs[policy.MIN_INPUT_FILES] or (count > 1 and partition.candidate_bytes > target)
     return enough and partition.candidate_bytes / count < target / 2 and files_to_save(partition, facts) > 0
 

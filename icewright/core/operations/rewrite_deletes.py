@@ -19,13 +19,14 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     least = knobs[MIN_DELETE_FILES]
     if last is not None and last.left(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
+    also_dangling = knobs[DANGLING]
+    with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
     chosen = [
-        p for p in facts.partitions if p.mergeable_deletes >= least or (knobs[DANGLING] and p.dangling_position_deletes)
+        p for p in with_deletes if p.mergeable_deletes >= least or (also_dangling and p.dangling_position_deletes)
     ]
     if not chosen:
-        count = sum(p.position_delete_files for p in facts.partitions)
+        count = sum(p.position_delete_files for p in with_deletes)
         return NotDue(f"{count} position delete files, no partition has {least} to merge")
-    with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
     where = None if len(chosen) == len(with_deletes) else partitions_predicate(facts.metadata, chosen)
     files = sum(p.position_delete_files + p.dangling_position_deletes for p in chosen)
     dangling = sum(p.dangling_position_deletes for p in chosen)

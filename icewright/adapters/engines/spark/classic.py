@@ -54,6 +54,12 @@ class ClassicApplication:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - what it would refuse, half way
+            raise EngineUnavailable(
+                f"Spark could not be started for pool {name}: this process runs the Spark of another pool already, "
+                "and PySpark runs one in a process; give one of the pools `remote`, or leave its catalogs to a worker "
+                "whose configuration has only them"
+            )
         settings = {
             "spark.app.name": f"icewright {name}",
             "spark.master": master,

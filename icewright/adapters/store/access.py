@@ -1,0 +1,148 @@
+"""Tokens, sessions, the audit log and requests that are done once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.database import inserting
+from icewright.adapters.store.schema import AUDIT, REQUESTS, SESSIONS, TOKENS
+from icewright.adapters.store.views import SqlViews, in_sight
+from icewright.core.permissions import Grant, Role, Sight
+from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
+
+_REMEMBERED = timedelta(days=1)  # how long a key keeps a request from being done twice
+_AT_MOST = timedelta(minutes=1)  # that a request takes
+
+
+class SqlAccess(SqlViews):
+    """The access part of the Store port."""
+
+    # -- tokens
+
+    def add_token(self, token: TokenRow) -> None:
+        """A new token."""
+        values = {name: getattr(token, name) for name in TokenRow.__dataclass_fields__}
+        with self._begin() as connection:
+            connection.execute(sa.insert(TOKENS).values(**values | {"grants": _written(token.grants)}))
+
+    def token(self, token_id: str) -> TokenRow | None:
+        """One token."""
+        with self._reading() as connection:
+            row = connection.execute(sa.select(TOKENS).where(TOKENS.c.id == token_id)).first()
+        return None if row is None else _token(row)
+
+    def tokens(self) -> Sequence[TokenRow]:
+        """All tokens."""
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(TOKENS).order_by(TOKENS.c.created.desc(), TOKENS.c.id))
+            return [_token(row) for row in rows]
+
+    def token_used(self, token_id: str, now: datetime) -> None:
+        """When its bearer was last here."""
+        with self._begin() as connection:
+            connection.execute(sa.update(TOKENS).where(TOKENS.c.id == token_id).values(used=now))
+
+    def revoke_token(self, token_id: str, now: datetime) -> bool:
+        """End a token."""
+        going = (TOKENS.c.id == token_id) & TOKENS.c.revoked.is_(None)
+        with self._begin() as connection:
+            return connection.execute(sa.update(TOKENS).where(going).values(revoked=now)).rowcount == 1
+
+    # -- sessions
+
+    def add_session(self, session: SessionRow) -> None:
+        """A new session."""
+        values = {name: getattr(session, name) for name in SessionRow.__dataclass_fields__}
+        with self._begin() as connection:
+            connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.expires <= session.created))
+            connection.execute(sa.insert(SESSIONS).values(**values | {"grants": _written(session.grants)}))
+
+    def session(self, digest: str) -> SessionRow | None:
+        """One session."""
+        with self._reading() as connection:
+            row = connection.execute(sa.select(SESSIONS).where(SESSIONS.c.digest == digest)).first()
+        if row is None:
+            return None
+        return SessionRow(**{**_plain(row), "grants": _read(row.grants)})
+
+    def session_seen(self, digest: str, now: datetime) -> None:
+        """When it was last used."""
+        with self._begin() as connection:
+            connection.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(seen=now))
+
+    def end_session(self, digest: str) -> None:
+        """Forget a session."""
+        with self._begin() as connection:
+            connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.digest == digest))
+
+    # -- the audit log
+
+    def audit(self, entry: AuditRow) -> None:
+        """One entry more."""
+        values = {name: getattr(entry, name) for name in AuditRow.__dataclass_fields__ if name not in ("id", "place")}
+        if entry.place:
+            catalog, *namespace = entry.place
+            values |= {"catalog": catalog, "namespace": json.dumps(namespace, ensure_ascii=False)}
+        values["details"] = dict(entry.details)
+        with self._begin() as connection:
+            connection.execute(sa.insert(AUDIT).values(**values))
+
+    def audited(self, sight: Sight, before: int | None, limit: int, **equal: str | bool) -> Sequence[AuditRow]:
+        """Entries, newest first."""
+        query = sa.select(AUDIT).where(*(AUDIT.c[name] == value for name, value in equal.items()))
+        if before is not None:
+            query = query.where(AUDIT.c.id < before)
+        with self._reading() as connection:
+            mine = in_sight(connection, sight, AUDIT)
+            rows = connection.execute(query.where(mine).order_by(AUDIT.c.id.desc()).limit(limit)).all()
+        return [_entry(row) for row in rows]
+
+    # -- requests
+
+    def begin_request(self, request_id: str, body: str, now: datetime) -> Answered | None:
+        """The first of its key goes on."""
+        with self._begin() as connection:
+            left = REQUESTS.c.answer.is_(None) & (REQUESTS.c.at < now - _AT_MOST)  # by a process that ended
+            connection.execute(sa.delete(REQUESTS).where(left | (REQUESTS.c.at < now - _REMEMBERED)))
+            new = inserting(connection, REQUESTS).values(id=request_id, body=body, at=now)
+            first = new.on_conflict_do_nothing(index_elements=["id"]).returning(REQUESTS.c.id)
+            if connection.execute(first).scalar() is not None:
+                return None
+            row = connection.execute(sa.select(REQUESTS).where(REQUESTS.c.id == request_id)).one()
+            return Answered(row.body, row.answer)
+
+    def end_request(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
+        """What it came to."""
+        mine = REQUESTS.c.id == request_id
+        with self._begin() as connection:
+            if answer is None:
+                connection.execute(sa.delete(REQUESTS).where(mine))
+            else:
+                connection.execute(sa.update(REQUESTS).where(mine).values(answer=dict(answer)))
+
+
+def _written(grants: Sequence[Grant]) -> list[dict[str, Any]]:
+    return [{"role": str(grant.role), "scopes": [list(scope) for scope in grant.scopes]} for grant in grants]
+
+
+def _read(grants: Sequence[Mapping[str, Any]]) -> tuple[Grant, ...]:
+    return tuple(Grant(Role(g["role"]), tuple(tuple(scope) for scope in g["scopes"])) for g in grants)
+
+
+def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
+    return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+
+
+def _token(row: Any) -> TokenRow:  # noqa: ANN401 - a result row
+    return TokenRow(**{**_plain(row), "grants": _read(row.grants)})
+
+
+def _entry(row: Any) -> AuditRow:  # noqa: ANN401 - a result row
+    found = _plain(row)
+    catalog, namespace = found.pop("catalog"), found.pop("namespace")
+    return AuditRow(**found, place=None if catalog is None else (catalog, *json.loads(namespace)))

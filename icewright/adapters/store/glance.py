@@ -1,0 +1,106 @@
+"""What there is at a glance, counted by the database; and the versions of stored rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.access import SqlAccess
+from icewright.adapters.store.measures import STATE
+from icewright.adapters.store.schema import JOBS, POLICIES, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.views import in_sight
+from icewright.core.permissions import Sight
+from icewright.core.runs import JobState
+from icewright.ports.views import Overview, RuleVersion, Spend
+
+_TENS = 10
+
+
+class SqlGlance(SqlAccess):
+    """The overview of the Store port, and its rules."""
+
+    def overview(self, sight: Sight, since: datetime) -> Overview:
+        """Everything in one transaction, so that the numbers belong together."""
+        with self._reading() as connection:
+            mine = in_sight(connection, sight) & ~TABLES.c.dropped
+            states, health, unknown, funnel = _tables(connection, mine)
+            jobs = sa.select(JOBS.c.state, sa.func.count()).join_from(JOBS, TABLES)
+            jobs = jobs.where(mine, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
+            found = {row.state: row[1] for row in connection.execute(jobs)}
+            kinds = (VERDICTS.c.operation, VERDICTS.c.verdict)
+            verdicts = sa.select(*kinds, sa.func.count()).join_from(VERDICTS, TABLES).where(mine).group_by(*kinds)
+            counted = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
+            return Overview(
+                tables=sum(states.values()),
+                changed=funnel[0],
+                due=funnel[1],
+                running=min(found.get(JobState.RUNNING, 0), funnel[1]),
+                states=states,
+                health=health,
+                unknown=unknown,
+                verdicts=counted,
+                jobs=found,
+                spend=_spend(connection, in_sight(connection, sight), since),
+            )
+
+    def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
+        """All versions, newest first."""
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id.desc())).all()
+        found = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
+        return [rule for rule in found if match is None or rule.match == match]
+
+    def put_rule(
+        self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
+    ) -> int | None:
+        """A new version."""
+        with self._begin() as connection:
+            if connection.dialect.name == "postgresql":  # two of one number would hide one another
+                connection.exec_driver_sql("LOCK TABLE policies IN EXCLUSIVE MODE")
+            rows = connection.execute(sa.select(POLICIES.c.scope, POLICIES.c.version)).all()
+            newest = max((row.version for row in rows if tuple(row.scope) == match), default=0)
+            if expected is not None and expected != newest:
+                return None
+            values = {"scope": list(match), "settings": dict(settings), "author": author, "at": now}
+            connection.execute(sa.insert(POLICIES).values(**values, version=newest + 1))
+        return newest + 1
+
+
+def _tables(
+    connection: sa.Connection, mine: sa.ColumnElement[bool]
+) -> tuple[dict[str, int], list[int], int, tuple[int, int]]:
+    """Tables by state, by tens of health and without one; how many changed, and how many are due or worked on."""
+    tens = sa.case((TABLES.c.health >= _TENS * (_TENS - 1), _TENS - 1), else_=TABLES.c.health / _TENS)
+    worked = TABLES.c.due_since.is_not(None) | TABLES.c.held_by.is_not(None)
+    moved = TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location)
+    parts = [sa.func.sum(sa.case((condition, 1), else_=0)) for condition in (worked | moved, worked)]
+    query = sa.select(STATE.label("state"), sa.cast(tens, sa.Integer).label("tens"), sa.func.count(), *parts)
+    states: dict[str, int] = {}
+    health, unknown, changed, due = [0] * _TENS, 0, 0, 0
+    for state, ten, count, some_changed, some_due in connection.execute(
+        query.where(mine).group_by(sa.text("state"), sa.text("tens"))
+    ):
+        states[state] = states.get(state, 0) + count
+        changed, due = changed + int(some_changed), due + int(some_due)
+        if ten is None:
+            unknown += count
+        else:
+            health[ten] += count
+    return states, health, unknown, (changed, due)
+
+
+def _spend(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> list[Spend]:
+    """By day, catalog and pool."""
+    day = sa.func.date(RUNS.c.finished)
+    by = (day, TABLES.c.catalog, JOBS.c.pool)
+    runs = RUNS.join(JOBS, RUNS.c.job_id == JOBS.c.job_id).join(TABLES, TABLES.c.id == RUNS.c.table_id)
+    query = sa.select(*by, sa.func.sum(RUNS.c.gb_hours), sa.func.count()).select_from(runs)
+    rows = connection.execute(query.where(mine, RUNS.c.finished >= since, RUNS.c.tried).group_by(*by).order_by(*by))
+    return [Spend(_day(on), catalog, pool, float(spent or 0), count) for on, catalog, pool, spent, count in rows]
+
+
+def _day(said: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL
+    return date.fromisoformat(said) if isinstance(said, str) else said

@@ -1,0 +1,243 @@
+"""Lists: filtered, sorted and cut into pages by the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.ledger import namespace_of, of_table
+from icewright.adapters.store.measures import STATE, SqlMeasures
+from icewright.adapters.store.paging import Key, beyond, cursor, ordered
+from icewright.adapters.store.queue import job_of
+from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.tables import ref_of, table_of
+from icewright.core.permissions import Sight, covers
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.ports.views import (
+    After,
+    JobItem,
+    JobQuery,
+    Page,
+    RunQuery,
+    TableItem,
+    TableQuery,
+    TableSort,
+    WaitingItem,
+)
+
+_NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+_SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
+    TableSort.HEALTH: (TABLES.c.health, int),
+    TableSort.FILES: (TABLES.c.files, int),
+    TableSort.BYTES: (TABLES.c.bytes, int),
+    TableSort.QUERIES: (TABLES.c.queries_per_day, float),
+    TableSort.EVALUATED: (TABLES.c.evaluated_at, datetime),
+    TableSort.SUCCEEDED: (TABLES.c.succeeded_at, datetime),
+    TableSort.DUE_SINCE: (TABLES.c.due_since, datetime),
+}
+_OPEN = (JobState.RUNNING, JobState.QUEUED)
+
+
+def in_sight(connection: sa.Connection, sight: Sight, of: sa.Table = TABLES) -> sa.ColumnElement[bool]:
+    """Rows of places that somebody sees; patterns are held against the places that there are."""
+    if sight is None:
+        return sa.true()
+    places = connection.execute(sa.select(of.c.catalog, of.c.namespace).distinct())
+    seen = [
+        (row.catalog, row.namespace)
+        for row in places
+        if row.catalog is not None
+        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
+    ]
+    return sa.tuple_(of.c.catalog, of.c.namespace).in_(seen) if seen else sa.false()
+
+
+class SqlViews(SqlMeasures):
+    """The lists of the Store port."""
+
+    def list_tables(self, query: TableQuery, sight: Sight, after: After | None, limit: int) -> Page[TableItem]:
+        """Tables."""
+        keys = _table_keys(query)
+        with self._reading() as connection:
+            wanted = sa.and_(in_sight(connection, sight), *_of_tables(query))
+            total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(wanted)).scalar_one()
+            found = sa.select(TABLES, STATE.label("state")).where(wanted, beyond(keys, after))
+            rows = connection.execute(found.order_by(*ordered(keys)).limit(limit + 1)).all()
+            due = _due(connection, [row.id for row in rows])
+        items = [_item(row, due.get(row.id, ())) for row in rows]
+        return _page(items, rows, [key.column.name for key in keys], limit, total)
+
+    def table_item(self, ref: TableRef) -> TableItem | None:
+        """One table."""
+        with self._reading() as connection:
+            row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
+            return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
+
+    def list_jobs(self, query: JobQuery, sight: Sight, after: After | None, limit: int) -> Page[JobItem]:
+        """Jobs, newest first."""
+        keys = (Key(JOBS.c.created, datetime, descending=True), Key(JOBS.c.job_id, str, descending=True))
+        wanted = _of_places(query.ref, query.catalog)
+        if query.job_id is not None:
+            wanted.append(JOBS.c.job_id == query.job_id)
+        if query.states:
+            wanted.append(JOBS.c.state.in_(query.states))
+        if query.operation:
+            wanted.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
+        if query.trigger:
+            wanted.append(JOBS.c.trigger == query.trigger)
+        with self._reading() as connection:
+            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            rows = connection.execute(_jobs().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
+        return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
+
+    def list_queue(self, sight: Sight, limit: int) -> Sequence[JobItem]:
+        """Jobs that run, then those that wait, best first."""
+        running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
+        order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
+        with self._reading() as connection:
+            mine = in_sight(connection, sight) & JOBS.c.state.in_(_OPEN)
+            rows = connection.execute(_jobs().where(mine).order_by(*order).limit(limit))
+            return [_job_item(row) for row in rows]
+
+    def list_runs(self, query: RunQuery, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """Operations of jobs, newest first."""
+        keys = (Key(RUNS.c.id, int, descending=True),)
+        wanted = _of_places(query.ref, query.catalog)
+        if query.operation:
+            wanted.append(RUNS.c.operation == query.operation)
+        if query.states:
+            wanted.append(RUNS.c.state.in_(query.states))
+        if query.since:
+            wanted.append(RUNS.c.finished >= query.since)
+        runs = sa.select(RUNS, *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
+        with self._reading() as connection:
+            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            rows = connection.execute(runs.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
+        return _page([{**_mapped(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
+
+    def list_waiting(self, sight: Sight, after: After | None, limit: int) -> Page[WaitingItem]:
+        """Due operations that no job has."""
+        keys = (
+            Key(VERDICTS.c.position, int, nullable=True),
+            Key(VERDICTS.c.table_id, int),
+            Key(VERDICTS.c.operation, str),
+        )
+        due = sa.select(VERDICTS, *_NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
+        free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped)
+        with self._reading() as connection:
+            mine = sa.and_(in_sight(connection, sight), *free)
+            counted = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(mine)
+            total = connection.execute(counted).scalar_one()
+            rows = connection.execute(due.where(mine, beyond(keys, after)).order_by(*ordered(keys)).limit(limit + 1))
+            found = rows.all()
+        return _page([_waiting(row) for row in found], found, ["position", "table_id", "operation"], limit, total)
+
+    def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """What the ledger says of a job."""
+        columns = ("id", "path", "bytes", "kind", "state", "planned_at", "settled_at")
+        return self._of_job(DELETIONS, columns, job_id, after, limit)
+
+    def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """Activities of a job."""
+        return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
+
+    def _of_job(
+        self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int
+    ) -> Page[Mapping[str, Any]]:
+        keys = (Key(table.c.id, int),)
+        query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, beyond(keys, after))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(*ordered(keys)).limit(limit + 1)).all()
+        return _page([_mapped(row) for row in rows], rows, ["id"], limit)
+
+
+def _page(
+    items: Sequence[Any], rows: Sequence[Any], names: Sequence[str], limit: int, total: int | None = None
+) -> Page[Any]:
+    """The page, of which one item more was asked for to know whether there is another."""
+    if len(rows) <= limit:
+        return Page(items, None, total)
+    last = rows[limit - 1]
+    return Page(items[:limit], cursor([getattr(last, name) for name in names]), total)
+
+
+def _table_keys(query: TableQuery) -> list[Key]:
+    names = [Key(column, str, query.descending) for column in _NAME]
+    if query.sort is TableSort.NAME:
+        return names
+    column, kind = _SORTS[query.sort]
+    return [Key(column, kind, query.descending, nullable=True), Key(TABLES.c.id, int)]
+
+
+def _of_tables(query: TableQuery) -> list[sa.ColumnElement[bool]]:
+    wanted = _of_places(None, query.catalog)
+    if query.namespace is not None:
+        wanted.append(TABLES.c.namespace == json.dumps(query.namespace, ensure_ascii=False))
+    if query.search:
+        wanted.append(_searched(query.search))
+    if query.states:
+        wanted.append(STATE.in_(query.states))
+    if not query.states or "dropped" not in query.states:
+        wanted.append(~TABLES.c.dropped)
+    if query.health_below is not None:
+        wanted.append(TABLES.c.health < query.health_below)
+    if query.due is not None:
+        mine = (VERDICTS.c.table_id == TABLES.c.id, VERDICTS.c.operation == query.due, VERDICTS.c.verdict == "due")
+        wanted.append(sa.exists().where(*mine))
+    return wanted
+
+
+def _searched(text: str) -> sa.ColumnElement[bool]:
+    """Within the name or the namespace, whose parts are text of JSON; in any case, as far as the database knows it."""
+    inner = sa.func.substr(TABLES.c.namespace, 2, sa.func.length(TABLES.c.namespace) - 2)
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    pairs: list[tuple[sa.ColumnElement[str], str]] = [(TABLES.c.name, text), (inner, written)]
+    found = [column.contains(said, autoescape=True) for column, said in pairs]
+    found += [sa.func.lower(column).contains(said.lower(), autoescape=True) for column, said in pairs]
+    return sa.or_(*found)
+
+
+def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:
+    if ref is not None:
+        return list(of_table(ref))
+    return [TABLES.c.catalog == catalog] if catalog is not None else []
+
+
+def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
+    """What is due on the tables."""
+    query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation, VERDICTS.c.verdict)
+    found: dict[int, list[Operation]] = {}
+    for row in connection.execute(query.where(VERDICTS.c.table_id.in_(ids))):
+        if row.verdict == "due":  # asked of the database, it would go through everything that is due anywhere
+            found.setdefault(row.table_id, []).append(Operation(row.operation))
+    order = list(Operation)
+    return {table: tuple(sorted(operations, key=order.index)) for table, operations in found.items()}
+
+
+def _item(row: Any, due: tuple[Operation, ...]) -> TableItem:  # noqa: ANN401 - a result row
+    names = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at")
+    return TableItem(row=table_of(row), due=due, **{name: getattr(row, name) for name in names})
+
+
+def _jobs() -> sa.Select[Any]:
+    return sa.select(JOBS, *_NAME).join_from(JOBS, TABLES)
+
+
+def _job_item(row: Any) -> JobItem:  # noqa: ANN401 - a result row
+    return JobItem(job_of(row), row.pool, row.on_pool, row.score, row.cost)
+
+
+def _waiting(row: Any) -> WaitingItem:  # noqa: ANN401 - a result row
+    numbers = {"position": row.position, "score": row.score, "benefit": row.benefit, "cost": row.cost}
+    operation = Operation(row.operation)
+    return WaitingItem(ref_of(row), operation, row.reason, row.waits, due_since=row.due_since, **numbers)
+
+
+def _mapped(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
+    return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name

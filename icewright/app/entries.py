@@ -1,0 +1,39 @@
+"""Catalogs and pools as the configuration names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from icewright.core.environment import Environment
+from icewright.core.plan import CatalogLimits
+from icewright.flow.world import Scope
+
+
+@dataclass(frozen=True)
+class CatalogConfig:
+    """A catalog as configured. `properties` may hold secrets: never shown, never stored."""
+
+    name: str
+    type: str
+    properties: Mapping[str, str] = field(repr=False)
+    scope: Scope
+    allowed_locations: tuple[str, ...]
+    pool: str
+    limits: CatalogLimits = field(default_factory=CatalogLimits)
+    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
+    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
+    environment: Environment | None = None
+    policies: str = "auto"  # whose policies beside ours: polaris, none, or auto: Polaris's where the server has them
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """A Spark pool as configured."""
+
+    name: str
+    master: str
+    max_concurrent: int
+    conf: Mapping[str, str] = field(repr=False)
+    remote: str | None = None
+    gb_hours_per_day: float | None = None

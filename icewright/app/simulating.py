@@ -1,0 +1,163 @@
+"""Policies by name, and all of them over the same fleet: side by side in processes where it takes long."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icewright.app.config import Config, default_limits
+from icewright.app.strict_yaml import read_lines
+from icewright.core.errors import UsageError
+from icewright.core.layering import Policy, Rule
+from icewright.core.policy import PRESET
+from icewright.core.presets import PRESETS
+from icewright.core.simulation.fleet import fleet
+from icewright.core.simulation.meter import Result
+from icewright.core.simulation.run import Slots, Span, simulate
+from icewright.core.simulation.trace import read_trace
+from icewright.core.simulation.writes import Source
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import SynchronizedArray
+
+CRON, DEFAULT, CONFIG = "cron", "default", "config"
+BEGIN = datetime(2026, 1, 5, tzinfo=UTC)  # of made-up fleets, a Monday
+_LONG = 20_000  # tables times days, from which on each policy has a process of its own
+_POLL_SECONDS = 0.2
+
+Tell = Callable[[str, float], None]  # a policy's name, and the share of the time that it has simulated
+
+
+@dataclass(frozen=True)
+class Made:
+    """A made-up fleet."""
+
+    name: str
+    tables: int
+    seed: int
+    catalog: str = "lake"
+
+    def __str__(self) -> str:
+        return f"fleet {self.name}"
+
+    def sources(self) -> Sequence[Source]:
+        """Its tables."""
+        return fleet(self.name, self.tables, self.seed, BEGIN, self.catalog)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A trace in a file."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return self.path.name
+
+    def sources(self) -> Sequence[Source]:
+        """Its tables."""
+        return read_trace(str(self.path), read_lines(self.path)).sources
+
+
+Origin = Made | Recorded
+
+
+def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[str, Any]) -> dict[str, Policy | None]:
+    """The policies of these names; cron is none. Knobs of the command hold for all others. Raises `UsageError`."""
+    found: dict[str, Policy | None] = {}
+    for name in names:
+        match name:
+            case "cron":
+                found[name] = None
+                continue
+            case "default":
+                policy = Policy()
+            case "config" if config is not None:
+                policy = config.policy
+            case _ if name in PRESETS:
+                policy = Policy((Rule((), {PRESET.name: name}),))
+            case _:
+                known = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS))
+                raise UsageError(f"--compare {name}: there is no such policy; there is: {known}")
+        found[name] = replace(policy, command=sets)
+    return found
+
+
+def slots(config: Config | None) -> Slots:
+    """What may run at the same time: as configured, or as it is where nothing is."""
+    if config is None:
+        return Slots(default_limits())
+    return Slots(config.limits, {name: catalog.pool for name, catalog in config.catalogs.items()})
+
+
+def simulate_all(
+    origin: Origin,
+    sources: Sequence[Source],
+    policies: Mapping[str, Policy | None],
+    span: Span,
+    room: Slots,
+    tell: Tell,
+) -> dict[str, Result]:
+    """Each policy's result, by its name."""
+    days = (span.end - span.begin).total_seconds() / 86_400
+    if len(policies) > 1 and len(sources) * days >= _LONG and (os.cpu_count() or 1) > 1:
+        return _side_by_side(origin, policies, span, room, tell)
+    with _uncollected():
+        return {name: simulate(sources, p, span, room, tell=partial(tell, name)) for name, p in policies.items()}
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Millions of objects and no cycles among them: looking for some would take a tenth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _side_by_side(
+    origin: Origin, policies: Mapping[str, Policy | None], span: Span, room: Slots, tell: Tell
+) -> dict[str, Result]:
+    import multiprocessing  # noqa: PLC0415 - other commands start sooner without it
+
+    context = multiprocessing.get_context("spawn")  # progress has a thread, and a fork would copy its locks
+    shares = context.Array("d", len(policies))
+    with context.Pool(min(len(policies), os.cpu_count() or 1), _share, (shares,)) as pool:
+        waiting = {
+            name: pool.apply_async(_one, (number, origin, policy, span, room))
+            for number, (name, policy) in enumerate(policies.items())
+        }
+        results: dict[str, Result] = {}
+        for number, (name, result) in enumerate(waiting.items()):
+            while not result.ready():
+                result.wait(_POLL_SECONDS)
+                for place, other in enumerate(waiting):
+                    tell(other, shares[place])
+            results[name] = result.get()
+            tell(name, shares[number])
+    return results
+
+
+_shares: SynchronizedArray[float] | None = None  # of the process that simulates for another
+
+
+def _share(shares: SynchronizedArray[float]) -> None:
+    global _shares  # noqa: PLW0603 - how a pool hands its processes what cannot be sent later
+    _shares = shares
+
+
+def _one(number: int, origin: Origin, policy: Policy | None, span: Span, room: Slots) -> Result:
+    def tell(share: float) -> None:
+        if _shares is not None:
+            _shares[number] = share
+
+    with _uncollected():
+        return simulate(origin.sources(), policy, span, room, tell=tell)

@@ -1,0 +1,15 @@
+"""The REST API under /api/v1."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from icewright.app.web.api import access, jobs, overview, policies, system, tables, triggers
+
+PREFIX = "/api/v1"
+
+router = APIRouter(prefix=PREFIX)
+for part in (overview, tables, triggers, jobs, policies, system, access):
+    router.include_router(part.router)
+
+__all__ = ["PREFIX", "router"]

@@ -1,0 +1,108 @@
+"""Who one is, tokens, the table of permissions, and the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from icewright.app.tokens import new_token
+from icewright.app.web.api import models
+from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
+from icewright.app.web.callers import Caller, allowed, anybody, needs, said
+from icewright.app.web.identity import COOKIE, csrf_of
+from icewright.app.web.problems import Problem, documented
+from icewright.core.permissions import PERMISSIONS, Action, Grant, Via, grant
+from icewright.ports.access import TokenRow
+
+router = APIRouter(tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+
+
+@router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})
+def me(by: Annotated[Caller, Depends(anybody)]) -> models.Me:
+    """What was granted to you, and what you may do somewhere."""
+    who = by.principal
+    secret = by.request.cookies.get(COOKIE, "") if who.via is Via.SESSION else ""
+    return models.Me(
+        name=who.name,
+        via=who.via.value,
+        grants=_granted(who.grants),
+        actions=list(allowed(who)),
+        csrf=csrf_of(secret) if secret else None,
+    )
+
+
+@router.get("/permissions", summary="Who may do what", openapi_extra={"x-permission": "anybody"})
+def permissions(by: Annotated[Caller, Depends(anybody)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who is known
+    """The one table by which this API decides."""
+    return [
+        {"action": str(action), "roles": sorted(map(str, permission.roles)), "help": permission.help}
+        for action, permission in PERMISSIONS.items()
+    ]
+
+
+@router.get("/tokens", summary="List tokens", openapi_extra=said(Action.TOKENS_MANAGE))
+def tokens(by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.Tokens:
+    """Without their secrets, which nobody has but their bearers."""
+    by.must((), "tokens")
+    return models.Tokens(items=[models.Token(**_token(row)) for row in by.world.store.tokens()])
+
+
+@router.post("/tokens", summary="Make a token", status_code=201, openapi_extra=said(Action.TOKENS_MANAGE))
+def create(asked: models.TokenAsked, by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.NewToken:
+    """The answer alone shows it."""
+    by.must((), "tokens")
+    made = grant(asked.role, asked.scope)
+    text, row = new_token([made], asked.name, by.principal.name, by.world.clock.now(), asked.days)
+    by.world.store.add_token(row)
+    by.done(f"token {row.id}", (), name=row.name, role=str(made.role), scope=asked.scope)
+    return models.NewToken(**_token(row), token=text)
+
+
+@router.delete(
+    "/tokens/{token_id:segment}",
+    summary="Revoke a token",
+    status_code=204,
+    openapi_extra=said(Action.TOKENS_MANAGE),
+    responses=documented(404),
+)
+def revoke(token_id: str, by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> None:
+    """At once."""
+    by.must((), "tokens")
+    if not by.world.store.revoke_token(token_id, by.world.clock.now()):
+        raise Problem(404, "there is no such token, or it is revoked already")
+    by.done(f"token {token_id}", (), revoked=True)
+
+
+@router.get("/audit", summary="Changes and refusals", openapi_extra=said(Action.AUDIT_READ))
+def audit(
+    by: Annotated[Caller, needs(Action.AUDIT_READ)],
+    actor: Annotated[models.Text | None, Query(description="who")] = None,
+    action: Annotated[models.Text | None, Query(description="what, as in jobs.run")] = None,
+    refused: Annotated[bool | None, Query(description="refusals alone, or changes alone")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> models.Audit:
+    """Newest first: all of it for an admin, for an owner what is about their places."""
+    after = decoded(cursor)
+    if after is not None and (len(after) != 1 or type(after[0]) is not int or abs(after[0]) >= 2**63):
+        raise Problem(422, "cursor: not one of this list; begin again without it")
+    wanted = {"actor": actor, "action": action, "refused": refused}
+    equal = {name: value for name, value in wanted.items() if value is not None}
+    before = None if after is None else int(after[0])
+    rows = by.world.store.audited(by.sight, before, limit + 1, **equal)
+    names = [name for name in models.AuditEntry.model_fields if name != "details"]
+    items = [
+        models.AuditEntry(**{n: getattr(row, n) for n in names}, details=dict(row.details)) for row in rows[:limit]
+    ]
+    return models.Audit(items=items, next=encoded((items[-1].id,)) if len(rows) > limit else None)
+
+
+def _token(row: TokenRow) -> dict[str, Any]:
+    same = ("id", "name", "author", "created", "expires", "revoked", "used")
+    return {**{name: getattr(row, name) for name in same}, "grants": _granted(row.grants)}
+
+
+def _granted(grants: Iterable[Grant]) -> list[models.Granted]:
+    return [models.Granted(role=g.role, scope=[".".join(scope) for scope in g.scopes]) for g in grants]

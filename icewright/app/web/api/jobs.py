@@ -1,0 +1,185 @@
+"""Jobs, their runs, files and activities; the queue and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from icewright.app.web.api import models
+from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
+from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.problems import Problem, documented
+from icewright.core.permissions import Action, place_of, sees
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, OperationState
+from icewright.flow.queue import plan_now
+from icewright.ports import JobRow
+from icewright.ports.views import JobItem, JobQuery, RunQuery, WaitingItem
+
+router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+
+OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
+OfCatalog = Annotated[models.Text | None, Query(description="this catalog alone")]
+
+
+@router.get("/jobs", summary="List jobs", openapi_extra=said(Action.JOBS_READ), responses=documented(404))
+def jobs(
+    by: Annotated[Caller, needs(Action.JOBS_READ)],
+    table: OfTable = None,
+    catalog: OfCatalog = None,
+    state: Annotated[list[JobState] | None, Query(description="one of these")] = None,
+    operation: Annotated[Operation | None, Query()] = None,
+    trigger: Annotated[models.Text | None, Query(description="cycle, service or manual")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> models.Jobs:
+    """Newest first."""
+    ref = by.table(table).ref if table is not None else None
+    query = JobQuery(None, ref, catalog, tuple(map(str, state or ())), operation, trigger)
+    page = by.world.store.list_jobs(query, by.sight, decoded(cursor), limit)
+    return models.Jobs(items=[_job(item) for item in page.items], next=encoded(page.after))
+
+
+@router.get(
+    "/jobs/{job_id:segment}", summary="One job", openapi_extra=said(Action.JOBS_READ), responses=documented(404)
+)
+def job(job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
+    """With its runs: metrics, statements, the table before and after. A beginning of its id does."""
+    found, store = by.job(job_id), by.world.store
+    runs = [_run({**run, "ref": found.ref}) for run in store.runs(found.job_id)]
+    (item,) = store.list_jobs(JobQuery(job_id=found.job_id), None, None, 1).items
+    return models.JobDetail(**_job(item).model_dump(), options=dict(found.options), runs=runs)
+
+
+@router.get(
+    "/jobs/{job_id:segment}/files",
+    summary="What a job deleted, found or kept",
+    openapi_extra=said(Action.JOBS_READ),
+    responses=documented(404),
+)
+def files(
+    job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
+) -> models.Files:
+    """As the ledger has it."""
+    page = by.world.store.list_files(by.job(job_id).job_id, decoded(cursor), limit)
+    return models.Files(items=[models.File(**item) for item in page.items], next=encoded(page.after))
+
+
+@router.get(
+    "/jobs/{job_id:segment}/events",
+    summary="What a job said",
+    openapi_extra=said(Action.JOBS_READ),
+    responses=documented(404),
+)
+def events(
+    job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
+) -> models.Events:
+    """Its activities in their order; `next` of the last page that had one goes on where it ended."""
+    page = by.world.store.list_events(by.job(job_id).job_id, decoded(cursor), limit)
+    return models.Events(items=[models.Event(**item) for item in page.items], next=encoded(page.after))
+
+
+@router.post(
+    "/jobs/{job_id:segment}/cancel",
+    summary="Ask a job to stop",
+    status_code=202,
+    openapi_extra=said(Action.JOBS_CANCEL),
+    responses=documented(404, 409),
+)
+def cancel(job_id: str, by: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Job:
+    """A running one stops before its next step; one that waits ends at once."""
+    found, store = by.job(job_id), by.world.store
+    if not store.request_cancel(found.job_id, by.world.clock.now()):
+        raise Problem(409, f"job {found.job_id} does not run: it is {found.state}")
+    by.done(f"job {found.job_id} of {found.ref}", place_of(found.ref))
+    return models.Job.model_validate(job(found.job_id, by).model_dump())
+
+
+@router.get("/runs", summary="List runs", openapi_extra=said(Action.JOBS_READ), responses=documented(404))
+def runs(
+    by: Annotated[Caller, needs(Action.JOBS_READ)],
+    table: OfTable = None,
+    catalog: OfCatalog = None,
+    operation: Annotated[Operation | None, Query()] = None,
+    state: Annotated[list[OperationState] | None, Query(description="one of these")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> models.Runs:
+    """Operations of jobs, newest first, each with the table before and after it."""
+    ref = by.table(table).ref if table is not None else None
+    query = RunQuery(ref, catalog, operation, tuple(map(str, state or ())))
+    page = by.world.store.list_runs(query, by.sight, decoded(cursor), limit)
+    return models.Runs(items=[_run(item) for item in page.items], next=encoded(page.after))
+
+
+@router.get("/queue", summary="What runs, and what waits with which reason", openapi_extra=said(Action.PLAN_READ))
+def queue(by: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None) -> models.Queue:
+    """Jobs that run or wait for a worker; then a page of due operations by their place, as the last plan left them."""
+    store = by.world.store
+    after = decoded(cursor)
+    page = by.recently("waiting", after, limit, work=lambda: store.list_waiting(by.sight, after, limit))
+    return models.Queue(
+        jobs=[_job(item) for item in store.list_queue(by.sight, limit)],
+        waiting=[_waiting(item) for item in page.items],
+        total=page.total or 0,
+        next=encoded(page.after),
+    )
+
+
+@router.get("/plan", summary="What would start now", openapi_extra=said(Action.PLAN_READ))
+def plan(by: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = None, limit: Limit = 100) -> models.Plan:
+    """The plan that the service makes next, made now; nothing is started."""
+    world, sight = by.world, by.sight
+    names = [name for name in sorted(world.scopes) if catalog in (None, name)]
+    made = plan_now(world, names)
+    planned = [job for job in made.jobs if sees(sight, place_of(job.ref))]
+    deferred = [waits for waits in made.deferred if sees(sight, place_of(waits.ref))]
+    return models.Plan(
+        jobs=[
+            models.Planned(
+                table=str(job.ref),
+                operations=list(job.operations),
+                score=job.score,
+                benefit_mb=job.benefit,
+                cost_gb_hours=job.cost,
+                why=job.why,
+                pool=job.pool,
+            )
+            for job in planned[:limit]
+        ],
+        deferred=[
+            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
+            for d in deferred[:limit]
+        ],
+        deferred_total=len(deferred),
+    )
+
+
+def _job(item: JobItem) -> models.Job:
+    row: JobRow = item.job
+    same = ("job_id", "state", "operations", "trigger", "actor", "created", "started", "finished", "summary")
+    return models.Job(
+        **{name: getattr(row, name) for name in same},
+        table=str(row.ref),
+        cancel_requested=row.cancel_requested,
+        pool=item.pool,
+        on_pool=item.on_pool,
+        score=item.score,
+        cost=item.cost,
+    )
+
+
+def _run(row: Mapping[str, Any]) -> models.Run:
+    return models.Run(**{name: row[name] for name in models.Run.model_fields if name != "table"}, table=str(row["ref"]))
+
+
+def _waiting(item: WaitingItem) -> models.Waiting:
+    same = ("operation", "why", "reason", "position", "score", "due_since")
+    return models.Waiting(
+        **{name: getattr(item, name) for name in same},
+        table=str(item.ref),
+        benefit_mb=item.benefit,
+        cost_gb_hours=item.cost,
+    )

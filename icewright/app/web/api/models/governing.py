@@ -1,0 +1,177 @@
+"""Policies, access, the audit log, the overview."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from icewright.app.web.api.models.common import Asked, Settings, Text
+from icewright.core.permissions import Role
+from icewright.core.policy import Operation
+
+
+class Rule(BaseModel):
+    """A policy rule."""
+
+    scope: str = Field(description="platform, or a pattern such as lake.events-*")
+    source: str = Field(description="store: changed here or by the command line; else the file")
+    settings: dict[str, Any]
+    author: str | None
+    at: datetime | None
+    version: int | None
+
+
+class Policies(BaseModel):
+    """Rules, the weakest level first, and the bounds that no rule passes."""
+
+    rules: list[Rule]
+    guardrails: list[str]
+
+
+class Versions(BaseModel):
+    """All versions of a stored rule, newest first; one without settings took it back."""
+
+    items: list[Rule]
+
+
+class RuleAsked(Asked):
+    """A policy rule."""
+
+    set: Settings
+    version: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="the newest version that you saw, 0 for none: another refuses the change"
+    )
+
+
+class KnobChange(BaseModel):
+    """A knob that would change."""
+
+    knob: str
+    before: Any
+    after: Any
+
+
+class VerdictChange(BaseModel):
+    """A verdict that would change."""
+
+    operation: Operation
+    before: str
+    after: str
+    reason: str
+
+
+class TableChange(BaseModel):
+    """A table that would change."""
+
+    table: str
+    knobs: list[KnobChange]
+    verdicts: list[VerdictChange] | None = Field(description="null: it was not evaluated for this preview")
+    error: str | None = Field(description="why it could not be evaluated")
+
+
+class Preview(BaseModel):
+    """What a rule would change."""
+
+    matched: int = Field(description="tables that the rule's pattern names, of those that you see")
+    changed: int = Field(description="tables of which a knob would change")
+    evaluated: int = Field(description="tables of which the verdicts were compared")
+    items: list[TableChange]
+
+
+class TokenAsked(Asked):
+    """A token."""
+
+    name: Annotated[Text, Field(min_length=1, max_length=200)]
+    role: Role
+    scope: Annotated[list[Text], Field(max_length=100)] = Field(
+        default_factory=list, description="catalogs or namespaces, by patterns; none: all, which no owner has"
+    )
+    days: Annotated[int, Field(ge=1, le=3660)] | None = Field(90, description="until it expires; null: never")
+
+
+class Granted(BaseModel):
+    """A role, and where."""
+
+    role: Role
+    scope: list[str] = Field(description="none: everywhere")
+
+
+class Token(BaseModel):
+    """A token, without its secret."""
+
+    id: str
+    name: str
+    grants: list[Granted]
+    author: str
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
+    used: datetime | None = Field(description="to the minute")
+
+
+class NewToken(Token):
+    """A token that was made just now."""
+
+    token: str = Field(description="shown this once, and kept nowhere")
+
+
+class Tokens(BaseModel):
+    """All tokens."""
+
+    items: list[Token]
+
+
+class Me(BaseModel):
+    """Who you are here."""
+
+    name: str
+    via: Literal["token", "session", "local"]
+    grants: list[Granted]
+    actions: list[str] = Field(description="what you may do somewhere")
+    csrf: str | None = Field(description="of a session: the header X-CSRF-Token of every change")
+
+
+class AuditEntry(BaseModel):
+    """A change, or a refusal."""
+
+    id: int
+    at: datetime
+    actor: str
+    via: str
+    action: str
+    target: str
+    refused: bool
+    source: str
+    details: dict[str, Any]
+
+
+class Audit(BaseModel):
+    """A page of the audit log, newest first."""
+
+    items: list[AuditEntry]
+    next: str | None
+
+
+class Spent(BaseModel):
+    """GB-hours of a day."""
+
+    day: date
+    catalog: str
+    pool: str
+    gb_hours: float
+    runs: int
+
+
+class Overview(BaseModel):
+    """What there is at a glance."""
+
+    funnel: dict[str, int] = Field(description="tables, changed, due, running: each is a part of the one before")
+    states: dict[str, int]
+    health: list[int] = Field(description="tables by tens of health, from 0-9 to 90-100")
+    health_unknown: int
+    verdicts: dict[Operation, dict[str, int]]
+    jobs: dict[str, int]
+    spend: list[Spent]
+    alerts: dict[str, int] = Field(description="open, by severity")

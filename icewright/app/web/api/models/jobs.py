@@ -1,0 +1,172 @@
+"""Jobs, runs, files, the queue and the plan."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from icewright.app.web.api.models.common import Asked, Settings
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+
+
+class JobAsked(Asked):
+    """Start operations on a table."""
+
+    operations: Annotated[list[Operation], Field(min_length=1, max_length=len(Operation))]
+    set: Settings = Field(default_factory=dict, description="knobs for this run alone; guardrails hold")
+    dry_run: bool = Field(False, description="say what would be done; change nothing")
+    force: bool = Field(False, description="though the table is paused")
+
+
+class Started(BaseModel):
+    """What became of what was asked for."""
+
+    table: str
+    job_id: str | None = Field(description="null for a dry run")
+    state: str
+    dry_run: bool
+    operations: list[dict[str, Any]] = Field(description="of a dry run: what each operation would do")
+    summary: str
+
+
+class Job(BaseModel):
+    """A job in a list."""
+
+    job_id: str
+    table: str
+    state: JobState
+    operations: list[Operation]
+    trigger: str
+    actor: str
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    summary: str
+    cancel_requested: bool
+    pool: str
+    on_pool: bool = Field(description="whether Spark does it")
+    score: float
+    cost: float = Field(description="GB-hours, as predicted")
+
+
+class Jobs(BaseModel):
+    """A page of jobs, newest first."""
+
+    items: list[Job]
+    next: str | None
+
+
+class Run(BaseModel):
+    """One operation of a job."""
+
+    id: int
+    job_id: str
+    table: str
+    operation: Operation
+    state: str
+    reason: str
+    summary: str
+    metrics: dict[str, Any]
+    statements: list[str]
+    notes: list[str]
+    started: datetime
+    finished: datetime
+    before: dict[str, Any]
+    after: dict[str, Any]
+    partitions: list[dict[str, Any]] | None
+    gb_hours: float
+    metadata_location: str
+
+
+class Runs(BaseModel):
+    """A page of runs, newest first."""
+
+    items: list[Run]
+    next: str | None
+
+
+class JobDetail(Job):
+    """One job with its runs."""
+
+    options: dict[str, Any]
+    runs: list[Run]
+
+
+class File(BaseModel):
+    """What the ledger says of a file."""
+
+    path: str
+    bytes: int | None
+    kind: str
+    state: str
+    planned_at: datetime
+    settled_at: datetime | None
+
+
+class Files(BaseModel):
+    """A page of files."""
+
+    items: list[File]
+    next: str | None
+
+
+class Event(BaseModel):
+    """An activity."""
+
+    id: int
+    at: datetime
+    kind: str
+    details: dict[str, Any]
+
+
+class Events(BaseModel):
+    """A page of activities, in their order."""
+
+    items: list[Event]
+    next: str | None
+
+
+class Waiting(BaseModel):
+    """A due operation that waits, and why."""
+
+    table: str
+    operation: Operation
+    why: str
+    reason: str | None = Field(description="null: it became due after the last plan")
+    position: int | None
+    score: float | None
+    benefit_mb: float
+    cost_gb_hours: float
+    due_since: datetime | None
+
+
+class Queue(BaseModel):
+    """Jobs that run or wait for a worker, and a page of what no job has yet."""
+
+    jobs: list[Job]
+    waiting: list[Waiting]
+    total: int
+    next: str | None
+
+
+class Planned(BaseModel):
+    """A job that the plan would start."""
+
+    table: str
+    operations: list[Operation]
+    score: float
+    benefit_mb: float
+    cost_gb_hours: float
+    why: str
+    pool: str
+
+
+class Plan(BaseModel):
+    """What would start now, best first, and what would wait."""
+
+    jobs: list[Planned]
+    deferred: list[dict[str, Any]]
+    deferred_total: int

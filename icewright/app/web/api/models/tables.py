@@ -1,0 +1,147 @@
+"""Tables, and what is asked of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from icewright.app.web.api.models.common import Asked, Text
+from icewright.core.policy import Operation
+
+
+class Table(BaseModel):
+    """A table in a list."""
+
+    table: str = Field(description="catalog.namespace.table; parts with dots are quoted by backticks")
+    catalog: str
+    namespace: list[str]
+    name: str
+    state: Literal["well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
+    health: int | None = Field(description="0 to 100; null when it is not known")
+    files: int | None
+    bytes: int | None
+    importance: str
+    queries_per_day: float
+    due: list[Operation] = Field(description="operations that are worth doing now")
+    due_since: datetime | None
+    evaluated_at: datetime | None
+    evaluate_at: datetime | None = Field(description="when it is looked at next, if it does not move before")
+    succeeded_at: datetime | None = Field(description="when an operation last did its work")
+    job: str | None = Field(description="the job that waits for the table's turn, or runs")
+    paused: str | None = Field(description="why it is not maintained by itself")
+    error: str | None = Field(description="why it cannot be read")
+
+
+class Tables(BaseModel):
+    """A page of tables."""
+
+    items: list[Table]
+    total: int = Field(description="how many there are on all pages")
+    next: str | None = Field(description="cursor of the next page; null at the end")
+
+
+class Maintenance(BaseModel):
+    """How an operation stands, in the words of Amazon S3 Tables."""
+
+    status: Literal["Disabled", "Not_Yet_Run", "Successful", "Failed"]
+    last_run: datetime | None
+    message: str = Field(description="why the last run failed; else empty")
+
+
+class Verdict(BaseModel):
+    """What the last evaluation said of an operation."""
+
+    model_config = ConfigDict(extra="allow")
+
+    operation: Operation
+    verdict: Literal["due", "not_due", "blocked", "unsupported"]
+    reason: str
+
+
+class Pin(BaseModel):
+    """A snapshot that somebody holds."""
+
+    reader: str
+    snapshot_id: str = Field(description="as text: it does not fit JavaScript's numbers")
+    pinned_at: datetime
+    until: datetime
+    author: str
+
+
+class TableDetail(Table):
+    """One table: all that the store knows of it."""
+
+    table_uuid: str | None
+    location: str | None
+    metadata_location: str
+    snapshot_id: str | None
+    parts: dict[str, Any] = Field(description="parts of the health, each with its score and what is behind it")
+    facts: dict[str, Any] = Field(description="counts of the last evaluation, file sizes, the worst partitions")
+    verdicts: list[Verdict]
+    maintenance: dict[Operation, Maintenance]
+    pins: list[Pin]
+
+
+class Knob(BaseModel):
+    """A knob of a table, and who set it."""
+
+    knob: str
+    value: Any
+    unit: str
+    level: str
+    rule: str
+    note: str
+    overrides: list[dict[str, Any]]
+
+
+class Knobs(BaseModel):
+    """Every knob of a table."""
+
+    table: str
+    knobs: list[Knob]
+
+
+class Snapshot(BaseModel):
+    """A snapshot of a table."""
+
+    snapshot_id: str
+    parent_id: str | None
+    timestamp: datetime
+    operation: str | None
+    summary: dict[str, str]
+
+
+class Ref(BaseModel):
+    """A branch or tag."""
+
+    name: str
+    kind: Literal["branch", "tag"]
+    snapshot_id: str
+
+
+class Snapshots(BaseModel):
+    """Snapshots and refs as the table's metadata has them now, newest first."""
+
+    table: str
+    current_snapshot_id: str | None
+    total: int
+    items: list[Snapshot]
+    refs: list[Ref]
+    pins: list[Pin]
+
+
+class PinAsked(Asked):
+    """Hold a snapshot."""
+
+    snapshot_id: int | Annotated[str, Field(pattern="^[0-9]{1,19}$")]
+    hours: Annotated[int, Field(ge=1, le=24 * 366)] | None = Field(
+        None, description="how long; at most and by default expire_snapshots.max_pin_age_hours"
+    )
+
+
+class PauseAsked(Asked):
+    """Pause a table."""
+
+    reason: Annotated[Text, Field(min_length=1)] = "by hand"

@@ -1,0 +1,44 @@
+"""Everything at a glance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from icewright.app.web.api import models
+from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.problems import documented
+from icewright.core.permissions import Action, place_of, sees
+from icewright.core.policy import Operation
+
+router = APIRouter(tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+
+
+@router.get("/overview", summary="What there is at a glance", openapi_extra=said(Action.PLAN_READ))
+def overview(
+    by: Annotated[Caller, needs(Action.PLAN_READ)],
+    days: Annotated[int, Query(ge=1, le=366, description="of spending")] = 14,
+) -> models.Overview:
+    """The funnel, health, verdicts, the queue, what was spent per day, open alerts."""
+    world, sight = by.world, by.sight
+    midnight = world.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    since = midnight - timedelta(days=days - 1)
+    found = by.recently("overview", since, work=lambda: world.store.overview(sight, since))
+    verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
+    for (operation, verdict), count in found.verdicts.items():
+        verdicts[Operation(operation)][verdict] = count
+    alerts = [a for a in world.store.alerts() if sight is None or (a.ref and sees(sight, place_of(a.ref)))]
+    return models.Overview(
+        funnel={name: getattr(found, name) for name in ("tables", "changed", "due", "running")},
+        states=dict(found.states),
+        health=list(found.health),
+        health_unknown=found.unknown,
+        verdicts=verdicts,
+        jobs=dict(found.jobs),
+        spend=[models.Spent(**asdict(spent)) for spent in found.spend],
+        alerts=dict(Counter(str(alert.severity) for alert in alerts)),
+    )

@@ -1,0 +1,176 @@
+"""Policy rules: of the file and of the store, their versions, changes, and what a change would do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from icewright.app.web.api import models
+from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.problems import Problem, documented
+from icewright.core.errors import UsageError
+from icewright.core.layering import Rule, parse_pattern, parse_settings
+from icewright.core.permissions import Action, Place, overlaps, place_of, sees
+from icewright.core.policy import KNOBS
+from icewright.flow.preview import Changed, preview
+from icewright.ports.views import RuleVersion
+
+router = APIRouter(tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+PLATFORM = "platform"
+
+
+@router.get("/knobs", summary="Every knob there is", openapi_extra=said(Action.POLICIES_READ))
+def every_knob(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
+    """Its default, unit, bounds and meaning."""
+    same = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
+    return [{**{n: getattr(knob, n) for n in same}, "kind": str(knob.kind)} for knob in KNOBS.values()]
+
+
+@router.get("/policies", summary="Rules and guardrails", openapi_extra=said(Action.POLICIES_READ))
+def policies(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
+    """Those of the file and of the store, the weakest level first, as far as they reach what you see."""
+    policy, newest = by.world.policy(), {v.match: v for v in reversed(by.world.store.rule_versions())}
+    rules = [r for r in policy.rules if r.settings and overlaps(r.match, by.sight)]
+    rules.sort(key=lambda rule: len(rule.match))
+    return models.Policies(
+        rules=[_rule(rule, newest.get(rule.match)) for rule in rules],
+        guardrails=[str(guardrail) for guardrail in policy.guardrails],
+    )
+
+
+@router.get(
+    "/policies/{scope:segment}/versions",
+    summary="All versions of a stored rule",
+    openapi_extra=said(Action.POLICIES_READ),
+    responses=documented(404),
+)
+def versions(scope: str, by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Versions:
+    """Newest first, with author and time; one without settings took the rule back."""
+    match = _match(scope)
+    if not overlaps(match, by.sight):
+        raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
+    found = by.world.store.rule_versions(match)
+    return models.Versions(items=[_rule(Rule(v.match, v.settings, "store"), v) for v in found])
+
+
+@router.put(
+    "/policies/{scope:segment}",
+    summary="Set a rule",
+    openapi_extra=said(Action.POLICIES_CHANGE),
+    responses=documented(409),
+)
+def put(scope: str, asked: models.RuleAsked, by: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> models.Rule:
+    """The stored rule of the scope becomes this one; it wins over the file's rules of the same level."""
+    match = _mine(by, scope)
+    settings = _settings(by, asked)
+    if not settings:
+        raise Problem(422, "a rule sets something; to take it back, delete it")
+    return _set(by, match, settings, asked.version)
+
+
+@router.delete(
+    "/policies/{scope:segment}",
+    summary="Take a rule back",
+    status_code=204,
+    openapi_extra=said(Action.POLICIES_CHANGE),
+    responses=documented(404),
+)
+def delete(scope: str, by: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
+    """The store's rule of the scope; the file's stay."""
+    match = _mine(by, scope)
+    newest = next(iter(by.world.store.rule_versions(match)), None)
+    if newest is None or not newest.settings:
+        raise Problem(404, f"the store has no rule {scope}")
+    _set(by, match, {}, newest.version)
+
+
+@router.post(
+    "/policies/{scope:segment}/preview",
+    summary="What a rule would change",
+    openapi_extra=said(Action.POLICIES_PREVIEW),
+)
+def would(
+    scope: str,
+    asked: models.RuleAsked,
+    by: Annotated[Caller, needs(Action.POLICIES_PREVIEW)],
+    limit: Annotated[int, Query(ge=1, le=100, description="tables of which verdicts are compared, and listed")] = 20,
+) -> models.Preview:
+    """Knobs are compared for all tables that you see, verdicts for the first; without settings: taken back."""
+    match, world = _match(scope), by.world
+    settings = _settings(by, asked)
+    known = [row.ref for row in world.store.tables(_catalog(match)) if not row.dropped and row.error is None]
+    seen = [ref for ref in known if ref.catalog in world.catalogs and sees(by.sight, place_of(ref))]
+    found = preview(world, Rule(match, settings, "store"), seen, limit)
+    listed = found.changed[:limit]
+    return models.Preview(
+        matched=found.matched,
+        changed=len(found.changed),
+        evaluated=sum(one.verdicts is not None for one in listed),
+        items=[_change(one) for one in listed],
+    )
+
+
+def _match(scope: str) -> Place:
+    return () if scope == PLATFORM else parse_pattern(scope)
+
+
+def _catalog(match: Place) -> str | None:
+    return match[0] if match and not any(c in match[0] for c in "*?") else None
+
+
+def _mine(by: Caller, scope: str) -> Place:
+    """The pattern of a rule that reaches nothing beyond what they own."""
+    match = _match(scope)
+    catalog = _catalog(match)
+    if catalog is not None and catalog not in by.world.scopes:
+        raise UsageError(f"there is no catalog {catalog} in the configuration")
+    if not by.principal.may_rule(by.action, match):
+        raise by.refused(f"policy {scope}", match, by.action)
+    return match
+
+
+def _settings(by: Caller, asked: models.RuleAsked) -> dict[str, Any]:
+    return parse_settings("set", asked.set, by.world.policy().guardrails)
+
+
+def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
+    store, now, rule = by.world.store, by.world.clock.now(), Rule(match, settings, "store")
+    before = next(iter(store.rule_versions(match)), None)
+    version = store.put_rule(match, settings, by.principal.name, now, expected)
+    if version is None:
+        raise Problem(409, f"the rule {rule} was changed meanwhile; read it again")
+    old = dict(before.settings) if before is not None else {}
+    by.done(f"policy {rule}", match, version=version, before=old, after=settings)
+    return _rule(rule, RuleVersion(match, settings, by.principal.name, now, version))
+
+
+def _rule(rule: Rule, stored: RuleVersion | None) -> models.Rule:
+    mine = stored if rule.source == "store" else None
+    return models.Rule(
+        scope=_name(rule.match),
+        source=rule.source,
+        settings=dict(rule.settings),
+        author=mine.author if mine else None,
+        at=mine.at if mine else None,
+        version=mine.version if mine else None,
+    )
+
+
+def _name(match: Place) -> str:
+    """As people write it, so that it can be sent back."""
+    plain = (
+        p if p and not any(c in p or c.isspace() for c in ".`") else "`" + p.replace("`", "``") + "`" for p in match
+    )
+    return ".".join(plain) or PLATFORM
+
+
+def _change(one: Changed) -> models.TableChange:
+    knobs = [models.KnobChange(knob=name, before=old, after=new) for name, (old, new) in one.knobs.items()]
+    verdicts = None
+    if one.verdicts is not None:
+        verdicts = [
+            models.VerdictChange(operation=operation, before=old, after=new, reason=reason)
+            for operation, (old, new, reason) in one.verdicts.items()
+        ]
+    return models.TableChange(table=str(one.ref), knobs=knobs, verdicts=verdicts, error=one.error)

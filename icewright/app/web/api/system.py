@@ -1,0 +1,195 @@
+"""Catalogs, pools, limits and processes; alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from icewright.app.web.api.paging import Limit
+from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.problems import documented
+from icewright.core.alerts import Alert, Severity
+from icewright.core.errors import ChannelUnavailable
+from icewright.core.permissions import Action, place_of, sees, touches
+
+router = APIRouter(tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+
+
+class CatalogModel(BaseModel):
+    """A catalog, as it is configured and as detection knows it."""
+
+    name: str
+    enabled: bool
+    configured: bool = Field(description="false: the configuration has it no more")
+    pool: str | None
+    namespaces: str = Field(description="which are maintained; blank: all")
+    tables: str = Field(description="which are maintained; blank: all")
+    detected_at: datetime | None = Field(description="when it last answered")
+    failures: int = Field(description="in a row")
+    error: str | None
+
+
+class PoolModel(BaseModel):
+    """A Spark pool."""
+
+    name: str
+    max_concurrent: int
+    now: int = Field(description="jobs that it is given, as adapted to its load")
+    gb_hours_per_day: float | None
+    spent_today: float
+
+
+class LimitsModel(BaseModel):
+    """How much may run at the same time."""
+
+    total: int
+    per_worker: int
+    per_operation: dict[str, int]
+    max_jobs_per_detection: int
+    catalogs: dict[str, dict[str, Any]]
+
+
+class ProcessModel(BaseModel):
+    """A service or a worker."""
+
+    holder: str
+    kind: str
+    started: datetime
+    heartbeat: datetime
+    slots: int
+    details: dict[str, Any]
+
+
+class AlertModel(BaseModel):
+    """An alert, and who was told."""
+
+    id: int
+    rule: str
+    severity: Severity
+    subject: str
+    table: str | None
+    message: str
+    since: datetime
+    raised_at: datetime | None
+    resolved_at: datetime | None
+    told: list[str] = Field(description="channels, by name")
+
+
+class Tested(BaseModel):
+    """Whether a channel took a test message."""
+
+    channel: str
+    ok: bool
+    error: str | None
+
+
+@router.get("/catalogs", summary="Catalogs", openapi_extra=said(Action.SYSTEM_READ))
+def catalogs(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
+    """Those that are configured, and those that were; whether they answer."""
+    world = by.world
+    rows = {row.name: row for row in world.store.catalogs()}
+    found = []
+    for name in sorted({*world.scopes, *rows}):
+        scope, row = world.scopes.get(name), rows.get(name)
+        if touches(by.sight, name):
+            found.append(
+                CatalogModel(
+                    name=name,
+                    enabled=scope is not None and scope.enabled,
+                    configured=scope is not None,
+                    pool=scope.pool if scope else None,
+                    namespaces=scope.namespaces if scope else "",
+                    tables=scope.tables if scope else "",
+                    detected_at=row.detected_at if row else None,
+                    failures=row.failures if row else 0,
+                    error=row.error if row else None,
+                )
+            )
+    return found
+
+
+@router.get("/pools", summary="Spark pools", openapi_extra=said(Action.SYSTEM_READ))
+def pools(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
+    """Their limits, as configured and as adapted, and what they spent today."""
+    world = by.world
+    midnight = world.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    spent, adapted = world.store.usage(midnight).spent_by_pool, world.store.pool_limits()
+    return [
+        PoolModel(
+            name=name,
+            max_concurrent=pool.max_concurrent,
+            now=min(pool.max_concurrent, adapted.get(name, pool.max_concurrent)),
+            gb_hours_per_day=pool.gb_hours_per_day,
+            spent_today=spent.get(name, 0.0),
+        )
+        for name, pool in sorted(world.limits.pools.items())
+    ]
+
+
+@router.get("/limits", summary="Limits", openapi_extra=said(Action.SYSTEM_READ))
+def limits(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
+    """How much may run at the same time."""
+    found = by.world.limits
+    return LimitsModel(
+        total=found.total,
+        per_worker=found.per_worker,
+        per_operation={str(op): most for op, most in found.per_operation.items()},
+        max_jobs_per_detection=found.max_jobs,
+        catalogs={
+            name: {"max_concurrent": c.max_concurrent, "gb_hours_per_day": c.gb_hours_per_day}
+            for name, c in found.catalogs.items()
+            if touches(by.sight, name)
+        },
+    )
+
+
+@router.get("/processes", summary="Services and workers", openapi_extra=said(Action.SYSTEM_READ))
+def processes(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
+    """Those too whose heartbeat has stopped."""
+    names = ProcessModel.model_fields
+    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in by.world.store.processes()]
+
+
+@router.get("/alerts", summary="Alerts", tags=["alerts"], openapi_extra=said(Action.ALERTS_READ))
+def alerts(
+    by: Annotated[Caller, needs(Action.ALERTS_READ)],
+    resolved: Annotated[bool, Query(description="those too that are over")] = False,
+    limit: Limit = 100,
+) -> list[AlertModel]:
+    """Newest first. Who sees some places alone is shown what is about their tables."""
+    found = by.world.store.alerts(resolved=resolved)
+    seen = [alert for alert in found if by.sight is None or (alert.ref and sees(by.sight, place_of(alert.ref)))]
+    return [_alert(alert) for alert in seen[:limit]]
+
+
+@router.post("/alerts/test", summary="Send a test message", tags=["alerts"], openapi_extra=said(Action.ALERTS_TEST))
+def test(by: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
+    """To each channel; which are none where none is configured."""
+    by.must((), "the alert channels")
+    alerting = getattr(by.opened, "alerting", None)
+    channels = alerting.channels if alerting is not None else {}
+    body = "This channel is told of Icewright's alerts. Nothing is wrong."
+    said_by: list[Tested] = []
+    for name, channel in channels.items():
+        error: str | None = None
+        try:
+            channel.send("[test] Icewright", body, Severity.INFO)
+        except ChannelUnavailable as failed:
+            error = str(failed)
+        said_by.append(Tested(channel=name, ok=error is None, error=error))
+    by.done("the alert channels", (), channels=len(said_by))
+    return said_by
+
+
+def _alert(alert: Alert) -> AlertModel:
+    same = ("id", "severity", "subject", "message", "since", "raised_at", "resolved_at")
+    told = sorted({telling.channel for telling in alert.tellings if not telling.resolved and telling.told_at})
+    return AlertModel(
+        **{name: getattr(alert, name) for name in same},
+        rule=str(alert.rule),
+        table=str(alert.ref) if alert.ref else None,
+        told=told,
+    )

@@ -1,0 +1,248 @@
+"""Tables: lists, one of them, its knobs, snapshots and pins."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+
+from icewright.app.web.api import models
+from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
+from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.problems import Problem, documented
+from icewright.core.describe import knobs_document, maintenance_status
+from icewright.core.errors import TableNotFound
+from icewright.core.permissions import Action, place_of
+from icewright.core.policy import ENABLED, MAX_PIN_AGE, Operation
+from icewright.core.table import TableMetadata, split_name
+from icewright.flow.world import World
+from icewright.ports import PinRow, TableRow
+from icewright.ports.views import STATES, TableItem, TableQuery, TableSort
+
+router = APIRouter(prefix="/tables", tags=["tables"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+_STATE = Literal["well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
+assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
+
+
+@router.get("", summary="List tables", openapi_extra=said(Action.TABLES_READ))
+def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
+    by: Annotated[Caller, needs(Action.TABLES_READ)],
+    catalog: Annotated[models.Text | None, Query(description="this catalog alone")] = None,
+    namespace: Annotated[models.Text | None, Query(description="this namespace alone, as in a.b")] = None,
+    search: Annotated[models.Text | None, Query(description="within table and namespace, in any case")] = None,
+    state: Annotated[list[_STATE] | None, Query(description="one of these")] = None,
+    due: Annotated[Operation | None, Query(description="this operation is due")] = None,
+    health_below: Annotated[int | None, Query(ge=0, le=101)] = None,
+    sort: Annotated[TableSort, Query(description="tables that lack it come last")] = TableSort.NAME,
+    order: Annotated[Literal["asc", "desc"], Query()] = "asc",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> models.Tables:
+    """Filtered, sorted and cut into pages by the database; dropped tables only where their state is asked for."""
+    query = TableQuery(
+        catalog=catalog,
+        namespace=split_name(namespace) if namespace is not None else None,
+        search=search,
+        states=tuple(state or ()),
+        due=due,
+        health_below=health_below,
+        sort=sort,
+        descending=order == "desc",
+    )
+    page = by.world.store.list_tables(query, by.sight, decoded(cursor), limit)
+    items = [models.Table(**_document(item)) for item in page.items]
+    return models.Tables(items=items, total=page.total or 0, next=encoded(page.after))
+
+
+@router.get(
+    "/{name:segment}",
+    summary="One table",
+    openapi_extra=said(Action.TABLES_READ),
+    responses=documented(404),
+)
+def table(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
+    """Health and its parts, facts, verdicts, pins, and how each operation stands."""
+    row, store = by.table(name), by.world.store
+    item, document = store.table_item(row.ref), dict(store.evaluation(row.ref) or {})
+    if item is None:
+        raise Problem(404, f"there is no table {row.ref} any more")
+    snapshot = document.get("snapshot_id")
+    verdicts = document.get("verdicts", []) if row.error is None and not row.dropped else []
+    return models.TableDetail(
+        **_document(item),
+        table_uuid=row.table_uuid,
+        location=row.location,
+        metadata_location=row.metadata_location,
+        snapshot_id=None if snapshot is None else str(snapshot),
+        parts=document.get("parts", {}),
+        facts=document.get("facts", {}),
+        verdicts=[models.Verdict(**verdict) for verdict in verdicts],
+        maintenance=_maintenance(by.world, row),
+        pins=_pins(by.world, row),
+    )
+
+
+@router.get(
+    "/{name:segment}/knobs",
+    summary="Every knob of a table, and who set it",
+    openapi_extra=said(Action.TABLES_READ),
+    responses=documented(404, 409),
+)
+def knobs(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
+    """The table's own properties are read anew."""
+    row = by.table(name)
+    found = by.world.policy().knobs_for(row.ref, _metadata(by.world, row))
+    return models.Knobs(table=str(row.ref), knobs=[models.Knob(**knob) for knob in knobs_document(found)])
+
+
+@router.get(
+    "/{name:segment}/snapshots",
+    summary="Snapshots and refs",
+    openapi_extra=said(Action.TABLES_READ),
+    responses=documented(404, 409),
+)
+def snapshots(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
+    """The newest snapshots, and all refs and pins, as the table's metadata has them now."""
+    row = by.table(name)
+    metadata = _metadata(by.world, row)
+    newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
+    items = [
+        models.Snapshot(
+            snapshot_id=str(s.snapshot_id),
+            parent_id=None if s.parent_id is None else str(s.parent_id),
+            timestamp=s.timestamp,
+            operation=s.operation,
+            summary={str(k): str(v) for k, v in s.summary.items()},
+        )
+        for s in newest
+    ]
+    refs = [models.Ref(name=r.name, kind=r.kind.value, snapshot_id=str(r.snapshot_id)) for r in metadata.refs]
+    current = metadata.current_snapshot_id
+    return models.Snapshots(
+        table=str(row.ref),
+        current_snapshot_id=None if current is None else str(current),
+        total=len(metadata.snapshots),
+        items=items,
+        refs=refs,
+        pins=_pins(by.world, row),
+    )
+
+
+@router.put(
+    "/{name:segment}/pins/{reader:segment}",
+    summary="Hold a snapshot for a reader",
+    openapi_extra=said(Action.TABLES_PIN),
+    responses=documented(404, 409),
+)
+def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> models.Pin:
+    """The snapshot and all later ones stay; a pin of the same reader moves."""
+    row, world, wanted = by.table(name), by.world, int(asked.snapshot_id)
+    metadata = _metadata(world, row)
+    if wanted not in metadata.by_id:
+        raise Problem(409, f"{row.ref} has no snapshot {wanted}; it may have been expired already")
+    now, most = world.clock.now(), world.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
+    until = now + timedelta(hours=min(asked.hours or most, most))
+    made = PinRow(f"reader {reader.strip()}", wanted, now, until, by.principal.name)
+    if not world.store.pin(row.ref, metadata.table_uuid, made):
+        raise Problem(409, f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
+    by.done(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
+    return _pin(made)
+
+
+@router.delete(
+    "/{name:segment}/pins/{reader:segment}",
+    summary="Release a reader's pin",
+    status_code=204,
+    openapi_extra=said(Action.TABLES_PIN),
+    responses=documented(404),
+)
+def unpin(name: str, reader: str, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
+    """What nobody else holds may be expired."""
+    row = by.table(name)
+    if not by.world.store.unpin(row.ref, f"reader {reader.strip()}"):
+        raise Problem(404, f"{reader} holds no snapshot of {row.ref}")
+    by.done(str(row.ref), place_of(row.ref), reader=reader, released=True)
+
+
+@router.post(
+    "/{name:segment}/pause",
+    summary="Keep a table from being maintained by itself",
+    status_code=204,
+    openapi_extra=said(Action.TABLES_PAUSE),
+    responses=documented(404),
+)
+def pause(name: str, asked: models.PauseAsked, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
+    """Its reason is shown wherever the table is."""
+    row = by.table(name)
+    by.world.store.pause(row.ref, asked.reason)
+    by.done(str(row.ref), place_of(row.ref), reason=asked.reason)
+
+
+@router.post(
+    "/{name:segment}/resume",
+    summary="Let a paused table be maintained again",
+    status_code=204,
+    openapi_extra=said(Action.TABLES_PAUSE),
+    responses=documented(404),
+)
+def resume(name: str, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
+    """One that is not paused stays as it is."""
+    row = by.table(name)
+    by.world.store.pause(row.ref, None)
+    by.done(str(row.ref), place_of(row.ref), resumed=True)
+
+
+def _document(item: TableItem) -> dict[str, Any]:
+    row = item.row
+    more = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at", "due")
+    same = ("health", "due_since", "evaluated_at", "evaluate_at", "paused", "error")
+    return {
+        "table": str(row.ref),
+        "catalog": row.ref.catalog,
+        "namespace": list(row.ref.namespace),
+        "name": row.ref.name,
+        "job": row.held_by,
+        **{name: getattr(item, name) for name in more},
+        **{name: getattr(row, name) for name in same},
+    }
+
+
+def _maintenance(world: World, row: TableRow) -> dict[Operation, models.Maintenance]:
+    scope = world.scopes.get(row.ref.catalog)
+    knobs, history = world.policy().knobs_for(row.ref, None), world.store.history(row.ref, row.table_uuid or "")
+    found = {}
+    for operation in Operation:
+        last, enabled = history.get(operation), knobs[ENABLED[operation]] and scope is not None and scope.enabled
+        status = maintenance_status(last, enabled=enabled)
+        message = last.reason if last is not None and status == "Failed" else ""
+        found[operation] = models.Maintenance(
+            status=status,  # type: ignore[arg-type] # one of its words
+            last_run=last.finished if last is not None else None,
+            message=message,
+        )
+    return found
+
+
+def _pins(world: World, row: TableRow) -> list[models.Pin]:
+    return [_pin(found) for found in world.store.pins(row.ref, row.table_uuid or "")]
+
+
+def _pin(found: PinRow) -> models.Pin:
+    return models.Pin(
+        reader=found.reader,
+        snapshot_id=str(found.snapshot_id),
+        pinned_at=found.pinned_at,
+        until=found.until,
+        author=found.author,
+    )
+
+
+def _metadata(world: World, row: TableRow) -> TableMetadata:
+    catalog = world.catalogs.get(row.ref.catalog)
+    if catalog is None or row.dropped:
+        raise Problem(404, f"{row.ref} is of a catalog that is not configured any more, or was dropped")
+    try:
+        return catalog.load(row.ref)
+    except TableNotFound as error:
+        raise Problem(404, str(error)) from error

@@ -1,0 +1,140 @@
+"""What every route of the API does first: who asks, may they, and it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from icewright.app.web.identity import principal_of, source_of
+from icewright.app.web.opened import Opened, opened
+from icewright.app.web.problems import Problem
+from icewright.app.web.recent import Recent
+from icewright.app.web.segments import LONGEST  # whose convertor the routes are declared with
+from icewright.core.errors import UsageError
+from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, Sight, place_of
+from icewright.core.table import TableRef
+from icewright.flow.world import World
+from icewright.ports import JobRow, TableRow
+from icewright.ports.access import AuditRow
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody who may do a kind of thing in some place at least."""
+
+    principal: Principal
+    action: Action
+    request: Request
+    opened: Opened
+
+    @property
+    def world(self) -> World:
+        """Ports and settings; what it starts is by whoever asks."""
+        world = self.opened.world
+        return replace(world, trigger=replace(world.trigger, kind="manual", actor=self.principal.name))
+
+    @property
+    def sight(self) -> Sight:
+        """Where they may."""
+        return self.principal.sight(self.action)
+
+    def recently(self, *key: Hashable, work: Callable[[], T]) -> T:
+        """What anybody with the same sight was answered within the last second, or is worked out now."""
+        recent: Recent = self.request.app.state.recent
+        return recent.get((*key, self.sight), work)
+
+    def must(self, place: Place, target: str, action: Action | None = None) -> None:
+        """Refuse, and write it down, when they may not do so there."""
+        wanted = action or self.action
+        if not self.principal.may(wanted, place):
+            raise self.refused(target, place, wanted)
+
+    def refused(self, target: str, place: Place, action: Action) -> Problem:
+        """The refusal, written down."""
+        self._audit(action, target, place, refused=True)
+        roles = " or ".join(sorted(PERMISSIONS[action].roles))
+        return Problem(403, f"{action} on {target or 'everything'} is for {roles} of it", action=str(action))
+
+    def done(self, target: str, place: Place, action: Action | None = None, **details: Any) -> None:  # noqa: ANN401
+        """Write down a change."""
+        self._audit(action or self.action, target, place, refused=False, **details)
+
+    def table(self, name: str, *actions: Action) -> TableRow:
+        """A table that they see, and may do these to; without any, what they asked to do."""
+        try:
+            ref = TableRef.parse(name)
+        except UsageError as error:
+            raise Problem(404, str(error)) from error
+        row = self.world.store.table(ref)
+        if row is None or not self.principal.may(Action.TABLES_READ, place_of(ref)):
+            if row is not None:
+                self._audit(Action.TABLES_READ, str(ref), place_of(ref), refused=True)
+            raise Problem(404, f"there is no table {ref}, or it is not yours to see")
+        for action in actions or (self.action,):
+            self.must(place_of(ref), str(ref), action)
+        return row
+
+    def job(self, job_id: str) -> JobRow:
+        """A job of a table that they see, and may do so to."""
+        found = self.world.store.job(job_id) if job_id else None
+        if found is None or not self.principal.may(Action.JOBS_READ, place_of(found.ref)):
+            if found is not None:
+                self._audit(Action.JOBS_READ, found.job_id, place_of(found.ref), refused=True)
+            raise Problem(404, "there is no such job, more than one begins so, or it is not yours to see")
+        self.must(place_of(found.ref), f"job {found.job_id} of {found.ref}")
+        return found
+
+    def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
+        request_id = self.request.scope.get("state", {}).get("request_id")
+        self.opened.world.store.audit(
+            AuditRow(
+                at=self.opened.world.clock.now(),
+                actor=self.principal.name,
+                via=str(self.principal.via),
+                action=str(action),
+                target=target[:LONGEST],
+                place=place or None,
+                refused=refused,
+                source=source_of(self.request),
+                details={**details, "request_id": request_id},
+            )
+        )
+
+
+def _caller(action: Action | None) -> Callable[..., Caller]:
+    def known(request: Request, to: Annotated[Opened, Depends(opened)]) -> Caller:
+        principal = principal_of(request, to)
+        caller = Caller(principal, action or Action.TABLES_READ, request, to)
+        if action is not None and not principal.may_somewhere(action):
+            raise caller.refused(_target(request), (), action)
+        return caller
+
+    return known
+
+
+def _target(request: Request) -> str:
+    return ", ".join(str(value) for value in request.path_params.values())
+
+
+_CALLERS = {action: _caller(action) for action in Action}
+anybody = _caller(None)  # whoever is known
+
+
+def needs(action: Action) -> Any:  # noqa: ANN401 - a dependency
+    """The caller of a route, who may do so in some place at least."""
+    return Depends(_CALLERS[action])
+
+
+def said(action: Action) -> dict[str, Any]:
+    """The route's permission in the OpenAPI document."""
+    return {"x-permission": str(action)}
+
+
+def allowed(principal: Principal) -> Sequence[str]:
+    """What they may do somewhere."""
+    return [str(action) for action in Action if principal.may_somewhere(action)]

@@ -1,0 +1,139 @@
+"""Who asks: the bearer of a token, who logged in, or, where nobody else gets in, whoever is on this machine."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from icewright.app.addresses import is_loopback
+from icewright.app.sections import AuthSection, OidcSection
+from icewright.app.tokens import digest, proven, token_id
+from icewright.app.web.limits import Buckets
+from icewright.app.web.opened import Opened
+from icewright.app.web.problems import Problem
+from icewright.core.permissions import Grant, Principal, Role, Via
+from icewright.ports.access import AuditRow
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+CSRF = "x-csrf-token"
+COOKIE = "icewright_session"
+_MINUTE = timedelta(minutes=1)  # how exactly it is known when a token or session was used
+_LOCAL = Principal("local", Via.LOCAL, (Grant(Role.ADMIN),))
+
+
+@dataclass(frozen=True)
+class Access:
+    """How people and programs are told apart."""
+
+    required: bool = False  # else everybody on this machine is an admin, and nobody else gets in
+    idle: timedelta = timedelta(hours=1)
+    lifetime: timedelta = timedelta(hours=12)
+    oidc: OidcSection | None = field(default=None, repr=False)
+    refusals: Buckets = field(default_factory=lambda: Buckets(1))  # what strangers may have written down a second
+
+
+def access_of(auth: AuthSection | None) -> Access:
+    """As the configuration says."""
+    if auth is None:
+        return Access()
+    return Access(True, timedelta(minutes=auth.idle_minutes), timedelta(hours=auth.session_hours), auth.oidc)
+
+
+def csrf_of(secret: str) -> str:
+    """What a change must bring that a session makes: pages of other sites cannot know it."""
+    return hmac.new(secret.encode(), b"csrf", sha256).hexdigest()
+
+
+def is_here(request: Request) -> bool:
+    """Whether it comes from this machine, and by a name of it, which no page of another site can have."""
+    client = request.client.host if request.client else ""
+    asked = request.headers.get("host", "")
+    name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked
+    return is_loopback(client) and is_loopback(name)
+
+
+def source_of(request: Request) -> str:
+    """The address that it comes from."""
+    return request.client.host if request.client else ""
+
+
+def principal_of(request: Request, to: Opened) -> Principal:
+    """Who asks. Raises `Problem`: 401 who is not known, 403 what a page of another site may have sent."""
+    access: Access = request.app.state.access
+    now = to.world.clock.now()
+    if (header := request.headers.get("authorization")) is not None:
+        return _bearer(request, to, header, now)
+    if secret := request.cookies.get(COOKIE):
+        found = _session(request, to, secret, now)
+        if found is not None:
+            return found
+    if not access.required:
+        if not is_here(request):
+            raise Problem(403, "only this machine may use this service; to let others, set auth in its configuration")
+        _same_site(request)
+        return _LOCAL
+    raise _stranger(request, to, "send a token as `Authorization: Bearer ...`, or log in")
+
+
+def _bearer(request: Request, to: Opened, header: str, now: datetime) -> Principal:
+    scheme, _, text = header.partition(" ")
+    text = text.strip()
+    found = token_id(text) if scheme.lower() == "bearer" else None
+    row = proven(to.world.store.token(found) if found else None, text, now)
+    if row is None:
+        raise _stranger(request, to, "the token is not known, is revoked, or has expired", claimed=found)
+    if row.used is None or now - row.used >= _MINUTE:
+        to.world.store.token_used(row.id, now)
+    return Principal(row.name, Via.TOKEN, row.grants)
+
+
+def _session(request: Request, to: Opened, secret: str, now: datetime) -> Principal | None:
+    access: Access = request.app.state.access
+    row = to.world.store.session(digest(secret))
+    if row is None or now >= row.expires or now - row.seen >= access.idle:
+        return None
+    if request.method not in SAFE:
+        _same_site(request)
+        given = request.headers.get(CSRF, "").encode("latin-1", "replace")
+        if not hmac.compare_digest(given, csrf_of(secret).encode()):
+            raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
+    if now - row.seen >= _MINUTE:
+        to.world.store.session_seen(row.digest, now)
+    return Principal(row.name, Via.SESSION, row.grants)
+
+
+def _same_site(request: Request) -> None:
+    """Refuse changes that a page of another site sends."""
+    if request.method in SAFE:
+        return
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host", "")
+    if foreign or site not in ("same-origin", "none"):
+        raise Problem(403, "a page of another site sent this; changes are made from pages of this service alone")
+
+
+def _stranger(request: Request, to: Opened, detail: str, claimed: str | None = None) -> Problem:
+    """401, written down; who guesses many times a second is written down once."""
+    access: Access = request.app.state.access
+    source = source_of(request)
+    if not access.refusals.wait(source):
+        to.world.store.audit(
+            AuditRow(
+                at=to.world.clock.now(),
+                actor=f"token {claimed}" if claimed else "",
+                via="",
+                action=f"{request.method} {request.url.path}"[:200].encode("ascii", "replace").decode(),
+                target="",
+                place=None,
+                refused=True,
+                source=source,
+                details={"why": detail},
+            )
+        )
+    return Problem(401, detail, headers={"WWW-Authenticate": 'Bearer realm="icewright"'})

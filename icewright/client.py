@@ -1,0 +1,177 @@
+"""A client of the service's API, for programs and for the command line: plain documents in, plain documents out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, cast
+from urllib.parse import quote
+
+import httpx2
+
+from icewright.core.errors import IcewrightError, StorageUnavailable, UsageError
+from icewright.core.runs import TRANSITIONS, JobState
+
+Document = dict[str, Any]
+Order = Literal["asc", "desc"]
+_USAGE = (400, 404, 409, 413, 422)
+
+
+class Refusal(IcewrightError):
+    """The service does not let who asks do this."""
+
+
+class Client:
+    """One service. Closed by `close`, or by the end of a `with` block."""
+
+    def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **more: Any) -> None:  # noqa: ANN401
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx2.Client(base_url=f"{server.rstrip('/')}/api/v1", headers=headers, timeout=timeout, **more)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
+    # -- what there is
+
+    def me(self) -> Document:
+        """Who one is there."""
+        return self._get("/me")
+
+    def overview(self) -> Document:
+        """Everything at a glance."""
+        return self._get("/overview")
+
+    def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:  # noqa: ANN401
+        """All tables, page by page."""
+        return self._pages("/tables", {"sort": sort, "order": order, **filters})
+
+    def table(self, name: str) -> Document:
+        """One table: health, facts, verdicts, pins."""
+        return self._get(f"/tables/{_segment(name)}")
+
+    def knobs(self, name: str) -> Document:
+        """Every knob of a table, and who set it."""
+        return self._get(f"/tables/{_segment(name)}/knobs")
+
+    def snapshots(self, name: str) -> Document:
+        """Snapshots and refs of a table."""
+        return self._get(f"/tables/{_segment(name)}/snapshots")
+
+    def plan(self, catalog: str | None = None) -> Document:
+        """What would start now, and what would wait."""
+        return self._get("/plan", catalog=catalog, limit=500)
+
+    def queue(self) -> Document:
+        """What runs, and what waits."""
+        return self._get("/queue")
+
+    def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:  # noqa: ANN401
+        """The newest jobs."""
+        found = self._pages("/jobs", {"table": table, **filters}, min(limit, 500))
+        return [job for job, _ in zip(found, range(limit), strict=False)]
+
+    def job(self, job_id: str) -> Document:
+        """One job with its runs."""
+        return self._get(f"/jobs/{_segment(job_id)}")
+
+    def files(self, job_id: str) -> Iterator[Document]:
+        """What a job deleted, found or kept."""
+        return self._pages(f"/jobs/{_segment(job_id)}/files", {})
+
+    def policies(self) -> Document:
+        """Rules and guardrails."""
+        return self._get("/policies")
+
+    # -- what changes
+
+    def start(
+        self,
+        table: str,
+        operations: Sequence[str],
+        knobs: Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        key: str | None = None,
+    ) -> Document:
+        """Start operations on a table; the same `key` starts the same job once."""
+        body = {"operations": list(operations), "set": dict(knobs or {}), "dry_run": dry_run, "force": force}
+        headers = {"Idempotency-Key": key} if key else {}
+        return self._document("POST", f"/tables/{_segment(table)}/jobs", json=body, headers=headers)
+
+    def follow(self, job_id: str, every: float = 1.0) -> Document:
+        """Wait until a job has ended."""
+        while True:
+            found = self.job(job_id)
+            if not TRANSITIONS[JobState(found["state"])]:
+                return found
+            time.sleep(every)
+
+    def cancel(self, job_id: str) -> Document:
+        """Ask a job to stop."""
+        return self._document("POST", f"/jobs/{_segment(job_id)}/cancel")
+
+    def pause(self, table: str, reason: str) -> None:
+        """Keep a table from being maintained by itself."""
+        self._ask("POST", f"/tables/{_segment(table)}/pause", json={"reason": reason})
+
+    def resume(self, table: str) -> None:
+        """Let it be maintained again."""
+        self._ask("POST", f"/tables/{_segment(table)}/resume")
+
+    def rule(self, scope: str) -> Document | None:
+        """The newest version of a stored rule; None when there is none."""
+        found = self._get(f"/policies/{_segment(scope)}/versions")["items"]
+        return cast(Document, found[0]) if found else None
+
+    def set_rule(self, scope: str, settings: Mapping[str, Any], version: int | None = None) -> Document:
+        """Make this the rule of the scope; `version` is the newest that was seen."""
+        return self._document("PUT", f"/policies/{_segment(scope)}", json={"set": dict(settings), "version": version})
+
+    # -- how
+
+    def _get(self, path: str, **params: Any) -> Document:  # noqa: ANN401 - query parameters
+        return self._document("GET", path, params={k: v for k, v in params.items() if v is not None})
+
+    def _pages(self, path: str, params: Mapping[str, Any], limit: int = 200) -> Iterator[Document]:
+        cursor: str | None = None
+        while True:
+            page = self._get(path, **params, limit=limit, cursor=cursor)
+            yield from page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def _document(self, method: str, path: str, **more: Any) -> Document:  # noqa: ANN401 - see httpx
+        return cast(Document, self._ask(method, path, **more).json())
+
+    def _ask(self, method: str, path: str, **more: Any) -> httpx2.Response:  # noqa: ANN401 - see httpx
+        try:
+            answer = self._http.request(method, path, **more)
+        except httpx2.HTTPError as error:
+            raise StorageUnavailable(f"{self._http.base_url}: {type(error).__name__}: {error}") from error
+        if answer.is_success:
+            return answer
+        raise _error(answer)
+
+
+def _segment(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _error(answer: httpx2.Response) -> IcewrightError:
+    try:
+        said = answer.json()
+        detail = "; ".join([said["detail"], *map(str, said.get("errors", []))])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the server answered {answer.status_code}, and nothing that is of this API"
+    if answer.status_code in (401, 403):
+        return Refusal(f"{detail} (the token is taken from ICEWRIGHT_TOKEN)" if answer.status_code == 401 else detail)  # noqa: PLR2004
+    return UsageError(detail) if answer.status_code in _USAGE else StorageUnavailable(detail)

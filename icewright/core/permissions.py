@@ -1,0 +1,203 @@
+"""Who may do what: the one table from which enforcement, its documentation and its tests come."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from icewright.core.errors import UsageError
+from icewright.core.layering import matches, parse_pattern
+from icewright.core.policy import Operation
+from icewright.core.table import TableRef
+
+Place = tuple[str, ...]  # a catalog, or a namespace of it; empty: all there is
+Sight = tuple[Place, ...] | None  # patterns of the places that somebody sees; None: all
+
+DELETING = frozenset({Operation.EXPIRE_ROWS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS})
+_AMBIGUOUS = 3  # from so many parts on, a rule's pattern may mean a table or a nested namespace
+
+
+class Role(enum.StrEnum):
+    """What somebody is, in the places that were named with the role."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    OWNER = "owner"
+    ADMIN = "admin"
+
+
+class Action(enum.StrEnum):
+    """Everything that can be asked for."""
+
+    TABLES_READ = "tables.read"
+    JOBS_READ = "jobs.read"
+    PLAN_READ = "plan.read"
+    POLICIES_READ = "policies.read"
+    POLICIES_PREVIEW = "policies.preview"
+    ALERTS_READ = "alerts.read"
+    SYSTEM_READ = "system.read"
+    JOBS_DRY_RUN = "jobs.dry_run"
+    JOBS_RUN = "jobs.run"
+    JOBS_CANCEL = "jobs.cancel"
+    TABLES_PAUSE = "tables.pause"
+    TABLES_PIN = "tables.pin"
+    ALERTS_TEST = "alerts.test"
+    JOBS_DELETE = "jobs.delete"
+    POLICIES_CHANGE = "policies.change"
+    CATALOGS_VACUUM = "catalogs.vacuum"
+    AUDIT_READ = "audit.read"
+    TOKENS_MANAGE = "tokens.manage"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Which roles may, and what the action is."""
+
+    roles: frozenset[Role]
+    help: str
+
+
+_ALL = frozenset(Role)
+_WORKERS = _ALL - {Role.VIEWER}
+_OWNERS = frozenset({Role.OWNER, Role.ADMIN})
+_ADMINS = frozenset({Role.ADMIN})
+
+PERMISSIONS: Mapping[Action, Permission] = {
+    Action.TABLES_READ: Permission(_ALL, "see tables: health, facts, verdicts, knobs, snapshots, pins"),
+    Action.JOBS_READ: Permission(_ALL, "see jobs and runs, what they said and what they deleted"),
+    Action.PLAN_READ: Permission(_ALL, "see the queue, the plan and the overview"),
+    Action.POLICIES_READ: Permission(_ALL, "see policy rules and their versions"),
+    Action.POLICIES_PREVIEW: Permission(_ALL, "see what a rule would change, without changing it"),
+    Action.ALERTS_READ: Permission(_ALL, "see alerts"),
+    Action.SYSTEM_READ: Permission(_ALL, "see catalogs, pools, limits and processes"),
+    Action.JOBS_DRY_RUN: Permission(_WORKERS, "let operations say what they would do"),
+    Action.JOBS_RUN: Permission(_WORKERS, "start operations that rewrite"),
+    Action.JOBS_CANCEL: Permission(_WORKERS, "cancel jobs"),
+    Action.TABLES_PAUSE: Permission(_WORKERS, "pause and resume tables"),
+    Action.TABLES_PIN: Permission(_WORKERS, "hold snapshots for readers, and release them"),
+    Action.ALERTS_TEST: Permission(_WORKERS, "send a test message to the channels"),
+    Action.JOBS_DELETE: Permission(_OWNERS, f"start operations that delete: {', '.join(sorted(DELETING))}"),
+    Action.POLICIES_CHANGE: Permission(_OWNERS, "change policy rules, or knobs of other operations for one run"),
+    Action.CATALOGS_VACUUM: Permission(_OWNERS, "vacuum a whole catalog"),
+    Action.AUDIT_READ: Permission(_OWNERS, "read the audit log"),
+    Action.TOKENS_MANAGE: Permission(_ADMINS, "list, make and revoke tokens"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role in the places that the patterns name; without any, everywhere."""
+
+    role: Role
+    scopes: tuple[Place, ...] = ()
+
+    def holds(self, place: Place) -> bool:
+        """Whether the place is one of the grant's."""
+        return not self.scopes or any(covers(scope, place) for scope in self.scopes)
+
+
+class Via(enum.StrEnum):
+    """By what somebody is known."""
+
+    TOKEN = "token"  # noqa: S105 - the word, not one
+    SESSION = "session"
+    LOCAL = "local"  # on this machine, where nobody else gets in
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, and what was granted to them."""
+
+    name: str
+    via: Via
+    grants: tuple[Grant, ...]
+
+    def may(self, action: Action, place: Place = ()) -> bool:
+        """Whether they may do so there; without a place: everywhere."""
+        return any(grant.holds(place) for grant in self._for(action))
+
+    def may_somewhere(self, action: Action) -> bool:
+        """Whether there is any place where they may."""
+        return bool(self._for(action))
+
+    def may_rule(self, action: Action, pattern: Place) -> bool:
+        """Whether they may in every place that a policy rule of this pattern can reach."""
+        return any(
+            not grant.scopes or any(within(pattern, scope) for scope in grant.scopes) for grant in self._for(action)
+        )
+
+    def sight(self, action: Action) -> Sight:
+        """Where they may."""
+        grants = self._for(action)
+        if any(not grant.scopes for grant in grants):
+            return None
+        return tuple(dict.fromkeys(scope for grant in grants for scope in grant.scopes))
+
+    def _for(self, action: Action) -> list[Grant]:
+        return [grant for grant in self.grants if grant.role in PERMISSIONS[action].roles]
+
+
+def grant(role: str, scopes: Iterable[str] = ()) -> Grant:
+    """A grant as people write it. Raises `UsageError`."""
+    if role not in list(Role):
+        raise UsageError(f"there is no role {role}; there is: {', '.join(Role)}")
+    places = tuple(parse_pattern(scope) for scope in scopes)
+    if role == Role.OWNER and not places:
+        raise UsageError("an owner owns catalogs or namespaces: name them by --scope, as in lake or lake.sales")
+    if role == Role.ADMIN and places:
+        raise UsageError("an admin is one everywhere: leave out the scope, or make an owner")
+    return Grant(Role(role), places)
+
+
+def place_of(ref: TableRef) -> Place:
+    """Where a table is."""
+    return (ref.catalog, *ref.namespace)
+
+
+def covers(scope: Place, place: Place) -> bool:
+    """Whether a catalog's or namespace's pattern holds the place, which may lie deeper."""
+    return bool(place) and matches(scope, place[: len(scope)])
+
+
+def sees(sight: Sight, place: Place) -> bool:
+    """Whether the place is in sight."""
+    return sight is None or any(covers(scope, place) for scope in sight)
+
+
+def touches(sight: Sight, catalog: str) -> bool:
+    """Whether anything of the catalog can be in sight."""
+    return sight is None or any(matches(scope[:1], (catalog,)) for scope in sight)
+
+
+def within(pattern: Place, scope: Place) -> bool:
+    """Whether every table that a rule's pattern can match lies in the scope.
+
+    A pattern of three parts or more may mean a table or a nested namespace, so it has to go on below the scope.
+    """
+    if len(pattern) < len(scope) or len(pattern) == len(scope) >= _AMBIGUOUS:
+        return False
+    return all(_holds(outer, inner) for outer, inner in zip(scope, pattern, strict=False))
+
+
+def overlaps(pattern: Place, sight: Sight) -> bool:
+    """Whether a rule of this pattern can reach anything in sight."""
+    return sight is None or any(
+        all(matches((a,), (b,)) or matches((b,), (a,)) for a, b in zip(pattern, scope, strict=False)) for scope in sight
+    )
+
+
+def _holds(outer: str, inner: str) -> bool:
+    """Whether a wildcard's names are all another's; `?` may not stand for the many that `*` means."""
+    return matches((outer,), (inner,)) and not ("?" in outer and "*" in inner)
+
+
+def needed(operations: Sequence[Operation], knobs: Iterable[str] = (), *, dry_run: bool = False) -> tuple[Action, ...]:
+    """What somebody must be allowed who asks for these operations with knobs of their own."""
+    if dry_run:
+        return (Action.JOBS_DRY_RUN,)
+    own = tuple(f"{operation}." for operation in operations)
+    actions = [Action.JOBS_DELETE if op in DELETING else Action.JOBS_RUN for op in operations]
+    if any(not knob.startswith(own) for knob in knobs):
+        actions.append(Action.POLICIES_CHANGE)
+    return tuple(dict.fromkeys(actions))

@@ -1,0 +1,133 @@
+"""What a simulation measures: averages over time, sums, and how both went."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from icewright.core.simulation.table import Deleted, SimulatedTable
+
+EVALUATE = "evaluate"  # what looking costs, beside the operations
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The fleet at one moment; `gb_hours` and what was deleted are sums since the begin."""
+
+    hours: float  # since the begin
+    files: int  # live data files, and delete files that apply
+    query_mb: float  # scan work of a query over a whole table, the mean over the tables
+    health: float | None  # the mean over the tables that are looked at
+    stored_bytes: int
+    gb_hours: float
+    deleted_files: int
+    deleted_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a policy came to."""
+
+    gb_hours: float
+    average_files: float
+    final_files: int
+    average_health: float | None
+    query_mb: float
+    average_stored_bytes: float
+    gb_hours_by_operation: Mapping[str, float]
+    runs: Mapping[str, int]
+    deleted_files: int
+    deleted_bytes: int
+    evaluations: int
+    waiting: int  # due at the end, and not begun
+    series: tuple[Sample, ...]
+
+
+class Meter:
+    """Counts while the time passes."""
+
+    def __init__(self, begin: datetime, tables: int) -> None:
+        self.gb_hours: defaultdict[str, float] = defaultdict(float)
+        self.runs: Counter[str] = Counter()
+        self.evaluations = self.deleted_files = self.deleted_bytes = self.waiting = 0
+        self.series: list[Sample] = []
+        self._begin = self._now = begin
+        self._tables = max(1, tables)
+        self._files, self._query, self._stored = 0, 0.0, 0
+        self._file_seconds = self._query_seconds = self._stored_seconds = 0.0
+
+    def pass_to(self, now: datetime) -> None:
+        """Let the time pass in which everything was as it is."""
+        seconds = (now - self._now).total_seconds()
+        self._file_seconds += self._files * seconds
+        self._query_seconds += self._query * seconds
+        self._stored_seconds += self._stored * seconds
+        self._now = now
+
+    def changed(self, before: Reading, after: Reading) -> None:
+        """A table was as `before` and is as `after`."""
+        self._files += after.files - before.files
+        self._query += after.query_mb - before.query_mb
+        self._stored += after.stored_bytes - before.stored_bytes
+
+    def spent(self, operation: str, gb_hours: float, deleted: Deleted) -> None:
+        """A step of an operation has ended."""
+        self.gb_hours[operation] += gb_hours
+        self.deleted_files += deleted.files
+        self.deleted_bytes += deleted.bytes
+
+    def looked(self, gb_hours: float) -> None:
+        """A table was evaluated."""
+        self.evaluations += 1
+        self.gb_hours[EVALUATE] += gb_hours
+
+    def sample(self, health: float | None) -> None:
+        """Write down how it is now."""
+        self.series.append(
+            Sample(
+                hours=(self._now - self._begin).total_seconds() / 3600,
+                files=self._files,
+                query_mb=self._query / self._tables,
+                health=health,
+                stored_bytes=self._stored,
+                gb_hours=sum(self.gb_hours.values()),
+                deleted_files=self.deleted_files,
+                deleted_bytes=self.deleted_bytes,
+            )
+        )
+
+    def result(self) -> Result:
+        """All of it."""
+        seconds = max(1e-9, (self._now - self._begin).total_seconds())
+        known = [s.health for s in self.series if s.health is not None]
+        return Result(
+            gb_hours=sum(self.gb_hours.values()),
+            average_files=self._file_seconds / seconds,
+            final_files=self._files,
+            average_health=sum(known) / len(known) if known else None,
+            query_mb=self._query_seconds / seconds / self._tables,
+            average_stored_bytes=self._stored_seconds / seconds,
+            gb_hours_by_operation=dict(sorted(self.gb_hours.items())),
+            runs=dict(sorted(self.runs.items())),
+            deleted_files=self.deleted_files,
+            deleted_bytes=self.deleted_bytes,
+            evaluations=self.evaluations,
+            waiting=self.waiting,
+            series=tuple(self.series),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the meter counts of one table."""
+
+    files: int = 0
+    query_mb: float = 0.0
+    stored_bytes: int = 0
+
+    @classmethod
+    def of(cls, table: SimulatedTable) -> Reading:
+        """As the table is."""
+        return cls(table.files + table.deletes, table.query_mb, table.bytes + table.dead_bytes)

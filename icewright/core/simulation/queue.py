@@ -1,0 +1,74 @@
+"""Who might begin next, so that the plan need not look at all that waits each time that a place is free."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from datetime import datetime
+
+from icewright.core.plan import Candidate, Limits, score
+from icewright.core.policy import ORDERS, Operation
+from icewright.core.windows import opens
+
+
+class Queue:
+    """Who might begin next. Tables that want the same of the same pool are alike to the limits: the best go first.
+
+    A budget tells even those apart, by their cost: then all that wait are looked at each time.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        budgets = [place.gb_hours_per_day for place in limits.pools.values()]
+        budgets += [place.gb_hours_per_day for place in limits.catalogs.values()]
+        self._budgets = any(budget is not None for budget in budgets)
+        self._limits = limits
+        self._alike: dict[tuple[str, str, Operation, object], list[tuple[float, int]]] = {}
+        self._gone: set[int] = set()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything might begin."""
+        return any(self._alike.values())
+
+    def fill(self, due: Mapping[int, Candidate], now: datetime) -> list[tuple[int, datetime]]:
+        """Begin anew with what is due; what cools down, and until when, is told instead."""
+        self._alike.clear()
+        self._gone.clear()
+        cooling = []
+        for number, candidate in due.items():
+            if not self.add(number, candidate, now):
+                cools = [w.cooled for w in candidate.wishes.values() if w.cooled is not None and w.cooled > now]
+                cooling += [(number, min(cools))] if len(cools) == len(candidate.wishes) else []
+        return cooling
+
+    def add(self, number: int, candidate: Candidate, now: datetime) -> bool:
+        """Let a table wait unless all that it wants cools down or its window is closed; the best stand last."""
+        wishes = {op: w for op, w in candidate.wishes.items() if w.cooled is None or now >= w.cooled}
+        if not wishes or opens(candidate.windows, now) is not None:
+            return False
+        waited = now - candidate.due_since
+        points = max(score(w, candidate.importance, waited, candidate.heat) for w in wishes.values())
+        first = next(op for op in ORDERS[candidate.order] if op in wishes)
+        wanted = (candidate.order, *((op, w.on_pool) for op, w in wishes.items()))
+        key = (candidate.ref.catalog, candidate.pool, first, wanted)
+        insort(self._alike.setdefault(key, []), (points, -number))
+        return True
+
+    def best(self, free: int, busy: Mapping[Operation, int]) -> list[int]:
+        """Enough of those that wait for the plan to choose as it would of all, when these operations run."""
+        if free <= 0:
+            return []
+        found = []
+        limits = self._limits.per_operation
+        for (_, _, first, _), waiting in self._alike.items():
+            if busy.get(first, 0) >= limits.get(first, self._limits.total):
+                continue  # the order in a table is kept: nothing of it may begin
+            while waiting and -waiting[-1][1] in self._gone:
+                waiting.pop()
+            alive = waiting if self._budgets else waiting[-free:]
+            found += [-number for _, number in alive if -number not in self._gone]
+        return found
+
+    def started(self, number: int) -> None:
+        """It waits no more."""
+        self._gone.add(number)

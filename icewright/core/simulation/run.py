@@ -1,0 +1,55 @@
+"""One policy over one fleet: the world is made, the time passes, the meter is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from icewright.core.layering import Policy
+from icewright.core.plan import Limits
+from icewright.core.simulation.cron import Cron, night
+from icewright.core.simulation.meter import Result
+from icewright.core.simulation.service import Job, Service
+from icewright.core.simulation.world import Maintainer, Progress, World
+from icewright.core.simulation.writes import Source
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when to when, and how often the service looks at what changed."""
+
+    begin: datetime
+    end: datetime
+    every: timedelta = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How much may run at the same time, and on which pool each catalog's tables are rewritten."""
+
+    limits: Limits = field(default_factory=Limits)
+    pools: Mapping[str, str] = field(default_factory=dict)
+
+
+def simulate(
+    sources: Sequence[Source],
+    policy: Policy | None,
+    span: Span,
+    slots: Slots,
+    *,
+    tell: Progress = lambda _share: None,
+    heard: Callable[[Job], None] = lambda _job: None,
+) -> Result:
+    """What the policy comes to; None is cron. The same fleet, span and policy give the same result.
+
+    What was written before the begin is there as a night of cron has left it.
+    """
+    world = World(sources, span.begin, span.end, night)
+    maintainer: Maintainer
+    if policy is None:
+        maintainer = Cron(world, slots.limits.total)
+    else:
+        maintainer = Service(world, policy, slots.limits, every=span.every, pools=slots.pools, heard=heard)
+    world.run(maintainer, tell)
+    return world.meter.result()

@@ -1,0 +1,240 @@
+"""Tests of policies as tables: what happens to a table tick by tick, and which verdicts are expected then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from icewright.core.errors import ConfigError, UsageError
+from icewright.core.layering import Policy, Rule, parse_rule
+from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Knobs, Operation
+from icewright.core.runs import LastRun
+from icewright.core.simulation.table import SimulatedTable
+from icewright.core.simulation.trace import read_write
+from icewright.core.simulation.work import Ran, begin, last_run
+from icewright.core.simulation.writes import Write
+from icewright.core.steps import VERDICT_NAMES, Due, why
+from icewright.core.table import TableRef
+from icewright.core.verdicts import evaluate, thresholds, verdict
+from icewright.core.words import kind
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_TEST, _TICK = ("name", "table", "policy", "begins", "ticks"), ("after_hours", "commits", "run", "expect")
+_COMMIT = ("partition", "files", "mb", "rows", "delete_files", "deleted_rows", "operation")
+_FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An operation's verdict, and words that its reason holds."""
+
+    operation: Operation
+    verdict: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes, writers commit, operations run; then the verdicts are looked at."""
+
+    after: timedelta  # since the tick before
+    commits: tuple[Write, ...]
+    run: tuple[Operation, ...]
+    expect: tuple[Expected, ...]
+    files: int | None = None  # live data files
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """One table over several ticks; `rules` in place of the policy's own."""
+
+    name: str
+    table: TableRef
+    begins: datetime
+    rules: tuple[Rule, ...] | None
+    ticks: tuple[Tick, ...]
+
+
+def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str, ...]:
+    """What is not as expected, and why it is as it is; nothing when all is."""
+    policy = policy or Policy()
+    if test.rules is not None:
+        policy = replace(policy, rules=test.rules)
+    knobs = policy.knobs_for(test.table, None)
+    table, history, now = SimulatedTable(test.table), dict[Operation, LastRun](), test.begins
+    failures: list[str] = []
+    for number, tick in enumerate(test.ticks, 1):
+        now += tick.after
+        for write in tick.commits:
+            table.write(replace(write, at=now))
+        found = [*_ran(table, tick, knobs, history, now), *_compared(table, tick, knobs, history, now)]
+        failures += [f"tick {number} ({(now - test.begins) / timedelta(hours=1):g} h): {said}" for said in found]
+    return tuple(failures)
+
+
+def _ran(
+    table: SimulatedTable, tick: Tick, knobs: Knobs, history: dict[Operation, LastRun], now: datetime
+) -> Iterator[str]:
+    """Run what the tick asks for in the policy's order, past cooldowns; what is not due is a failure."""
+    for operation in sorted(tick.run, key=ORDERS[knobs[ORDER]].index):
+        facts = table.facts(thresholds(knobs))
+        found = verdict(operation, facts, knobs, history, now, by_hand=True)
+        if not isinstance(found, Due):
+            yield f"{operation} was to run, but it is {VERDICT_NAMES[type(found)]}: {why(found)}"
+            continue
+        begun = [begin(table, step, now) for step in found.work.steps]
+        done = [one.end(now) for one in begun]
+        ran = Ran(found, done, sum(one.gb_hours for one in begun), now)
+        history[operation] = last_run(operation, table, knobs, ran, history.get(operation))
+
+
+def _compared(
+    table: SimulatedTable, tick: Tick, knobs: Knobs, history: Mapping[Operation, LastRun], now: datetime
+) -> Iterator[str]:
+    evaluation = evaluate(table.facts(thresholds(knobs)), knobs, history, now)
+    for expected in tick.expect:
+        found = evaluation.verdicts[expected.operation]
+        name = VERDICT_NAMES[type(found)]
+        if name != expected.verdict:
+            yield f"{expected.operation}: expected {expected.verdict}, found {name}: {why(found)}"
+        elif expected.reason not in why(found):
+            yield f"{expected.operation}: expected a reason with {expected.reason!r}, found: {why(found)}"
+    if tick.files is not None and tick.files != table.files:
+        yield f"files: expected {tick.files}, found {table.files}"
+
+
+def read_policy_tests(document: object) -> tuple[PolicyTest, ...]:
+    """The tests of a document as YAML gives it. Raises `ConfigError` with every fault and its key path."""
+    reader = _Reader()
+    tests = reader.tests(document)
+    if reader.faults:
+        raise ConfigError(reader.faults)
+    return tests
+
+
+class _Reader:
+    """Collects faults, so that one does not hide another."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+
+    def tests(self, document: object) -> tuple[PolicyTest, ...]:
+        raw = self._mapping("", document, ("tests",))
+        items = self._list("tests", raw.get("tests"))
+        if not items and not self.faults:
+            self.faults.append("tests: there is none; write a list of tests, each with name, table and ticks")
+        return tuple(self._test(f"tests[{i}]", item) for i, item in enumerate(items))
+
+    def _test(self, path: str, item: object) -> PolicyTest:
+        raw = self._mapping(path, item, _TEST)
+        name = self._text(f"{path}.name", raw.get("name")) if raw else ""
+        ref = TableRef("lake", ("ns",), "t")
+        try:
+            ref = TableRef.parse(self._text(f"{path}.table", raw.get("table"))) if raw else ref
+        except UsageError as error:
+            if raw.get("table"):
+                self.faults.append(f"{path}.table: {error}")
+        rules = None
+        if "policy" in raw:
+            rules = tuple(self._rules(f"{path}.policy", raw["policy"]))
+        ticks = tuple(
+            self._tick(f"{path}.ticks[{i}]", t) for i, t in enumerate(self._list(f"{path}.ticks", raw.get("ticks")))
+        )
+        return PolicyTest(name, ref, self._begins(f"{path}.begins", raw.get("begins")), rules, ticks)
+
+    def _rules(self, path: str, raw: object) -> Iterator[Rule]:
+        for i, item in enumerate(self._list(path, raw)):
+            try:
+                yield parse_rule(f"{path}[{i}]", item)
+            except ConfigError as error:
+                self.faults += error.faults
+
+    def _begins(self, path: str, raw: object) -> datetime:
+        """YAML has read what looks like a time."""
+        if raw is None:
+            return BEGIN
+        if not isinstance(raw, datetime):
+            self.faults.append(f"{path}: {kind(raw)} given; write a time such as 2026-01-31T07:30:00Z")
+            return BEGIN
+        return raw.replace(tzinfo=UTC) if raw.tzinfo is None else raw.astimezone(UTC)
+
+    def _tick(self, path: str, item: object) -> Tick:
+        raw = self._mapping(path, item, _TICK)
+        hours = raw.get("after_hours", 0)
+        if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours <= 24 * 366:
+            self.faults.append(f"{path}.after_hours: {hours!r} is not a number of hours from 0 to 8784")
+            hours = 0
+        commits = self._list(f"{path}.commits", raw.get("commits", []))
+        run = self._list(f"{path}.run", raw.get("run", []))
+        expect = self._mapping(f"{path}.expect", raw.get("expect", {}), (*Operation, _FILES))
+        files = expect.get(_FILES)
+        if files is not None and (isinstance(files, bool) or not isinstance(files, int)):
+            self.faults.append(f"{path}.expect.files: {files!r} is not a whole number")
+            files = None
+        return Tick(
+            timedelta(hours=hours),
+            tuple(w for i, c in enumerate(commits) if (w := self._commit(f"{path}.commits[{i}]", c)) is not None),
+            tuple(op for i, o in enumerate(run) if (op := self._operation(f"{path}.run[{i}]", o)) is not None),
+            tuple(self._expected(f"{path}.expect", expect)),
+            files,
+        )
+
+    def _commit(self, path: str, item: object) -> Write | None:
+        raw = dict(self._mapping(path, item, _COMMIT))
+        mb, files = raw.pop("mb", 1), raw.get("files", 0)
+        if isinstance(mb, bool) or not isinstance(mb, int | float) or mb <= 0:
+            self.faults.append(f"{path}.mb: {mb!r} is not a number above 0 (MB of each file)")
+            return None
+        if isinstance(files, int) and files > 0:
+            raw["bytes"] = int(files * mb * MEGABYTE)
+        try:
+            return read_write(raw, BEGIN, (*_COMMIT, "bytes"))
+        except ValueError as error:
+            self.faults.append(f"{path}.{error}")
+            return None
+
+    def _operation(self, path: str, raw: object) -> Operation | None:
+        if raw in list(Operation):
+            return Operation(str(raw))
+        self.faults.append(f"{path}: {raw!r} is no operation; there is: {', '.join(Operation)}")
+        return None
+
+    def _expected(self, path: str, raw: Mapping[str, Any]) -> Iterator[Expected]:
+        names = list(VERDICT_NAMES.values())
+        for operation in (op for op in Operation if op in raw):
+            said = raw[operation]
+            if isinstance(said, Mapping):
+                said = self._mapping(f"{path}.{operation}", said, ("verdict", "reason"))
+                name, reason = said.get("verdict"), said.get("reason", "")
+            else:
+                name, reason = said, ""
+            if name not in names:
+                self.faults.append(f"{path}.{operation}: {name!r} is no verdict; there is: {', '.join(names)}")
+            else:
+                yield Expected(operation, name, str(reason))
+
+    def _mapping(self, path: str, raw: object, keys: Sequence[str]) -> Mapping[str, Any]:
+        """The mapping, without what is no key of it."""
+        if not isinstance(raw, Mapping):
+            where = f"{path}: " if path else ""
+            self.faults.append(f"{where}{kind(raw)} given; write a mapping with the keys {', '.join(keys)}")
+            return {}
+        for key in raw:
+            if key not in keys:
+                where = f"{path}.{key}" if path else key
+                self.faults.append(f"{where}: there is no such key; known are {', '.join(keys)}")
+        return {key: value for key, value in raw.items() if key in keys}
+
+    def _list(self, path: str, raw: object) -> Sequence[Any]:
+        if isinstance(raw, list):
+            return raw
+        self.faults.append(f"{path}: {kind(raw)} given; write a list")
+        return ()
+
+    def _text(self, path: str, raw: object) -> str:
+        if isinstance(raw, str) and raw.strip():
+            return raw
+        self.faults.append(f"{path}: {'missing' if raw is None else f'{kind(raw)} given; write text'}")
+        return ""

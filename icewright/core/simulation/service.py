@@ -1,0 +1,275 @@
+"""Icewright itself over simulated tables: looks, plans and runs as the service does, by a policy and its limits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from functools import partial
+from heapq import heappop, heappush
+
+from icewright.core.cost import service_cost
+from icewright.core.layering import Policy
+from icewright.core.plan import Active, Candidate, Limits, PlannedJob, Usage, Wish, make_plan
+from icewright.core.policy import Knobs, Operation
+from icewright.core.runs import LastRun
+from icewright.core.simulation.queue import Queue
+from icewright.core.simulation.work import Begun, Done, Ran, begin, last_run
+from icewright.core.simulation.world import World
+from icewright.core.steps import Due, Step, on_pool
+from icewright.core.table import Thresholds
+from icewright.core.verdicts import Evaluation, due, evaluate, thresholds
+
+_PACE = timedelta(seconds=3)  # the plan is made at most so often, as in the service
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that has ended, for who listens."""
+
+    number: int  # of the table
+    operations: tuple[Operation, ...]
+    begun: datetime
+    ended: datetime
+    gb_hours: float
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a table between two looks."""
+
+    knobs: Knobs
+    sizes: Thresholds
+    pool: str
+    history: dict[Operation, LastRun] = field(default_factory=dict)
+    dues: Mapping[Operation, Due] = field(default_factory=dict)
+    due_since: datetime | None = None
+    look_at: datetime | None = None
+    rests_until: datetime | None = None
+    held: bool = False
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job on its way."""
+
+    number: int
+    operations: tuple[Operation, ...]
+    begun: datetime
+    steps: Iterator[tuple[Operation, Step, bool]]  # the last step of an operation says so
+    gb_hours: float = 0.0
+    done: list[Done] = field(default_factory=list)  # of the operation that runs
+    cost: float = 0.0  # likewise
+
+
+def _unheard(_job: Job) -> None:
+    return
+
+
+class Service:
+    """Looks at what changed every so often, and begins jobs as soon as the limits have room."""
+
+    def __init__(
+        self,
+        world: World,
+        policy: Policy,
+        limits: Limits,
+        *,
+        every: timedelta,
+        pools: Mapping[str, str] | None = None,
+        heard: Callable[[Job], None] = _unheard,
+    ) -> None:
+        self._world, self._limits, self._every, self._heard = world, limits, every, heard
+        pools = pools or {}
+        shared: dict[str, tuple[Knobs, Thresholds]] = {}
+        self._known: list[_Known] = []
+        for table in world.tables:
+            knobs = policy.knobs_for(table.ref, None)
+            same = shared.setdefault(knobs.fingerprint, (knobs, thresholds(knobs)))
+            self._known.append(_Known(*same, pools.get(table.ref.catalog, "default")))
+        self._dirty = set(range(len(world.tables)))
+        self._later: list[tuple[datetime, int]] = []
+        self._due: dict[int, Candidate] = {}
+        self._queue = Queue(limits)
+        self._active: dict[int, Active] = {}
+        self._spent = _Spent()
+        self._planned: datetime | None = None
+        self._plan_waits = False
+
+    def begin(self) -> None:
+        """Look for the first time."""
+        self._world.at(self._world.now, self._pass)
+
+    def written(self, number: int) -> None:
+        """The table is looked at in the next pass."""
+        self._dirty.add(number)
+
+    @property
+    def waiting(self) -> int:
+        """Tables with something due that has not begun."""
+        return len(self._due)
+
+    # -- looking
+
+    def _pass(self) -> None:
+        """Look at the tables that changed and at those whose time has come, then begin what there is room for."""
+        world = self._world
+        looked = self._dirty
+        self._dirty = set()
+        while self._later and self._later[0][0] <= world.now:
+            when, number = heappop(self._later)
+            if self._known[number].look_at == when:
+                looked.add(number)
+        for number in sorted(looked):
+            known = self._known[number]
+            if known.held or (known.rests_until is not None and world.now < known.rests_until):
+                self._dirty.add(number)
+            else:
+                self._look(number, known)
+        self._order()
+        world.at(world.now + self._every, self._pass)
+
+    def _look(self, number: int, known: _Known) -> None:
+        world = self._world
+        facts = world.tables[number].facts(known.sizes)
+        evaluation = evaluate(facts, known.knobs, known.history, world.now)
+        world.meter.looked(service_cost(facts.manifest_count))
+        known.rests_until = world.now + evaluation.terms.rest
+        known.look_at = evaluation.revisit
+        heappush(self._later, (evaluation.revisit, number))
+        known.dues = due(evaluation)
+        if known.dues:
+            known.due_since = known.due_since or world.now
+            self._due[number] = _candidate(evaluation, known, number, known.due_since)
+        else:
+            known.due_since = None
+            self._due.pop(number, None)
+
+    # -- planning
+
+    def _order(self) -> None:
+        """Order what is due anew; what cools down joins when it has."""
+        world, until = self._world, self._world.now + self._every
+        for number, cools in self._queue.fill(self._due, world.now):
+            if cools < until:
+                world.at(cools, partial(self._cooled, number, self._due[number]))
+        self._plan()
+
+    def _cooled(self, number: int, candidate: Candidate) -> None:
+        if self._due.get(number) is candidate:
+            self._queue.add(number, candidate, self._world.now)
+            self._plan_soon()
+
+    def _plan(self) -> None:
+        """Begin the best of what waits."""
+        world = self._world
+        self._planned, self._plan_waits = world.now, False
+        busy = Counter(op for active in self._active.values() for op in active.operations)
+        shortlist = self._queue.best(self._limits.total - len(self._active), busy)
+        if not shortlist:
+            return
+        spent = self._spent.on(world.now.date())
+        usage = Usage(tuple(self._active.values()), spent.pools, spent.catalogs)
+        for job in make_plan([self._due[n] for n in shortlist], self._limits, world.now, usage).jobs:
+            self._start(int(job.table_uuid), job)
+
+    def _plan_soon(self) -> None:
+        if not self._plan_waits and self._queue.waiting:
+            self._plan_waits = True
+            earliest = self._world.now if self._planned is None else self._planned + _PACE
+            self._world.at(max(self._world.now, earliest), self._plan)
+
+    # -- running
+
+    def _start(self, number: int, job: PlannedJob) -> None:
+        known = self._known[number]
+        known.held = True
+        self._due.pop(number)
+        self._queue.started(number)
+        self._active[number] = Active(job.ref.catalog, job.pool, job.operations, job.on_pool, job.cost)
+        steps = _steps((op, known.dues[op]) for op in job.operations)
+        self._next(_Running(number, job.operations, self._world.now, steps))
+
+    def _next(self, job: _Running) -> None:
+        """Begin the next step of the job, or end it."""
+        world = self._world
+        found = next(job.steps, None)
+        if found is None:
+            self._end(job)
+            return
+        operation, step, last = found
+        begun = begin(world.tables[job.number], step, world.now)
+        ended = partial(self._stepped, job, operation, step, begun, last=last)
+        world.at(world.now + timedelta(seconds=begun.seconds), ended)
+
+    def _stepped(self, job: _Running, operation: Operation, step: Step, begun: Begun, *, last: bool) -> None:
+        world = self._world
+        done = begun.end(world.now)
+        world.changed(job.number)
+        known = self._known[job.number]
+        spent = self._spent.on(world.now.date())
+        spent.catalogs[world.tables[job.number].ref.catalog] += begun.gb_hours
+        spent.pools[known.pool] += begun.gb_hours if on_pool(step) else 0.0
+        job.gb_hours += begun.gb_hours
+        job.cost += begun.gb_hours
+        job.done.append(done)
+        world.meter.spent(operation, begun.gb_hours, done.deleted)
+        if last:
+            world.meter.runs[operation] += 1
+            ran = Ran(known.dues[operation], tuple(job.done), job.cost, world.now)
+            before = known.history.get(operation)
+            known.history[operation] = last_run(operation, world.tables[job.number], known.knobs, ran, before)
+            job.done, job.cost = [], 0.0
+        self._next(job)
+
+    def _end(self, job: _Running) -> None:
+        """The table is looked at again, so that our own commits are no change."""
+        self._known[job.number].held = False
+        self._dirty.add(job.number)
+        del self._active[job.number]
+        self._heard(Job(job.number, job.operations, job.begun, self._world.now, job.gb_hours))
+        self._plan_soon()
+
+
+def _candidate(evaluation: Evaluation, known: _Known, number: int, since: datetime) -> Candidate:
+    """The table as the plan sees it; its number stands for its uuid."""
+    terms = evaluation.terms
+    wishes = {
+        op: Wish(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))
+        for op, d in known.dues.items()
+    }
+    return Candidate(
+        evaluation.facts.ref,
+        str(number),
+        wishes,
+        since,
+        importance=terms.importance,
+        order=terms.order,
+        windows=terms.windows,
+        pool=known.pool,
+    )
+
+
+def _steps(dues: Iterable[tuple[Operation, Due]]) -> Iterator[tuple[Operation, Step, bool]]:
+    for operation, found in dues:
+        steps = found.work.steps
+        for step in steps:
+            yield operation, step, step is steps[-1]
+
+
+class _Spent:
+    """GB-hours of the day, by pool and by catalog."""
+
+    def __init__(self) -> None:
+        self._day: date | None = None
+        self.pools: defaultdict[str, float] = defaultdict(float)
+        self.catalogs: defaultdict[str, float] = defaultdict(float)
+
+    def on(self, day: date) -> _Spent:
+        """The sums of this day."""
+        if self._day != day:
+            self._day = day
+            self.pools.clear()
+            self.catalogs.clear()
+        return self

@@ -1,0 +1,142 @@
+"""Recorded commits, one JSON object a line, as the commits of a simulation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import Any
+
+from icewright.core.errors import ConfigError, UsageError
+from icewright.core.simulation.writes import OPERATIONS, Layout, Source, Write
+from icewright.core.table import TableRef
+
+ROW_BYTES = 100  # of a commit that does not say its rows
+DELETED_ROWS = 1000  # that a delete file names where the commit does not say
+_COUNTS = ("files", "bytes", "rows", "delete_files", "deleted_rows")
+_KEYS = ("at", "table", "partition", "operation", *_COUNTS)
+_SHOWN = 20
+_EPOCH = date(1970, 1, 1)
+_DAY_OR_HOUR = re.compile(r"(\d{4}-\d{2}-\d{2})(?:-(\d{2}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Tables with their commits, from the first to the last."""
+
+    sources: Sequence[Source]
+    first: datetime
+    last: datetime
+
+
+def read_trace(name: str, lines: Iterable[str]) -> Trace:
+    """The commits of all lines; blank lines count for nothing.
+
+    Raises `ConfigError` with the number of each bad line, and what would be right.
+    """
+    faults: list[str] = []
+    found: dict[TableRef, list[Write]] = {}
+    refs: dict[str, TableRef] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            raw = json.loads(line)
+            if not isinstance(raw, dict):
+                raise ValueError("write one object, such as {...}")  # noqa: TRY301, TRY004 - told like all others
+            table = _text(raw, "table")
+            ref = refs.get(table) or refs.setdefault(table, TableRef.parse(table))
+            found.setdefault(ref, []).append(read_write(raw, _time(raw), _KEYS))
+        except (ValueError, UsageError) as error:
+            said = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+            faults.append(f"{name}, line {number}: {said}")
+    if len(faults) > _SHOWN:
+        faults[_SHOWN:] = [f"{name}: {len(faults) - _SHOWN} more lines are wrong"]
+    if faults:
+        raise ConfigError(faults)
+    if not found:
+        raise ConfigError([f"{name}: holds no commit; write one JSON object a line, with the keys {', '.join(_KEYS)}"])
+    for writes in found.values():
+        writes.sort(key=lambda write: write.at)
+    first = min(writes[0].at for writes in found.values())
+    last = max(writes[-1].at for writes in found.values())
+    return Trace([Source(ref, partial(iter, found[ref])) for ref in sorted(found)], first, last)
+
+
+def read_write(raw: Mapping[str, Any], at: datetime, known: Sequence[str]) -> Write:
+    """One commit. Raises `ValueError` that says what would be right."""
+    if unknown := [key for key in raw if key not in known]:
+        raise ValueError(f"there is no key {unknown[0]}; known are {', '.join(known)}")
+    operation = raw.get("operation", "append")
+    if operation not in OPERATIONS:
+        raise ValueError(f"operation: {operation!r} is not one of {', '.join(OPERATIONS)}")
+    counts = {key: _count(raw, key) for key in _COUNTS if key in raw}
+    if counts.get("files", 0) and not counts.get("bytes"):
+        raise ValueError("bytes: missing; say how many bytes the files have")
+    if counts.get("bytes") and not counts.get("files"):
+        raise ValueError("files: missing; say how many files hold the bytes")
+    if not counts.get("files") and not counts.get("delete_files") and operation == "append":
+        raise ValueError("files: missing; an append brings files or delete files")
+    if counts.get("deleted_rows") and not counts.get("delete_files"):
+        raise ValueError("delete_files: missing; deleted_rows are those that delete files name")
+    layout, values = read_partition(raw.get("partition", ""))
+    defaults = {
+        "rows": counts.get("bytes", 0) // ROW_BYTES,
+        "deleted_rows": DELETED_ROWS * counts.get("delete_files", 0),
+    }
+    return Write(at=at, layout=layout, values=values, operation=operation, **{**defaults, **counts})
+
+
+def read_partition(text: object) -> tuple[Layout, tuple[Any, ...]]:
+    """`day=2026-01-31/region=eu`: dates are days, dates with an hour (`2026-01-31-07`) hours, all else itself."""
+    if not isinstance(text, str):
+        raise ValueError(f"partition: {text!r} is no text; write it as day=2026-01-31/region=eu")  # noqa: TRY004
+    layout: list[tuple[str, str]] = []
+    values: list[Any] = []
+    for part in text.split("/") if text else ():
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            raise ValueError(f"partition: {text!r} has no name=value in {part!r}; write day=2026-01-31/region=eu")
+        transform, parsed = _value(value)
+        layout.append((name, transform))
+        values.append(parsed)
+    return tuple(layout), tuple(values)
+
+
+def _value(text: str) -> tuple[str, Any]:
+    if text in ("null", "__HIVE_DEFAULT_PARTITION__"):
+        return "identity", None
+    found = _DAY_OR_HOUR.fullmatch(text)
+    try:
+        day = date.fromisoformat(found[1]) if found else None
+    except ValueError:
+        day = None
+    if found is None or day is None:
+        return "identity", text
+    return ("day", day) if found[2] is None else ("hour", (day - _EPOCH).days * 24 + int(found[2]))
+
+
+def _time(raw: Mapping[str, Any]) -> datetime:
+    text = _text(raw, "at")
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"at: {text!r} is no time; write it as 2026-01-31T07:30:00Z") from None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{key}: missing" if value is None else f"{key}: {value!r} is no text")
+    return value
+
+
+def _count(raw: Mapping[str, Any], key: str) -> int:
+    value = raw[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{key}: {value!r} is not a whole number of at least 0")
+    return value

@@ -1,0 +1,214 @@
+"""What a step does to a simulated table, and what it takes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import assert_never
+
+from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, service_cost
+from icewright.core.partitions import PartitionKey
+from icewright.core.policy import Knobs, Operation
+from icewright.core.runs import LastRun, OperationState
+from icewright.core.simulation.costs import REWRITES, spark_expiry, spark_gb_hours, spark_manifests
+from icewright.core.simulation.partition import Chosen, Partition
+from icewright.core.simulation.table import Deleted, SimulatedTable
+from icewright.core.steps import (
+    Due,
+    ExpireRows,
+    ExpireSnapshots,
+    Kernel,
+    RemoveOrphans,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeletes,
+    Step,
+)
+
+_DELETE_FILE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a step came to."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    deleted: Deleted = field(default_factory=Deleted)
+    mended: tuple[PartitionKey, ...] = ()  # partitions rewritten for their sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A step that runs: how long, for how much, and what ends it. `idle` says that it found nothing to do."""
+
+    seconds: float
+    gb_hours: float
+    end: Callable[[datetime], Done]
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An operation that has ended: what was due, what its steps came to, and what they cost."""
+
+    due: Due
+    done: Sequence[Done]
+    cost: float
+    ended: datetime
+
+
+def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
+    """Begin a step: what it works on is what is there now, whatever a writer adds meanwhile."""
+    match step:
+        case RewriteDataFiles():
+            chosen = _chosen(table, step, now)
+            files, size = sum(c.files for _, c in chosen), sum(c.bytes for _, c in chosen)
+            seconds = REWRITES[step.kernel].seconds(files, size)
+            return _on_spark(seconds, partial(_rewrite_files, table, step, chosen), idle=not chosen)
+        case RewritePositionDeletes():
+            seconds = REWRITES[Kernel.SPARK].seconds(step.files, step.files * _DELETE_FILE_BYTES)
+            return _on_spark(seconds, partial(_rewrite_deletes, table, step))
+        case RewriteManifests():
+            end = partial(_rewrite_manifests, table, step)
+            if step.by_spark:
+                return _on_spark(spark_manifests(table.manifests), end)
+            return _in_service(table.files + table.manifests, end)
+        case ExpireSnapshots():
+            end = partial(_expire, table, step)
+            count = len(step.snapshot_ids)
+            return _on_spark(spark_expiry(count), end) if step.by_spark else _in_service(10 * count, end)
+        case RemoveOrphans():
+            files = table.files + table.deletes + table.manifests + table.delete_manifests
+            return _in_service(2 * files, partial(_remove_orphans, table, step, files))
+        case ExpireRows():
+            held = [table.partitions[key] for key in step.partitions if key in table.partitions]
+            seconds = REWRITES[Kernel.SPARK].seconds(0, 0)  # from the metadata alone
+            return _on_spark(seconds, partial(_expire_rows, table, held))
+    assert_never(step)
+
+
+def last_run(operation: Operation, table: SimulatedTable, knobs: Knobs, ran: Ran, before: LastRun | None) -> LastRun:
+    """What the history says of an operation that has ended just now."""
+    metrics: defaultdict[str, float] = defaultdict(float)
+    for name, value in (pair for done in ran.done for pair in done.metrics.items()):
+        metrics[name] += value
+    metrics |= {"gb_hours": ran.cost, "gb_hours_predicted": ran.due.cost, "cost_factor": ran.due.cost_factor}
+    rewritten = dict(before.rewritten) if before is not None else {}
+    rewritten |= {key: ran.ended for done in ran.done for key in done.mended}
+    return LastRun(
+        operation,
+        ran.ended,
+        OperationState.COMMITTED,
+        table.location,
+        metrics=metrics,
+        policy=knobs.fingerprint,
+        rewritten=rewritten,
+    )
+
+
+def _on_spark(seconds: float, end: Callable[[datetime], Done], *, idle: bool = False) -> Begun:
+    return Begun(seconds, spark_gb_hours(seconds), end, idle)
+
+
+def _in_service(files: int, end: Callable[[datetime], Done]) -> Begun:
+    cost = service_cost(files)
+    return Begun(cost / gb_hours(1, SERVICE_MEMORY_GB), cost, end)
+
+
+_Chosen = list[tuple[Partition, Chosen]]
+
+
+def _chosen(table: SimulatedTable, step: RewriteDataFiles, now: datetime) -> _Chosen:
+    """What the planner takes of each partition; a step without partitions takes of all."""
+    known = table.partitions
+    within = [known[key] for key in step.partitions if key in known] if step.partitions else known.values()
+    return [(p, found) for p in within if (found := p.planned(step, now)) is not None]
+
+
+def _rewrite_files(table: SimulatedTable, step: RewriteDataFiles, chosen: _Chosen, now: datetime) -> Done:
+    merged = written = deletes = 0
+    mended: list[PartitionKey] = []
+    for partition, taken in chosen:
+        size, applying = partition.bytes, partition.deletes
+        result = partition.rewritten(taken, step)
+        if result is None:
+            continue
+        table.thin_manifests(taken.files)
+        table.bury(taken.files + result[1], taken.bytes)
+        table.files += result[0] - taken.files
+        table.bytes += partition.bytes - size
+        table.deletes += partition.deletes - applying
+        merged, written, deletes = merged + taken.files, written + result[0], deletes + result[1]
+        if not step.by_deletes:
+            mended.append(partition.key)
+    if merged:
+        table.manifests += bool(written)
+        table.fit_delete_manifests()
+        table.commit(now, "replace")
+    metrics = {"files_merged": merged, "files_written": written, "delete_files_removed": deletes}
+    return Done(metrics, mended=tuple(mended))
+
+
+def _rewrite_deletes(table: SimulatedTable, step: RewritePositionDeletes, now: datetime) -> Done:
+    gone = applying = 0
+    for key in step.partitions:
+        if (partition := table.partitions.get(key)) is not None:
+            before = partition.deletes
+            gone += partition.merge_deletes()
+            applying += before - partition.deletes
+    if gone:
+        table.deletes -= applying
+        table.bury(gone, gone * _DELETE_FILE_BYTES)
+        table.fit_delete_manifests()
+        table.commit(now, "replace")
+    return Done({"files_rewritten": gone})
+
+
+def _rewrite_manifests(table: SimulatedTable, step: RewriteManifests, now: datetime) -> Done:
+    before = table.manifests
+    if table.files:
+        table.merge_manifests(step.target_bytes)
+        table.commit(now, "replace")
+    return Done({"manifests_rewritten": before, "manifests_written": table.manifests})
+
+
+def _expire(table: SimulatedTable, step: ExpireSnapshots, now: datetime) -> Done:
+    deleted = table.expire(step.snapshot_ids, now, delete_files=step.delete_files)
+    metrics = {"snapshots_expired": len(step.snapshot_ids), "files_deleted": deleted.files}
+    return Done(metrics, deleted)
+
+
+def _remove_orphans(table: SimulatedTable, step: RemoveOrphans, scanned: int, now: datetime) -> Done:
+    """Delete what the mode allows of the files that are old enough; what is found is remembered."""
+    old = [one for one in table.orphans if one.at < step.older_than]
+    confirmed = [one for one in old if one.found is not None and one.found <= step.confirm_before]
+    gone = {"delete": old, "confirm": confirmed}.get(step.mode, [])
+    for one in old:
+        one.found = one.found or now
+    found = sum(one.files for one in old)
+    deleted = Deleted(sum(one.files for one in gone), sum(one.bytes for one in gone))
+    if gone:
+        table.orphans = [one for one in table.orphans if one not in gone]
+        table.dead_files -= deleted.files
+        table.dead_bytes -= deleted.bytes
+    files = scanned + found
+    return Done(
+        {"orphans_found": found, "orphans_removed": deleted.files, "files_scanned": files, **_cadence(step)}, deleted
+    )
+
+
+def _cadence(step: RemoveOrphans) -> dict[str, float]:
+    return {"every_hours": step.every_hours} if step.every_hours else {}
+
+
+def _expire_rows(table: SimulatedTable, held: list[Partition], now: datetime) -> Done:
+    """Partitions by time hold nothing younger than their own day or hour: they go whole."""
+    files = sum(p.files for p in held)
+    for partition in held:
+        table.clear(partition)
+    if files:
+        table.commit(now, "delete")
+    return Done({"files_deleted": files})

@@ -1,0 +1,140 @@
+"""The virtual clock: what happens next, to which table, and what is measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol
+
+from icewright.core.health import health_parts, overall
+from icewright.core.operations import expire_snapshots
+from icewright.core.policy import Knobs
+from icewright.core.simulation.meter import Meter, Reading
+from icewright.core.simulation.table import SimulatedTable
+from icewright.core.simulation.writes import Source, Write
+from icewright.core.verdicts import thresholds
+
+_WATCHED = 250  # tables whose health is measured; of more, as many spread evenly
+_SAMPLES = 168
+_YARDSTICK = Knobs()  # health by the built-in defaults, so that policies compare
+_SIZES = thresholds(_YARDSTICK)
+
+Prepare = Callable[[SimulatedTable, datetime], None]  # a table that was written before the begin
+Progress = Callable[[float], None]  # the share of the time that has passed
+
+
+class Maintainer(Protocol):
+    """Who keeps the tables."""
+
+    @property
+    def waiting(self) -> int:
+        """Tables with something due that has not begun."""
+        ...
+
+    def begin(self) -> None:
+        """Put down what is to happen first."""
+        ...
+
+    def written(self, number: int) -> None:
+        """A writer committed to the table of this number."""
+        ...
+
+
+class World:
+    """Tables, and what is to happen to them, in the order of time."""
+
+    def __init__(self, sources: Sequence[Source], begin: datetime, end: datetime, prepare: Prepare) -> None:
+        self.now = self.started = begin
+        self.end = end
+        self.meter = Meter(begin, len(sources))
+        self.tables = [SimulatedTable(source.ref) for source in sources]
+        self._events: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._order = count()
+        self._readings = [Reading()] * len(sources)
+        self._health: dict[int, tuple[int, datetime, int | None]] = {}  # by table: version, until when, health
+        self._heard: Callable[[int], None] = _nobody
+        for number, source in enumerate(sources):
+            self._load(number, source.writes(), prepare)
+
+    def at(self, when: datetime, action: Callable[[], None]) -> None:
+        """Let something happen then; of one moment, what was said first happens first."""
+        heappush(self._events, (when, next(self._order), action))
+
+    def changed(self, number: int) -> None:
+        """A table is another than it was."""
+        reading = Reading.of(self.tables[number])
+        self.meter.changed(self._readings[number], reading)
+        self._readings[number] = reading
+
+    def run(self, maintainer: Maintainer, tell: Progress) -> None:
+        """Let the time pass to the end."""
+        self._heard = maintainer.written
+        length = self.end - self.started
+        step = max(length / _SAMPLES, timedelta(minutes=1))
+
+        def sample() -> None:
+            self.meter.sample(self._measured())
+            tell((self.now - self.started) / length)
+            self.at(self.now + step, sample)
+
+        self.at(self.started, sample)
+        maintainer.begin()
+        while self._events and self._events[0][0] < self.end:
+            when, _, action = heappop(self._events)
+            self._pass_to(when)
+            action()
+        self._pass_to(self.end)
+        self.meter.waiting = maintainer.waiting
+        self.meter.sample(self._measured())
+        tell(1.0)
+
+    def _pass_to(self, when: datetime) -> None:
+        if when > self.now:
+            self.meter.pass_to(when)
+            self.now = when
+
+    def _load(self, number: int, writes: Iterator[Write], prepare: Prepare) -> None:
+        """What was written before the begin is there; the rest is to happen."""
+        table = self.tables[number]
+        for write in writes:
+            if write.at >= self.started:
+                self._wait(number, write, writes)
+                break
+            table.write(write)
+        if table.snapshots:
+            prepare(table, self.started)
+        self.changed(number)
+
+    def _wait(self, number: int, write: Write, writes: Iterator[Write]) -> None:
+        if write.at < self.end:
+            self.at(write.at, partial(self._written, number, write, writes))
+
+    def _written(self, number: int, write: Write, writes: Iterator[Write]) -> None:
+        self.tables[number].write(write)
+        self.changed(number)
+        self._heard(number)
+        if (following := next(writes, None)) is not None:
+            self._wait(number, following, writes)
+
+    def _measured(self) -> float | None:
+        """The mean health, by the built-in defaults, of tables spread over the fleet."""
+        step = max(1, len(self.tables) // _WATCHED)
+        scores = [score for n in range(0, len(self.tables), step) if (score := self._health_of(n)) is not None]
+        return sum(scores) / len(scores) if scores else None
+
+    def _health_of(self, number: int) -> int | None:
+        table = self.tables[number]
+        known = self._health.get(number)
+        if known is None or known[0] != table.version or self.now >= known[1]:
+            facts = table.facts(_SIZES)
+            expiry = expire_snapshots.expiry(facts, _YARDSTICK, self.now)
+            health = overall(health_parts(facts, _YARDSTICK, expiry, None))
+            known = self._health[number] = table.version, expiry.next_expiry or self.end, health
+        return known[2]
+
+
+def _nobody(_number: int) -> None:
+    return

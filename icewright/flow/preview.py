@@ -1,0 +1,81 @@
+"""What a policy rule would change, before it is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from icewright.core.errors import ConfigError, IcewrightError
+from icewright.core.layering import Policy, Rule, matches
+from icewright.core.policy import KNOBS, Operation
+from icewright.core.steps import VERDICT_NAMES, why
+from icewright.core.table import TableRef
+from icewright.flow.evaluate import evaluate_table
+from icewright.flow.world import World
+
+TIME = timedelta(seconds=10)  # after which no further table is evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A table with knobs that would change: before and after by knob, and verdicts where they were compared."""
+
+    ref: TableRef
+    knobs: Mapping[str, tuple[Any, Any]]
+    verdicts: Mapping[Operation, tuple[str, str, str]] | None = None  # before, after, the reason after
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    """What would change."""
+
+    matched: int
+    changed: Sequence[Changed]
+
+
+def preview(world: World, rule: Rule, refs: Sequence[TableRef], most: int) -> Previewed:
+    """Compare knobs of all of these tables that the rule names, and the verdicts of the first that change."""
+    before = world.policy()
+    after = with_rule(before, rule)
+    mine = [ref for ref in refs if matches(rule.match, ref.parts[: len(rule.match)])]
+    changed = [Changed(ref, found) for ref in mine if (found := _knobs(before, after, ref))]
+    until = world.clock.now() + TIME
+    for i, one in enumerate(changed[:most]):
+        if world.clock.now() >= until:
+            break
+        changed[i] = _judged(world, one, before, after)
+    return Previewed(len(mine), changed)
+
+
+def with_rule(policy: Policy, rule: Rule) -> Policy:
+    """The policy with the stored rule of this pattern replaced, or taken back when it sets nothing."""
+    kept = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
+    return replace(policy, rules=(*kept, rule) if rule.settings else tuple(kept))
+
+
+def _knobs(before: Policy, after: Policy, ref: TableRef) -> dict[str, tuple[Any, Any]]:
+    old, new = before.knobs_for(ref, None), after.knobs_for(ref, None)
+    names = old.origins.keys() | new.origins.keys()
+    return {n: (old[KNOBS[n]], new[KNOBS[n]]) for n in sorted(names) if old[KNOBS[n]] != new[KNOBS[n]]}
+
+
+def _judged(world: World, one: Changed, before: Policy, after: Policy) -> Changed:
+    now = world.clock.now()
+    try:
+        old = evaluate_table(replace(world, policy=lambda: before), one.ref, now)
+        new = evaluate_table(replace(world, policy=lambda: after), one.ref, now)
+    except ConfigError as error:
+        return replace(one, error="; ".join(error.faults))
+    except IcewrightError as error:
+        return replace(one, error=str(error))
+    found = {}
+    for operation, verdict in new.verdicts.items():
+        names = [VERDICT_NAMES[type(said)] for said in (old.verdicts[operation], verdict)]
+        if old.verdicts[operation] != verdict and (
+            names[0] != names[1] or why(old.verdicts[operation]) != why(verdict)
+        ):
+            found[operation] = (names[0], names[1], why(verdict))
+    return replace(one, verdicts=found)

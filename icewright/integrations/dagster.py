@@ -1,0 +1,60 @@
+"""For Dagster: a resource that runs Icewright, and an asset that maintains a table after it was built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster
+from pydantic import Field
+
+from icewright.integrations.command import CommandWrong, Icewright, maintenance
+
+
+class IcewrightResource(dagster.ConfigurableResource):
+    """An installation of Icewright."""
+
+    executable: str = "icewright"
+    config_file: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+
+    def maintain(
+        self,
+        table: str | None = None,
+        operations: Sequence[str] = (),
+        settings: Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Any:  # noqa: ANN401 - JSON
+        """What `icewright run` on a table, or `cycle` over all, printed. A wrong configuration is not tried again."""
+        arguments, names = maintenance(table, operations, None, settings or {}, dry_run=dry_run)
+        return self._run(*arguments, names=names)
+
+    def health(self, table: str) -> Any:  # noqa: ANN401 - JSON
+        """One table, evaluated now."""
+        return self._run("health", names=[table])
+
+    def _run(self, *arguments: str, names: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
+        try:
+            return Icewright(self.executable, self.config_file, self.env)(*arguments, names=names)
+        except CommandWrong as error:
+            raise dagster.Failure(str(error), allow_retries=False) from error
+
+
+def maintained_asset(
+    table: str, *, upstream: Sequence[str] = (), operations: Sequence[str] = (), name: str | None = None
+) -> dagster.AssetsDefinition:
+    """An asset that is the table in good order: it maintains the table when what it comes from was built anew."""
+
+    @dagster.asset(
+        name=name or f"{table.replace('.', '_')}_maintained",
+        deps=list(upstream),
+        kinds={"iceberg"},
+        description=f"{table}, maintained by Icewright",
+    )
+    def maintained(icewright: IcewrightResource) -> dagster.MaterializeResult:
+        done = icewright.maintain(table, operations)
+        metadata = {"state": done["state"], "summary": done["summary"], "job": done["job_id"] or "none"}
+        return dagster.MaterializeResult(metadata={f"icewright/{key}": value for key, value in metadata.items()})
+
+    return maintained

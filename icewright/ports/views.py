@@ -1,0 +1,200 @@
+"""What lists show: filtered, sorted and cut into pages by the store, within what somebody may see."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from icewright.core.permissions import Sight
+from icewright.core.policy import Operation
+from icewright.core.table import TableRef
+from icewright.ports.rows import JobRow, TableRow
+
+T = TypeVar("T")
+After = tuple[Any, ...]  # the sorting values of the last item that was seen
+
+STATES = ("well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
+
+
+class TableSort(enum.StrEnum):
+    """What tables are sorted by; those that lack it come last."""
+
+    NAME = "name"
+    HEALTH = "health"
+    FILES = "files"
+    BYTES = "bytes"
+    QUERIES = "queries_per_day"
+    EVALUATED = "evaluated_at"
+    SUCCEEDED = "succeeded_at"
+    DUE_SINCE = "due_since"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list; `after` is where the next begins, None at the end. `total` counts the whole list."""
+
+    items: Sequence[T]
+    after: After | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """Which tables."""
+
+    catalog: str | None = None
+    namespace: tuple[str, ...] | None = None
+    search: str | None = None  # within the table's or namespace's name, in any case
+    states: tuple[str, ...] = ()
+    due: Operation | None = None
+    health_below: int | None = None
+    sort: TableSort = TableSort.NAME
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableItem:
+    """A table in a list."""
+
+    row: TableRow
+    state: str
+    importance: str
+    queries_per_day: float
+    files: int | None
+    bytes: int | None
+    succeeded_at: datetime | None
+    due: tuple[Operation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs."""
+
+    job_id: str | None = None
+    ref: TableRef | None = None
+    catalog: str | None = None
+    states: tuple[str, ...] = ()
+    operation: Operation | None = None
+    trigger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobItem:
+    """A job in a list."""
+
+    job: JobRow
+    pool: str
+    on_pool: bool
+    score: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs."""
+
+    ref: TableRef | None = None
+    catalog: str | None = None
+    operation: Operation | None = None
+    states: tuple[str, ...] = ()
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingItem:
+    """A due operation that the last plan did not start."""
+
+    ref: TableRef
+    operation: Operation
+    why: str  # it is due
+    reason: str | None  # that it waits; None: it became due after the last plan
+    position: int | None
+    score: float | None
+    benefit: float
+    cost: float
+    due_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVersion:
+    """A policy rule as it was set, by whom and when; without settings it was taken back."""
+
+    match: tuple[str, ...]
+    settings: Mapping[str, Any]
+    author: str
+    at: datetime
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """GB-hours of a day."""
+
+    day: date
+    catalog: str
+    pool: str
+    gb_hours: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What there is at a glance. Each part of the funnel is in the one before."""
+
+    tables: int = 0
+    changed: int = 0
+    due: int = 0
+    running: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)
+    health: Sequence[int] = ()  # tables by tens: 0-9, 10-19 ... 90-100
+    unknown: int = 0  # without a health
+    verdicts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by operation and verdict
+    jobs: Mapping[str, int] = field(default_factory=dict)  # that wait or run, by state
+    spend: Sequence[Spend] = ()
+
+
+class Views(Protocol):
+    """Lists. An `after` that is not of the list raises `UsageError`."""
+
+    def list_tables(self, query: TableQuery, sight: Sight, after: After | None, limit: int) -> Page[TableItem]:
+        """Tables; dropped ones only where their state is asked for."""
+        ...
+
+    def table_item(self, ref: TableRef) -> TableItem | None:
+        """One table as lists show it."""
+        ...
+
+    def list_jobs(self, query: JobQuery, sight: Sight, after: After | None, limit: int) -> Page[JobItem]:
+        """Jobs, newest first."""
+        ...
+
+    def list_runs(self, query: RunQuery, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """Operations of jobs, newest first."""
+        ...
+
+    def list_queue(self, sight: Sight, limit: int) -> Sequence[JobItem]:
+        """Jobs that run, then those that wait for a worker, best first."""
+        ...
+
+    def list_waiting(self, sight: Sight, after: After | None, limit: int) -> Page[WaitingItem]:
+        """Due operations that no job has, by their place in the queue."""
+        ...
+
+    def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """What the ledger says of a job."""
+        ...
+
+    def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """Activities of a job, in their order."""
+        ...
+
+    def overview(self, sight: Sight, since: datetime) -> Overview:
+        """Everything at a glance; what was spent since then."""
+        ...
+
+    def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
+        """All versions of stored rules, newest first; of one pattern, or of all."""
+        ...

@@ -1,0 +1,123 @@
+"""Dashboard and alert rules: current, about metrics that exist, and understood by Prometheus's own tool."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from icewright.app.catalogue import AGES, CATALOGUE, STATES, Kind
+from icewright.app.monitoring import LAYOUT, RULES, dashboard, files
+from icewright.app.prometheus_rules import rules
+from icewright.core.runs import OperationState
+
+FOLDER = Path(__file__).parent.parent.parent / "deploy" / "monitoring"
+EXPRESSIONS = [
+    *(target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())),
+    *(rule["expr"] for group in rules()["groups"] for rule in group["rules"]),
+]
+ENDS = {Kind.HISTOGRAM: ("_bucket", "_count", "_sum"), Kind.SPREAD: ("_bucket", "_gcount", "_gsum")}
+SERIES = {name + end: metric for name, metric in CATALOGUE.items() for end in ENDS.get(metric.kind, ("",))}
+VALUES = {
+    "state": set(STATES),
+    "kind": {"service", "worker"},
+    "result": {str(state) for state in OperationState},
+    "severity": {"info", "warning", "critical"},
+    "le": {str(float(age)) for age in AGES},
+}
+TOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(TOOL is None, reason="promtool is not installed (Debian: prometheus)")
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_files_are_as_the_code_makes_them(name: str) -> None:
+    """`make monitoring` writes them."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == files()[name]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression_names_known_series_labels_and_values(expression: str) -> None:
+    """No panel and no alert is about something that nobody exposes."""
+    found = re.findall(r"(icewright_\w+)(?:\{([^}]*)\})?", expression)
+    assert found
+    for series, selection in found:
+        labels = {*SERIES[series].labels, "le"} if series.endswith("_bucket") else set(SERIES[series].labels)
+        for label, operator, value in re.findall(r'(\w+)(=~|=)"([^"]*)"', selection):
+            assert label in labels
+            assert value == f"${label}" if operator == "=~" else value in VALUES[label]
+    grouped = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(", ")}
+    assert grouped <= {"le", "instance"}.union(*(SERIES[series].labels for series, _ in found))
+
+
+def test_dashboard_shows_every_metric_once() -> None:
+    """A new metric needs its place in the layout; panels do not overlap, and ids are unique."""
+    assert Counter(name for names in LAYOUT.values() for name in names) == Counter(list(CATALOGUE))
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in panels)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(places) == len(set(places))
+
+
+@needs_promtool
+def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
+    """Prometheus's own tool finds no fault in the rule file, nor in what the panels ask."""
+    asked = [e.replace("$__rate_interval", "5m") for e in EXPRESSIONS]
+    panels = tmp_path / "panels.yaml"
+    recorded = [{"record": f"panel:{i}", "expr": expression} for i, expression in enumerate(asked)]
+    panels.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}), encoding="utf-8")
+    for path in (FOLDER / RULES, panels):
+        said = subprocess.run([str(TOOL), "check", "rules", path], capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stdout + said.stderr
+
+
+CASES = {
+    "IcewrightDown": ({}, {"severity": "critical"}),
+    "IcewrightCatalogUnreachable": (
+        {'icewright_catalog_failures{catalog="lake", instance="a"}': 3},
+        {"severity": "warning", "catalog": "lake"},
+    ),
+    "IcewrightTablesOverdue": (
+        {
+            'icewright_table_overdue_seconds_gcount{catalog="lake", instance="a"}': 9,
+            'icewright_table_overdue_seconds_gcount{catalog="lake", instance="b"}': 9,
+            'icewright_table_overdue_seconds_bucket{catalog="lake", instance="a", le="86400.0"}': 7,
+            'icewright_table_overdue_seconds_bucket{catalog="lake", instance="b", le="86400.0"}': 7,
+        },
+        {"severity": "warning", "catalog": "lake"},
+    ),
+}
+
+
+@needs_promtool
+@pytest.mark.parametrize("alert", CASES)
+def test_rule_fires(alert: str, tmp_path: Path) -> None:
+    """Two replicas that say the same raise one alert, and none where a service lives and nothing is wrong."""
+    series, labels = CASES[alert]
+    (rule,) = [r for group in rules()["groups"] for r in group["rules"] if r["alert"] == alert]
+    bare = tmp_path / "rules.yaml"
+    bare.write_text(
+        yaml.safe_dump({"groups": [{"name": "icewright", "rules": [{**rule, "annotations": {}}]}]}), encoding="utf-8"
+    )
+    well = dict.fromkeys(series, 0) | {'icewright_processes{kind="service", instance="a"}': 1}
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": f"{value}x120"} for name, value in given.items()],
+            "alert_rule_test": [{"eval_time": "100m", "alertname": alert, "exp_alerts": expected}],
+        }
+        for given, expected in ((series, [{"exp_labels": labels}]), (well, []))
+    ]
+    path = tmp_path / "tests.yaml"
+    path.write_text(yaml.safe_dump({"rule_files": [str(bare)], "tests": tests}), encoding="utf-8")
+    said = subprocess.run([str(TOOL), "test", "rules", path], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr

@@ -1,0 +1,183 @@
+"""Commands that try policies out: simulate, config test."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from icewright.app import simulating
+from icewright.app.plot import _ticks
+from tests.cli.house import House
+
+SMALL = ("simulate", "--tables", "12", "--days", "2")
+COMMITS = [
+    {"at": f"2026-01-05T{hour:02}:10:00Z", "table": "lake.sales.orders", "files": 6, "bytes": 6_000_000}
+    for hour in range(20)
+]
+
+
+@pytest.fixture
+def alone(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    """Called where there is no configuration."""
+    monkeypatch.chdir(house.home / "warehouse")
+    return house
+
+
+def trace(house: House, *more: str) -> str:
+    """A file of commits."""
+    path = house.home / "trace.jsonl"
+    path.write_text("\n".join([*(json.dumps(c) for c in COMMITS), *more]), encoding="utf-8")
+    return str(path)
+
+
+def test_a_made_up_fleet(alone: House) -> None:
+    """Cron and the defaults, side by side; one JSON object, or the same as tables."""
+    said = alone(*SMALL, "--compare", "cron,default", "--json", config=False)
+    found = said.json
+    assert (said.code, list(found["policies"]), found["tables"], found["fleet"]) == (
+        0,
+        ["cron", "default"],
+        12,
+        "mixed",
+    )
+    for result in found["policies"].values():
+        assert result["gb_hours"] > 0
+        assert result["average_files"] > 0
+        assert result["series"][-1]["hours"] == 48
+    text = alone(*SMALL, config=False)
+    assert "fleet mixed: 12 tables over 2 days" in text.out
+    assert "of cron's GB-hours" in text.out
+    assert "icewright: simulated policy=default" in text.err
+
+
+def test_a_trace(alone: House) -> None:
+    """Commits of a file; a day beyond the last one, unless days are said."""
+    path = trace(alone)
+    found = alone("simulate", path, "--compare", "default,streaming", "--json", config=False).json
+    assert (found["trace"], found["tables"], found["begin"]) == (path, 1, "2026-01-05T00:00:00+00:00")
+    assert found["end"] == "2026-01-06T19:10:00+00:00"
+    assert found["policies"]["default"]["runs"]["compact"] > 5
+    short = alone("simulate", path, "--days", "3", "--json", config=False).json
+    assert short["end"] == "2026-01-08T00:00:00+00:00"
+
+
+def test_the_configuration_is_tried_out(house: House) -> None:
+    """Its policy and its limits, named by --config or asked for by name; --set holds above them."""
+    house.write("policy: [{match: 'lake.sales.*', set: {compact.enabled: false}}]\n")
+    path = trace(house)
+    found = house("simulate", path, "--json").json["policies"]
+    assert list(found) == ["cron", "config"]
+    assert "compact" not in found["config"]["runs"]
+    again = house("simulate", path, "--compare", "config", "--set", "compact.enabled=true", "--json").json["policies"]
+    assert again["config"]["runs"]["compact"] > 5
+
+
+def test_a_picture(alone: House) -> None:
+    """One well-formed SVG that needs nothing else: six panels, a line in each for each policy, all named."""
+    path = alone.home / "plot.svg"
+    assert alone(*SMALL, "--compare", "cron,default,compliance", "--svg", str(path), config=False).code == 0
+    root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314 - our own
+    space = "{http://www.w3.org/2000/svg}"
+    panels = root.findall(f"{space}g")
+    assert [len(panel.findall(f"{space}path")) for panel in panels] == [3] * 6
+    text = "".join(root.itertext())
+    assert all(word in text for word in ("cron", "compliance", "GB-hours", "days", "fleet mixed", "Health"))
+    assert "prefers-color-scheme: dark" in text
+    assert "href" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.external
+def test_policies_side_by_side(alone: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it takes long each policy has a process of its own, and the result is the same."""
+    arguments = (*SMALL, "--compare", "cron,default", "--json")
+    alike = alone(*arguments, config=False).json
+    monkeypatch.setattr(simulating, "_LONG", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    said = alone(*arguments, config=False)
+    assert said.json == alike
+    assert said.err.count("simulated policy=") == 2
+
+
+@pytest.mark.parametrize("highest", [0.003, 1, 7, 61.5, 99, 100, 38_354, 2.5e9])
+def test_axes_have_round_numbers(highest: float) -> None:
+    """From 0 to at least the highest, not far above it."""
+    ticks = _ticks(highest)
+    assert ticks[0] == 0
+    assert highest <= ticks[-1] * (1 + 1e-9)
+    assert ticks[-1] < 2 * highest
+    assert 3 <= len(ticks) <= 7
+
+
+WRONG = {
+    "fleet": (("simulate", "--fleet", "huge"), "--fleet huge: there is no such fleet; there is: mixed, streaming"),
+    "policy": ((*SMALL, "--compare", "cron,best"), "--compare best: there is no such policy; there is: cron, default"),
+    "nothing": ((*SMALL, "--compare", ","), "--compare: name at least one policy"),
+    "config": ((*SMALL, "--compare", "config"), "there is no configuration icewright.yaml"),
+    "set": ((*SMALL, "--set", "order=wild"), "--set.order: 'wild' is not one of canonical, seaweedfs"),
+    "no trace": (("simulate", "no.jsonl"), "no.jsonl: cannot be read: "),
+    "picture": ((*SMALL, "--svg", "no/where.svg"), "--svg no/where.svg: cannot be written: No such file"),
+    "no tests": (("config", "test", "no.yaml"), "no.yaml: cannot be read: "),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_calls(alone: House, arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2, and one message that says what would be right."""
+    got = alone(*arguments, config=False)
+    assert (got.code, got.out) == (2, "")
+    assert said in got.err
+    assert "Traceback" not in got.err
+
+
+def test_bad_lines_of_a_trace(alone: House) -> None:
+    """Each with its number and what would be right; a trace and a made-up fleet exclude one another."""
+    path = trace(alone, '{"at": "2026-01-05"}', "what?")
+    said = alone("simulate", path, config=False)
+    first, second = said.err.splitlines()
+    assert (said.code, said.out) == (2, "")
+    assert first == f"{path}, line 21: table: missing"
+    assert second.startswith(f"{path}, line 22: no JSON: ")
+    both = alone("simulate", path, "--tables", "5", config=False)
+    assert (both.code, "leave them out where a trace is given" in both.err) == (2, True)
+
+
+def file_of(house: House, *ticks: dict[str, Any], **more: Any) -> str:
+    """A file with one test."""
+    path = house.home / "tests.yaml"
+    test = {"name": "orders", "table": "lake.sales.orders", "ticks": list(ticks), **more}
+    path.write_text(json.dumps({"tests": [test]}), encoding="utf-8")
+    return str(path)
+
+
+def test_config_test(house: House) -> None:
+    """Passed and failed tests, with what was found and why; the exit code says whether all passed."""
+    path = file_of(house, {"commits": [{"files": 4, "mb": 1}], "expect": {"compact": "due"}})
+    said = house("config", "test", path)
+    assert (said.code, said.out.splitlines()[0]) == (1, "failed  orders")
+    assert "tick 1 (0 h): compact: expected due, found not_due: no files eligible for compaction" in said.out
+    assert said.out.endswith("0 passed, 1 failed\n")
+    house.write("policy: [{set: {compact.min_input_files: 3}}]\n")
+    said = house("config", "test", path)
+    assert (said.code, said.out) == (0, "passed  orders\n1 passed, 0 failed\n")
+    found = house("config", "test", path, "--json").json
+    assert found == {"file": path, "ok": True, "tests": [{"name": "orders", "ok": True, "failures": []}]}
+
+
+def test_config_test_with_rules_of_its_own(alone: House) -> None:
+    """Tests that bring their rules need no configuration; others do."""
+    tick = {"commits": [{"files": 4, "mb": 1}], "expect": {"compact": "due"}}
+    path = file_of(alone, tick, policy=[{"set": {"compact.min_input_files": 3}}])
+    assert alone("config", "test", path, config=False).code == 0
+    said = alone("config", "test", file_of(alone, tick), config=False)
+    assert (said.code, "there is no configuration" in said.err) == (2, True)
+
+
+def test_faults_of_a_test_file(alone: House) -> None:
+    """All of them, with their key paths, and exit code 2."""
+    said = alone("config", "test", file_of(alone, {"after_hours": -1}, {"run": ["x"]}), config=False)
+    assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 2)
+    assert said.err.startswith("tests[0].ticks[0].after_hours: ")

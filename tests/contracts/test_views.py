@@ -1,0 +1,131 @@
+"""Lists, access and rules of the store, over SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from icewright.adapters.store.sql import SqlStore
+from icewright.core.errors import UsageError
+from icewright.core.permissions import Grant, Role
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.core.verdicts import evaluate, thresholds
+from icewright.ports import Pointer, Trigger
+from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
+from icewright.ports.views import JobQuery, RunQuery, TableQuery, TableSort
+from icewright.testing import facts, knobs, manifests, metadata, partition
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+REFS = [TableRef("lake", (space,), f"t{n}") for space in ("hr", "sales") for n in range(4)]
+SALES = (("lake", "sales"),)
+BAD_CURSORS: tuple[tuple[Any, ...], ...] = (("x",), (1, 2, 3, 4), ({}, 1, 1), (2**70, 2**70), ("\0", "a", "b"))
+
+
+@pytest.fixture(autouse=True)
+def _tables(store: SqlStore) -> None:
+    """Eight tables, of which every second is evaluated, and has something due."""
+    store.detected("lake", [Pointer(ref, f"s3://w/{ref}/1") for ref in REFS], NOW)
+    for i, ref in enumerate(REFS[::2]):
+        of = metadata((50, 2, 1), ref=ref, metadata_location=f"s3://w/{ref}/1", table_uuid=f"u{i}")
+        found = facts(
+            partition(files=10 + i, mb=1), of=of, thresholds=thresholds(knobs()), manifests_of=(manifests(20),)
+        )
+        store.evaluated(evaluate(found, knobs(), {}, NOW), NOW + timedelta(seconds=i))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("sort", TableSort)
+def test_tables_page_by_page(store: SqlStore, sort: TableSort, descending: bool) -> None:
+    """Each once, in order, those without a value last; what has no such cursor is refused."""
+    query, after, seen = TableQuery(sort=sort, descending=descending), None, []
+    while True:
+        page = store.list_tables(query, None, after, 3)
+        assert page.total == 8
+        seen += [item.row.ref for item in page.items]
+        if page.after is None:
+            break
+        after = page.after
+    assert sorted(seen) == REFS
+    if sort not in (TableSort.NAME, TableSort.QUERIES, TableSort.SUCCEEDED):
+        assert set(seen[:4]) == set(REFS[::2])
+    for bad in BAD_CURSORS:
+        with pytest.raises(UsageError, match="cursor"):
+            store.list_tables(query, None, bad, 3)
+
+
+def test_what_is_in_sight(store: SqlStore) -> None:
+    """Somebody bound to a namespace sees its tables, jobs and numbers alone."""
+    trigger = Trigger("cycle", "me", "host:1:2")
+    jobs = [store.claim(ref, "u", (Operation.COMPACT,), trigger, NOW) for ref in REFS]
+    seen = store.list_tables(TableQuery(), SALES, None, 50)
+    assert [item.row.ref for item in seen.items] == REFS[4:]
+    assert seen.total == 4
+    assert sorted(str(i.job.job_id) for i in store.list_jobs(JobQuery(), SALES, None, 50).items) == sorted(
+        map(str, jobs[4:])
+    )
+    assert len(store.list_queue(SALES, 50)) == 4
+    assert store.list_tables(TableQuery(), (), None, 50).items == []
+    assert store.overview(SALES, NOW).tables == 4
+    assert store.overview(None, NOW).jobs == {"running": 8}
+    store.finish(str(jobs[0]), JobState.SUCCEEDED, "", NOW)
+    assert [i.ref for i in store.list_waiting(SALES, None, 50).items] == []
+    waiting = store.list_waiting(None, None, 1)
+    assert waiting.items[0].ref == REFS[0]
+    assert waiting.after is not None
+    rest = store.list_waiting(None, waiting.after, 50).items
+    assert len(rest) + 1 == waiting.total
+    assert store.list_runs(RunQuery(), None, None, 10).items == []
+
+
+def test_searching(store: SqlStore) -> None:
+    """By a part of the name or namespace; signs of patterns stand for themselves."""
+    for text, count in (("T1", 2), ("ALE", 4), ("%", 0), ("_", 0), ('"', 0), ("[", 0), ("\\", 0)):
+        assert store.list_tables(TableQuery(search=text), None, None, 50).total == count, text
+    assert store.list_tables(TableQuery(due=Operation.COMPACT, states=("due",)), None, None, 50).total == 4
+
+
+def test_tokens_sessions_and_audit(store: SqlStore) -> None:
+    """Are kept as they were given; the log is read by place, newest first."""
+    token = TokenRow("a1", "digest", "ci", (Grant(Role.OWNER, SALES),), "me", NOW, NOW + timedelta(days=1))
+    store.add_token(token)
+    assert store.token("a1") == token
+    store.token_used("a1", NOW)
+    assert store.revoke_token("a1", NOW)
+    assert not store.revoke_token("a1", NOW)
+    assert [(row.used, row.revoked) for row in store.tokens()] == [(NOW, NOW)]
+    session = SessionRow("d", "ann", (Grant(Role.ADMIN),), NOW, NOW, NOW + timedelta(hours=1))
+    store.add_session(session)
+    assert store.session("d") == session
+    store.end_session("d")
+    assert store.session("d") is None
+    for place in (None, ("lake", "sales"), ("lake", "hr")):
+        store.audit(AuditRow(NOW, "me", "token", "jobs.run", "x", place, False, "here", {"k": 1}))
+    assert [row.place for row in store.audited(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
+    (mine,) = store.audited(SALES, None, 10, actor="me", refused=False)
+    assert store.audited(SALES, mine.id, 10) == []
+
+
+def test_requests_are_done_once(store: SqlStore) -> None:
+    """The first goes on; later ones hear what became of it; one that was refused or left is begun anew."""
+    assert store.begin_request("r", "b", NOW) is None
+    assert store.begin_request("r", "b", NOW) == Answered("b", None)
+    store.end_request("r", {"job_id": "j"})
+    assert store.begin_request("r", "c", NOW) == Answered("b", {"job_id": "j"})
+    store.end_request("r", None)
+    assert store.begin_request("r", "b", NOW) is None
+    assert store.begin_request("r", "b", NOW + timedelta(minutes=2)) is None
+
+
+def test_rules_are_changed_by_who_saw_the_newest(store: SqlStore) -> None:
+    """Another version is not overwritten."""
+    assert store.put_rule(("lake",), {"importance": "high"}, "a", NOW, 0) == 1
+    assert store.put_rule(("lake",), {"importance": "low"}, "b", NOW, 0) is None
+    assert store.put_rule(("lake",), {}, "b", NOW, 1) == 2
+    assert [(v.version, v.author, dict(v.settings)) for v in store.rule_versions(("lake",))] == [
+        (2, "b", {}),
+        (1, "a", {"importance": "high"}),
+    ]

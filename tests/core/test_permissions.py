@@ -1,0 +1,135 @@
+"""The table of permissions, cell by cell, and what scopes hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icewright.core.errors import UsageError
+from icewright.core.layering import matches
+from icewright.core.permissions import (
+    DELETING,
+    PERMISSIONS,
+    Action,
+    Grant,
+    Principal,
+    Role,
+    Via,
+    covers,
+    grant,
+    needed,
+    overlaps,
+    sees,
+    touches,
+    within,
+)
+from icewright.core.policy import Operation
+
+A = Action
+WORK = {A.JOBS_DRY_RUN, A.JOBS_RUN, A.JOBS_CANCEL, A.TABLES_PAUSE, A.TABLES_PIN, A.ALERTS_TEST}
+OWN = {A.JOBS_DELETE, A.POLICIES_CHANGE, A.CATALOGS_VACUUM, A.AUDIT_READ}
+RULE = {A.TOKENS_MANAGE}
+MAY = {  # said once more, as the specification says it
+    Role.VIEWER: set(Action) - WORK - OWN - RULE,
+    Role.OPERATOR: set(Action) - OWN - RULE,
+    Role.OWNER: set(Action) - RULE,
+    Role.ADMIN: set(Action),
+}
+
+
+def principal(role: Role, *scopes: str) -> Principal:
+    """Somebody of a role."""
+    return Principal("me", Via.TOKEN, (Grant(role, tuple(tuple(s.split(".")) for s in scopes)),))
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("action", Action)
+def test_every_cell(role: Role, action: Action) -> None:
+    """Each role may what the specification says, in its places and nowhere else."""
+    assert action in PERMISSIONS
+    may = action in MAY[role]
+    bound = principal(role, "lake.sales")
+    assert bound.may(action, ("lake", "sales")) is may
+    assert bound.may(action, ("lake", "sales", "eu")) is may
+    assert bound.may_somewhere(action) is may
+    for elsewhere in ((), ("lake",), ("lake", "hr"), ("other", "sales")):
+        assert not bound.may(action, elsewhere)
+    assert principal(role).may(action) is may
+    assert bound.sight(action) == ((("lake", "sales"),) if may else ())
+
+
+@pytest.mark.parametrize(
+    ("role", "scopes", "said"),
+    [
+        ("owner", [], "name them by --scope"),
+        ("admin", ["lake"], "an admin is one everywhere"),
+        ("king", [], "there is no role king"),
+        ("viewer", ["lake..sales"], "names no catalog"),
+    ],
+)
+def test_grants_that_nobody_can_have(role: str, scopes: list[str], said: str) -> None:
+    """Are refused with what would be right."""
+    with pytest.raises(UsageError, match=said):
+        grant(role, scopes)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scope", "inside"),
+    [
+        ("lake", "lake", True),
+        ("lake.sales.orders", "lake", True),
+        ("lake.sales", "lake.sales", True),
+        ("lake.sales.*", "lake.sales", True),
+        ("lake.sales.eu", "lake.sales.eu", False),  # it may be the table eu of lake.sales
+        ("lake.sales.eu.*", "lake.sales.eu", True),
+        ("lake", "lake.sales", False),
+        ("lake.*", "lake.sales", False),
+        ("lake.events-a*", "lake.events-*", True),
+        ("lake.events-*", "lake.events-?", False),
+        ("lake.*", "lake.*", True),
+        ("*.sales", "lake", False),
+    ],
+)
+def test_rules_within_a_scope(pattern: str, scope: str, inside: bool) -> None:
+    """An owner sets rules that can reach nothing beyond what is owned."""
+    parts, place = tuple(pattern.split(".")), tuple(scope.split("."))
+    assert within(parts, place) is inside
+    assert principal(Role.OWNER, scope).may_rule(A.POLICIES_CHANGE, parts) is inside
+    assert not principal(Role.OPERATOR, scope).may_rule(A.POLICIES_CHANGE, parts)
+    assert not principal(Role.OWNER, scope).may_rule(A.POLICIES_CHANGE, ())
+    assert principal(Role.ADMIN).may_rule(A.POLICIES_CHANGE, ())
+
+
+PART = st.text("ab*?", min_size=1, max_size=3)
+NAME = st.text("ab", min_size=1, max_size=3)
+
+
+@given(st.lists(PART, min_size=1, max_size=4), st.lists(PART, min_size=1, max_size=3), st.lists(NAME, min_size=3))
+def test_what_a_rule_within_reaches_is_owned(pattern: list[str], scope: list[str], name: list[str]) -> None:
+    """Whatever table a rule within a scope matches is one of the scope's."""
+    if within(tuple(pattern), tuple(scope)) and matches(pattern, name[: len(pattern)]):
+        assert covers(tuple(scope), tuple(name[:-1]))
+        assert overlaps(tuple(pattern), (tuple(scope),))
+
+
+def test_sights() -> None:
+    """What is in sight, and of which catalogs anything is."""
+    sight = (("lake", "sales"), ("d*",))
+    assert sees(None, ("any",))
+    places = (("lake", "sales"), ("lake", "hr"), ("lake",), ("dev", "x"))
+    assert [sees(sight, place) for place in places] == [True, False, False, True]
+    assert [touches(sight, c) for c in ("lake", "dev", "other")] == [True, True, False]
+    assert overlaps((), sight)
+    assert overlaps(("lake",), sight)
+    assert not overlaps(("lake", "hr"), sight)
+
+
+def test_what_a_job_needs() -> None:
+    """Deleting needs more than rewriting; knobs of other operations need the right to change policy."""
+    compact, expire = Operation.COMPACT, Operation.EXPIRE_SNAPSHOTS
+    assert needed([compact], ["compact.where"]) == (A.JOBS_RUN,)
+    assert needed([compact], ["execute.check_totals"]) == (A.JOBS_RUN, A.POLICIES_CHANGE)
+    assert needed([compact, expire]) == (A.JOBS_RUN, A.JOBS_DELETE)
+    assert needed([expire], dry_run=True) == (A.JOBS_DRY_RUN,)
+    assert {Operation.EXPIRE_ROWS, expire, Operation.REMOVE_ORPHANS} == DELETING

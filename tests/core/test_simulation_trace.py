@@ -1,0 +1,120 @@
+"""Traces: recorded commits are read as they are, and bad lines are named with what would be right."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+
+import pytest
+
+from icewright.core.errors import ConfigError
+from icewright.core.simulation.trace import read_partition, read_trace
+from icewright.core.simulation.writes import Write
+
+GOOD = {"at": "2026-01-05T07:30:00Z", "table": "lake.sales.orders", "files": 3, "bytes": 3000}
+
+
+def line(**more: object) -> str:
+    """A line with some of its keys changed; None leaves one out."""
+    return json.dumps({k: v for k, v in {**GOOD, **more}.items() if v is not None})
+
+
+def test_commits_are_read() -> None:
+    """By table, in the order of time, with what the commit does not say filled in."""
+    lines = [
+        line(at="2026-01-05T09:00:00+01:00", partition="day=2026-01-05", rows=7),
+        "",
+        line(),
+        line(table="lake.a.b"),
+    ]
+    found = read_trace("t", lines)
+    assert (found.first, found.last) == (
+        datetime(2026, 1, 5, 7, 30, tzinfo=UTC),
+        datetime(2026, 1, 5, 8, tzinfo=UTC),
+    )
+    other, orders = found.sources
+    assert [str(s.ref) for s in found.sources] == ["lake.a.b", "lake.sales.orders"]
+    first, second = orders.writes()
+    assert first == Write(found.first, 3, 3000, 30)
+    assert second == Write(found.last, 3, 3000, 7, (("day", "day"),), (date(2026, 1, 5),))
+    assert list(orders.writes()) == [first, second]
+    assert len(list(other.writes())) == 1
+
+
+def test_deletes_are_read() -> None:
+    """Delete files name rows, a thousand each unless it is said."""
+    lines = [
+        line(files=None, bytes=None, delete_files=2, operation="delete"),
+        line(delete_files=1, deleted_rows=5),
+        line(files=None, bytes=None, operation="delete"),
+    ]
+    (source,) = read_trace("t", lines).sources
+    assert [(w.operation, w.files, w.delete_files, w.deleted_rows) for w in source.writes()] == [
+        ("delete", 0, 2, 2000),
+        ("append", 3, 1, 5),
+        ("delete", 0, 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "layout", "values"),
+    [
+        ("", (), ()),
+        ("region=eu", (("region", "identity"),), ("eu",)),
+        ("day=2026-01-31/region=eu", (("day", "day"), ("region", "identity")), (date(2026, 1, 31), "eu")),
+        ("hour=1970-01-02-03", (("hour", "hour"),), (27,)),
+        ("day=2026-02-31", (("day", "identity"),), ("2026-02-31",)),
+        ("zip=20260131", (("zip", "identity"),), ("20260131",)),
+        ("a=b=c", (("a", "identity"),), ("b=c",)),
+        ("a=null", (("a", "identity"),), (None,)),
+    ],
+)
+def test_partitions_are_read(text: str, layout: object, values: object) -> None:
+    """Dates are days, dates with an hour are hours, everything else is itself."""
+    assert read_partition(text) == (layout, values)
+
+
+BAD = {
+    "no JSON": ("{at: 2026}", "no JSON: Expecting property name"),
+    "no object": ("[1]", "write one object"),
+    "no time": (line(at=None), "at: missing"),
+    "bad time": (line(at="yesterday"), "at: 'yesterday' is no time; write it as 2026-01-31T07:30:00Z"),
+    "a number for a time": (line(at=5), "at: 5 is no text"),
+    "no table": (line(table=None), "table: missing"),
+    "bad table": (line(table="orders"), "'orders' is not a table name: write catalog.namespace.table"),
+    "unknown key": (line(file=3), "there is no key file; known are at, table, partition, operation, files, bytes"),
+    "negative": (line(files=-1), "files: -1 is not a whole number of at least 0"),
+    "half a file": (line(files=1.5), "files: 1.5 is not a whole number"),
+    "a text for a number": (line(bytes="3000"), "bytes: '3000' is not a whole number"),
+    "a truth value": (line(rows=True), "rows: True is not a whole number"),
+    "no bytes": (line(bytes=None), "bytes: missing; say how many bytes the files have"),
+    "no files": (line(files=None), "files: missing; say how many files hold the bytes"),
+    "nothing": (line(files=None, bytes=None), "files: missing; an append brings files or delete files"),
+    "operation": (line(operation="merge"), "operation: 'merge' is not one of append, overwrite, delete"),
+    "partition": (line(partition="2026-01-31"), "partition: '2026-01-31' has no name=value"),
+    "a number for a partition": (line(partition=7), "partition: 7 is no text"),
+    "rows of no delete file": (line(deleted_rows=7), "delete_files: missing; deleted_rows are those"),
+}
+
+
+@pytest.mark.parametrize(("bad", "said"), BAD.values(), ids=BAD)
+def test_bad_lines_are_named(bad: str, said: str) -> None:
+    """The number of the line, and what would be right."""
+    with pytest.raises(ConfigError) as caught:
+        read_trace("trace.jsonl", [line(), "", bad, line()])
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"trace.jsonl, line 3: {said}")
+
+
+def test_many_bad_lines_are_counted() -> None:
+    """The first are named, the rest counted."""
+    with pytest.raises(ConfigError) as caught:
+        read_trace("t", ["{}"] * 100)
+    assert len(caught.value.faults) == 21
+    assert caught.value.faults[-1] == "t: 80 more lines are wrong"
+
+
+def test_an_empty_trace_is_a_fault() -> None:
+    """It says what a line looks like."""
+    with pytest.raises(ConfigError, match="t: holds no commit; write one JSON object a line"):
+        read_trace("t", ["", " "])

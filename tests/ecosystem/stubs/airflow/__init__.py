@@ -1,0 +1,1 @@
+"""What the operators need of Airflow, for machines that have none."""

@@ -1,0 +1,91 @@
+"""The client, and the commands that ask a service by it, over a real socket."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from icewright.app.cli import main
+from icewright.app.web.identity import Access
+from icewright.app.web.running import serving
+from icewright.client import Client, Refusal
+from icewright.core.errors import StorageUnavailable, UsageError
+from icewright.flow.execute import execute_taken
+from tests.web.conftest import HERE, Served
+from tests.web.test_access import bearer
+
+NAME = "lake.sales.orders"
+
+
+@pytest.fixture
+def address(served: Served) -> Iterator[str]:
+    """A service that listens."""
+    served.evaluate()
+    with serving(served.app(access=Access(required=True)), HERE, 0) as port:
+        yield f"http://{HERE}:{port}"
+
+
+def token(served: Served, role: str, *scopes: str) -> str:
+    """Somebody's token."""
+    return bearer(served, role, *scopes)["authorization"].removeprefix("Bearer ")
+
+
+def test_client(served: Served, address: str) -> None:
+    """Lists, starts, follows and cancels; what is refused, unknown or away is each its own error."""
+    with Client(address, token(served, "operator")) as client:
+        assert client.me()["name"] == "operator"
+        assert [t["table"] for t in client.tables(sort="health")] == [NAME]
+        assert client.table(NAME)["state"] == "due"
+        assert client.plan()["jobs"][0]["table"] == NAME
+        with pytest.raises(Refusal, match="owner"):
+            client.start(NAME, ["expire_snapshots"])
+        started = client.start(NAME, ["compact"], key="k")
+        assert client.start(NAME, ["compact"], key="k") == started
+        (job,) = served.bench.store.take("w", ["lake"], served.bench.clock.now(), 1)
+        execute_taken(served.world, job)
+        assert client.follow(started["job_id"])["state"] == "succeeded"
+        assert [j["job_id"] for j in client.jobs(NAME)] == [started["job_id"]]
+        with pytest.raises(UsageError, match="does not run"):
+            client.cancel(started["job_id"])
+        with pytest.raises(UsageError, match="no table"):
+            client.table("lake.sales.none")
+    with Client(address, "wrong") as client, pytest.raises(Refusal, match="ICEWRIGHT_TOKEN"):
+        client.me()
+    with Client("http://127.0.0.1:1") as client, pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1"):
+        client.me()
+
+
+def test_commands(
+    served: Served, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same words, answered by the service, without any configuration here."""
+    monkeypatch.setenv("ICEWRIGHT_TOKEN", token(served, "admin"))
+
+    def said(*words: str, code: int = 0) -> Any:
+        monkeypatch.setattr(sys, "argv", ["icewright", "--server", address, *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out = capsys.readouterr()
+        assert (ended.value.code or 0) == code, out
+        return json.loads(out.out) if "--json" in words and code == 0 else out.out + out.err
+
+    assert said("tables", "--json")["tables"][0]["table"] == NAME
+    assert "compact" in said("explain", NAME)
+    assert said("plan", "--json")["jobs"][0]["table"] == NAME
+    done = said("run", NAME, "--op", "expire_snapshots", "--dry-run", "--json")
+    assert (done["state"], done["dry_run"]) == ("succeeded", True)
+    said("pause", NAME, "--reason", "why")
+    assert "is paused (why)" in said("run", NAME, "--op", "compact", code=2)
+    said("resume", NAME)
+    said("config", "set", "lake.sales", "importance=high")
+    said("config", "set", "lake.sales", "compact.min_input_files=9")
+    assert served.bench.store.rules()[0].settings == {"importance": "high", "compact.min_input_files": 9}
+    assert "importance" in said("config", "explain", NAME)
+    job = served.job()
+    assert said("history", "--json")["jobs"][0]["job_id"] == job
+    assert said("show", job, "--json")["state"] == "succeeded"
+    assert "does not run" in said("cancel", job, code=2)
