@@ -26,7 +26,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
 )
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, Probe, Unfinished
+from icewright.ports import Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -74,6 +74,9 @@ class Engines:
             )
         self._in_environment(base)
         guard, deletion = self.orphans.guard, self.orphans.deletion
+        notes = self._looked_after(unfinished)
+        if notes:
+            base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         guard.not_registered_twice(base)
         if orphans:
@@ -83,7 +86,17 @@ class Engines:
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
-        return committed(operation, summary, metrics, gone.files, notes=gone.notes)
+        return committed(operation, "; ".join((*notes, summary)), metrics, gone.files, notes=gone.notes)
+
+    def _looked_after(self, unfinished: Unfinished) -> list[str]:
+        """Put back what a commit dropped whose process ended before it could; says so."""
+        catalog, intent = self.catalogs[unfinished.ref.catalog], unfinished.intent
+        if intent is None or not isinstance(catalog, Restoring):
+            return []
+        change = RemoveSnapshots(intent.snapshot_ids, intent.refs)
+        names = catalog.restore(unfinished.ref, intent.metadata_location, change)
+        self.orphans.deletion.ledger.intend(unfinished.job_id, None)
+        return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """The seconds that the query takes on each of the snapshots."""

@@ -24,7 +24,7 @@ from icewright.adapters.catalogs.rest.policies import Policies
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Grant, Pointer
+from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
@@ -123,6 +123,15 @@ class RestCatalog:
         with self._lock:
             self._full.pop(base.ref, None)
         return after
+
+    def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
+        """Put back the refs that a commit dropped whose process ended before it could; their names."""
+        names = Committing(self._client, self.files, self.clock, self._path(ref), self.fetch).restore(
+            ref, location, change
+        )
+        with self._lock:
+            self._full.pop(ref, None)
+        return names
 
     def _taken(self, ref: TableRef, answer: Answer) -> tuple[TableMetadata, Loaded]:
         """A full answer as metadata; what it lends is kept."""
