@@ -316,11 +316,11 @@ def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatal
     properties = _properties(entry)
     match properties:
         case SqlCatalogProperties():
-            return SqlCatalog(properties, files, clock)
+            return SqlCatalog(properties, files, clock, entry.environment)
         case NessieCatalogProperties():
-            return NessieCatalog(properties, files, clock)
+            return NessieCatalog(properties, files, clock, entry.environment)
         case RestCatalogProperties():
-            return RestCatalog(properties, files, clock)
+            return RestCatalog(properties, files, clock, entry.environment)
         case _:
             assert_never(properties)
 

@@ -19,6 +19,7 @@ from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
 from icewright.adapters.catalogs.sql import MetadataFiles
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -50,6 +51,7 @@ class NessieCatalog:
     properties: NessieCatalogProperties
     files: MetadataFiles
     clock: Clock
+    environment: Environment | None = None
     _client: NessieClient = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
     _served: dict[TableRef, tuple[TableMetadata, TableMetadata]] = field(default_factory=dict, init=False)
@@ -166,6 +168,7 @@ class NessieCatalog:
         return self._commit(replace(reference, hash=hash_), content, base, change)
 
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
+        keep_inside(self.environment, self.name, base)
         document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
         new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
         location = json_metadata.next_location(document, base.metadata_location)

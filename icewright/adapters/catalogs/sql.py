@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer
@@ -57,6 +58,7 @@ class SqlCatalog:
     properties: SqlCatalogProperties
     files: MetadataFiles
     clock: Clock
+    environment: Environment | None = None
     _engine: sa.Engine = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
 
@@ -94,6 +96,7 @@ class SqlCatalog:
         The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
         property that somebody else changed meanwhile makes it a conflict.
         """
+        keep_inside(self.environment, self.name, base)
         document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
         new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
         location = json_metadata.next_location(document, base.metadata_location)
