@@ -50,8 +50,9 @@ class SqlQueue(SqlTables):
 
     def usage(self, day: datetime) -> Usage:
         """What is queued or runs, and what was spent since the day began."""
-        active = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.operations, JOBS.c.on_pool, JOBS.c.cost)
-        active = active.join_from(JOBS, TABLES).where(JOBS.c.state.in_(_OPEN))
+        columns = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
+        columns += [JOBS.c[name] for name in ("pool", "operations", "on_pool", "cost")]
+        active = sa.select(*columns).join_from(JOBS, TABLES).where(JOBS.c.state.in_(_OPEN))
         spent = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
         spent = spent.select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
         spent = spent.where(RUNS.c.finished >= day, RUNS.c.gb_hours > 0)
@@ -60,7 +61,7 @@ class SqlQueue(SqlTables):
         by_catalog: dict[str, float] = {}
         with self._begin() as connection:
             jobs = tuple(
-                Active(row.catalog, row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
+                Active(ref_of(row), row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
                 for row in connection.execute(active)
             )
             for row in connection.execute(spent):
