@@ -37,7 +37,9 @@ class Proxy:
     address: str
     faults: list[Fault] = field(default_factory=list)
     seen: list[tuple[str, int]] = field(default_factory=list)  # `METHOD path?query` and the status that was answered
-    guard: Callable[[str, Mapping[str, str]], Fault | None] = lambda _line, _headers: None  # asked of every request
+    guard: Callable[[str, Mapping[str, str]], Fault | None] = lambda _line, _headers: (
+        None
+    )  # of every request; headers in lower case
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, pattern: str) -> int:
@@ -81,7 +83,7 @@ def faulty_proxy(server: str) -> Iterator[Proxy]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             line = f"{self.command} {self.path}"
-            fault = proxy.guard(line, self.headers) or proxy.take(line)
+            fault = proxy.guard(line, {k.lower(): v for k, v in self.headers.items()}) or proxy.take(line)
             reply: Reply | None = None
             if fault is None or fault.forward:
                 reply = self._forwarded(body)

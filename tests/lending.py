@@ -54,7 +54,7 @@ class Lender:
     def guard(self, line: str, headers: Mapping[str, str]) -> Fault | None:
         """No request without a token that was lent and has not ended; whatever is listed looks old."""
         time.sleep(self.slow)
-        token = headers.get("X-Amz-Security-Token", "")
+        token = headers.get("x-amz-security-token", "")
         if time.time() - self.lent.get(token, 0) >= GOOD:
             self.refused.append(line)
             return Fault(".", status=403, body=EXPIRED, headers=_XML)
