@@ -81,7 +81,9 @@ class Raw:
 def main() -> None:
     """Seed, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="20,000 objects and 200 orphans, not 100,000 and 1,000")
+    parser.add_argument(
+        "--quick", action="store_true", help="20,000 objects and 200 orphans, not 100,000 and 1,000; no run is left out"
+    )
     parser.add_argument("--profile", action="store_true", help="where ours spends its time, on standard error")
     chosen = parser.parse_args()
     files, orphans = (20_000, 200) if chosen.quick else (100_000, 1_000)
@@ -115,7 +117,7 @@ def main() -> None:
             assert len(paths) == orphans, len(paths)
             return paths
 
-        turns = in_turn(scan, procedure, found)
+        turns = in_turn(scan, procedure, found, discard=0 if chosen.quick else 1)  # of three the first is no median
         if chosen.profile:
             ours.ask("run", **question, profile=True)
     ours_s = statistics.median(run["s"] for run in turns.ours)
