@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.staging import MetadataFiles, staged
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
@@ -29,26 +28,6 @@ _TABLES = sa.table(
     sa.column("previous_metadata_location"),
     sa.column("iceberg_type"),
 )
-
-
-class MetadataFiles(Protocol):
-    """The part of the Files port that a catalog needs."""
-
-    def read(self, path: str, /) -> bytes:
-        """The file's content."""
-        ...
-
-    def size(self, path: str, /) -> int | None:
-        """Length in bytes, None when there is no such file."""
-        ...
-
-    def write(self, path: str, content: bytes, /) -> None:
-        """A new file."""
-        ...
-
-    def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
-        """Delete files."""
-        ...
 
 
 @dataclass
@@ -97,13 +76,8 @@ class SqlCatalog:
         property that somebody else changed meanwhile makes it a conflict.
         """
         keep_inside(self.environment, self.name, base)
-        document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
-        new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
-        location = json_metadata.next_location(document, base.metadata_location)
-        content = json_metadata.encode(new)
-        del document, new  # which hold the whole file as it was
-        after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
-        self.files.write(location, content)
+        after = staged(self.files, base, change, self.clock.now()).after
+        location = after.metadata_location
         swing = (
             sa.update(_TABLES)
             .where(*self._row(base.ref), _TABLES.c.metadata_location == base.metadata_location)

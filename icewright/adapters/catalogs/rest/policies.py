@@ -40,6 +40,10 @@ class _Page(msgspec.Struct, frozen=True, rename="kebab"):
     next_page_token: str | None = None
 
 
+_PAGES = msgspec.json.Decoder(_Page)
+_POLICIES, _NESTED = msgspec.json.Decoder(_Policy), msgspec.json.Decoder(_Nested)
+
+
 @dataclass(frozen=True)
 class _Known:
     policies: Sequence[PolarisPolicy]
@@ -104,7 +108,7 @@ class Policies:
         if answer.status != _OK:
             raise CatalogUnavailable(f"{self.client.where} did not tell policies: {answer.said}")
         try:
-            return msgspec.json.decode(answer.body, type=_Page)
+            return _PAGES.decode(answer.body)
         except msgspec.MsgspecError as error:
             raise CatalogUnavailable(f"{self.client.where} told policies in a way that is not Polaris's") from error
 
@@ -112,11 +116,11 @@ class Policies:
 def _policy(raw: msgspec.Raw) -> PolarisPolicy:
     """One policy, in either shape of the API."""
     try:
-        one: _Policy = msgspec.json.decode(raw, type=_Policy)
+        one = _POLICIES.decode(raw)
         inherited = one.inherited
     except msgspec.MsgspecError:
         try:
-            nested = msgspec.json.decode(raw, type=_Nested)
+            nested = _NESTED.decode(raw)
         except msgspec.MsgspecError as error:
             raise CatalogUnavailable(f"a policy is told in a way that is not Polaris's ({error})") from error
         one, inherited = nested.policy, nested.inherited

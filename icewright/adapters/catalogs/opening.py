@@ -1,0 +1,43 @@
+"""The adapter of each type of catalog."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from icewright.adapters.catalogs.glue import GlueCatalog
+from icewright.adapters.catalogs.hive import HiveCatalog
+from icewright.adapters.catalogs.nessie import NessieCatalog
+from icewright.adapters.catalogs.rest import RestCatalog
+from icewright.adapters.catalogs.sql import SqlCatalog
+from icewright.adapters.catalogs.staging import MetadataFiles
+from icewright.adapters.catalogs.translate import (
+    CatalogProperties,
+    GlueCatalogProperties,
+    HiveCatalogProperties,
+    NessieCatalogProperties,
+    RestCatalogProperties,
+    SqlCatalogProperties,
+)
+from icewright.core.environment import Environment
+from icewright.ports import Clock
+
+AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
+
+
+def open_catalog(
+    properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Environment | None = None
+) -> AnyCatalog:
+    """The catalog that the properties are about; commits outside of the environment are refused."""
+    match properties:
+        case SqlCatalogProperties():
+            return SqlCatalog(properties, files, clock, environment)
+        case NessieCatalogProperties():
+            return NessieCatalog(properties, files, clock, environment)
+        case RestCatalogProperties():
+            return RestCatalog(properties, files, clock, environment)
+        case HiveCatalogProperties():
+            return HiveCatalog(properties, files, clock, environment)
+        case GlueCatalogProperties():
+            return GlueCatalog(properties, files, clock, environment)
+        case _:
+            assert_never(properties)
