@@ -37,6 +37,9 @@ class Proxy:
     address: str
     faults: list[Fault] = field(default_factory=list)
     seen: list[tuple[str, int]] = field(default_factory=list)  # `METHOD path?query` and the status that was answered
+    guard: Callable[[str, Mapping[str, str]], Fault | None] = lambda _line, _headers: (
+        None
+    )  # of every request; headers in lower case
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, pattern: str) -> int:
@@ -82,7 +85,7 @@ def faulty_proxy(server: str) -> Iterator[Proxy]:
             line = f"{self.command} {self.path}"
             if action := self.headers.get("X-Amz-Target"):  # AWS's protocols have one path for all
                 line += action.rpartition(".")[2]
-            fault = proxy.take(line)
+            fault = proxy.guard(line, {k.lower(): v for k, v in self.headers.items()}) or proxy.take(line)
             reply: Reply | None = None
             if fault is None or fault.forward:
                 reply = self._forwarded(body)
@@ -98,12 +101,13 @@ def faulty_proxy(server: str) -> Iterator[Proxy]:
             for name, value in headers.items():
                 if name.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
                     self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
+            length = headers.get("Content-Length") if self.command == "HEAD" else None
+            self.send_header("Content-Length", length or str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
 
-        do_GET = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 - names that http.server calls
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815 - names that http.server calls
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

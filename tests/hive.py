@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.demo.rest_server import fetched
+from icewright.app.demo.fetching import fetched
 from tests.rest import CACHE
 
 _NAME = "apache-hive-metastore-3.1.3-bin"

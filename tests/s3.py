@@ -1,9 +1,10 @@
-"""S3 servers on loopback, each in a process of its own: moto's, and s3proxy, which keeps objects as files."""
+"""S3 servers on loopback, each in a process of its own: moto's; s3proxy and versitygw keep objects as files."""
 
 from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import boto3
+import pytest
 from obstore.store import S3Store
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.demo.rest_server import fetched
+from icewright.app.demo.fetching import fetched
 from tests.postgres import free_port
 from tests.rest import CACHE
 
@@ -25,6 +28,8 @@ S3PROXY = (
     "org/gaul/s3proxy/4.1.0/s3proxy-4.1.0-jar-with-dependencies.jar",
     "a4d025969aaf796616ed4b1e2491d87d455ce84bb28cb9db086b2e6aaa68b48d",
 )
+
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"  # its sums are in Go's checksum database
 
 
 @contextmanager
@@ -62,6 +67,37 @@ def s3proxy(folder: Path) -> Iterator[Mapping[str, str]]:
     command = [str(java), "-Xmx384m", "-jar", str(jar), "--properties", str(folder / "s3proxy.conf")]
     with _running(command, port) as found:
         yield found
+
+
+@contextmanager
+def versitygw(folder: Path, *, versioned: bool = False) -> Iterator[Mapping[str, str]]:
+    """The same of versitygw: the object `x` of the bucket is the file `objects/lake/x` in `folder`."""
+    port = free_port()
+    objects, versions = folder / "objects", folder / "versions"
+    for each in (objects / BUCKET, versions):
+        each.mkdir(parents=True)
+    command = [str(_gateway()), "--port", f"127.0.0.1:{port}", "--access", "key", "--secret", "hush"]
+    command += ["--region", "us-east-1", "--quiet", "posix"]
+    command += ["--versioning-dir", str(versions)] if versioned else []
+    with _running([*command, str(objects)], port) as found:
+        if versioned:
+            sign = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "region_name": "us-east-1"}
+            client = boto3.client("s3", endpoint_url=found["s3.endpoint"], **sign)
+            client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        yield found
+
+
+def _gateway() -> Path:
+    """The program, built once by Go; a test that needs it is skipped where there is no Go."""
+    known = shutil.which("versitygw")
+    kept = Path(known) if known else CACHE / "versitygw" / VERSITYGW.rpartition("@")[2] / "versitygw"
+    if not kept.is_file():
+        go = shutil.which("go")
+        if go is None:
+            pytest.skip("versitygw is neither here nor can be built: there is no Go")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([go, "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(kept.parent)})
+    return kept
 
 
 @contextmanager

@@ -8,16 +8,18 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from benchmarks.kit.layouts import Layout
 from icewright.adapters.catalogs.translate import SqlCatalogProperties, pyiceberg_properties, sql_catalog
 
 CATALOG = "lake"
 NAMESPACE = "bench"
+_S3 = "s3.json"
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,33 @@ class Lake:
     @property
     def warehouse(self) -> Path:
         """Where tables lie."""
-        return self.home / "warehouse"
+        return self.home / "objects" / "lake" / "warehouse" if self._s3 else self.home / "warehouse"
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The catalog as Icewright's configuration names it."""
+        warehouse = "s3://lake/warehouse" if self._s3 else f"file://{self.warehouse}"
         uri = self.database or f"sqlite:///{self.home}/catalog.db"
-        return {"uri": uri, "warehouse": f"file://{self.warehouse}"}
+        return {"uri": uri, "warehouse": warehouse, **self._s3}
+
+    @property
+    def _s3(self) -> Mapping[str, str]:
+        """The properties of the S3 server whose objects are the files below `objects`; none: files are files."""
+        said = self.home / _S3
+        found: dict[str, str] = json.loads(said.read_bytes()) if said.is_file() else {}
+        return found
+
+    def serve(self, s3: Mapping[str, str]) -> None:
+        """Let the tables lie on an S3 server, whoever else opens the lake too."""
+        (self.home / _S3).write_text(json.dumps(dict(s3)), encoding="utf-8")
+
+    def location(self, table: str) -> str:
+        """What the table's metadata calls its place."""
+        return f"{self.properties['warehouse']}/{NAMESPACE}/{table}"
+
+    def laid(self, layout: Layout) -> Layout:
+        """How the table's files are named."""
+        return replace(layout, scheme="s3:/", root=str(self.home / "objects")) if self._s3 else layout
 
     @property
     def catalog(self) -> SqlCatalogProperties:
@@ -49,7 +71,7 @@ class Lake:
 
     def create(self) -> None:
         """Make the catalog's database and its one namespace."""
-        self.warehouse.mkdir(parents=True)
+        self.warehouse.mkdir(parents=True, exist_ok=True)
         with closing(self._opened()) as catalog:
             catalog.create_namespace(NAMESPACE)
 

@@ -70,10 +70,15 @@ class Layout:
     manifests: AvroFiles
     lists: AvroFiles
     summary: Mapping[str, str]  # what each snapshot says of its writer
+    root: str = ""  # the part of local paths that is not named
 
     def uri(self, path: str) -> str:
         """A local path as the writer names it."""
-        return self.scheme + path
+        return self.scheme + path.removeprefix(self.root)
+
+    def local(self, uri: str) -> str:
+        """The local path behind a name."""
+        return self.root + uri.removeprefix(self.scheme)
 
 
 def layout(name: str, schema: Mapping[str, Any], spec: Sequence[Mapping[str, Any]]) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import json
 import pstats
 import shutil
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 from benchmarks.kit.child import Answer, Measured, measured, serve
 from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.known import scanned
+from benchmarks.kit.lake import Lake
 from benchmarks.kit.listing import Listing
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.spark.pool import SparkPool
@@ -37,7 +39,7 @@ catalogs:
   lake:
     type: sql
     enabled: true
-    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "file://{home}/warehouse"}}
+    properties: {properties}
 cache: {{folder: "{home}/ours/cache"}}
 pools:
   default:
@@ -56,7 +58,10 @@ class Ours:
         self.home = home / "ours"
         self.home.mkdir(exist_ok=True)
         file = self.home / "icewright.yaml"
-        file.write_text(_CONFIG.format(home=home, at_a_time=_AT_A_TIME), encoding="utf-8")
+        file.write_text(
+            _CONFIG.format(home=home, at_a_time=_AT_A_TIME, properties=json.dumps(dict(Lake(home).properties))),
+            encoding="utf-8",
+        )
         self.config = read_config(file)
         self.jvm: Jvm | None = None
         self.pools: Mapping[str, SparkPool] = {}

@@ -119,7 +119,7 @@ class Seed:
     ) -> None:
         self.lake, self.table = lake, table
         spec = _SPEC if partitioned else []
-        self.layout = layout(layout_name, _SCHEMA, spec)
+        self.layout = lake.laid(layout(layout_name, _SCHEMA, spec))
         self.folder = lake.folder(table)
         (self.folder / "data").mkdir(parents=True)
         (self.folder / "metadata").mkdir()
@@ -139,7 +139,7 @@ class Seed:
         self._metadata: Mapping[str, Any] = {
             "format-version": 2,
             "table-uuid": self.uuid,
-            "location": f"file://{self.folder}",
+            "location": lake.location(table),
             "last-column-id": len(COLUMNS),
             "current-schema-id": 0,
             "schemas": [_SCHEMA],
@@ -182,7 +182,7 @@ class Seed:
 
     def local(self, file: DataFile) -> str:
         """Where a data file lies."""
-        return file.uri.removeprefix(self.layout.scheme)
+        return self.layout.local(file.uri)
 
     def until_now(self, commits: int) -> None:
         """Let as many commits more be those of the last minutes."""

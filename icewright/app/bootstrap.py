@@ -46,12 +46,13 @@ from icewright.adapters.store.database import check_address, is_current, open_da
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig
+from icewright.app.fence import inside, outside
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import heard
-from icewright.core.environment import Environment
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
+from icewright.core.polaris import Served
 from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
@@ -100,7 +101,7 @@ class Application:
 
 
 def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
-    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: _inside(config, path))
+    storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: inside(config, path))
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
@@ -154,17 +155,7 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
 def check_catalog(catalog: CatalogConfig) -> None:
     """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
     properties = _properties(catalog)
-    path, environment = f"catalogs.{catalog.name}", catalog.environment
-    if environment is None:
-        return
-    faults = [
-        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
-        for key, host in hosts(properties).items()
-        if not environment.knows_host(host)
-    ]
-    outside = environment.outside(catalog.allowed_locations)
-    faults += [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in outside]
-    if faults:
+    if faults := outside(catalog, hosts(properties)):
         raise ConfigError(faults)
 
 
@@ -211,13 +202,17 @@ def application(
     clock = clock or shared
     catalogs: dict[str, AnyCatalog] = {}
     files = _files(config, lambda path: _granted(catalogs, path))
-    catalogs |= {name: open_catalog(_properties(entry), files, clock) for name, entry in config.catalogs.items()}
+    catalogs |= {
+        name: open_catalog(_properties(entry), files, clock, entry.environment)
+        for name, entry in config.catalogs.items()
+    }
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
     reports = _reports(config)
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
 
     def policy() -> Policy:
-        return replace(config.policy, rules=(*fixed, *store.rules()), command=command or {})
+        rules = (*fixed, *store.rules())
+        return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
 
     engine = _engines(config, catalogs, pools, files, store, policy, clock)
     world = World(
@@ -315,15 +310,6 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _inside(config: Config, path: str) -> bool:
-    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
-    declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
-    if all(environment.locations is None for environment in declared):
-        return True
-    places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
-    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
-
-
 def _vacuums(
     catalogs: Mapping[str, AnyCatalog],
     deletion: Deletion,
@@ -345,6 +331,16 @@ def _vacuums(
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
             )
     return found
+
+
+def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -> Served:
+    """What the table's catalog has policies of its own for."""
+    catalog = catalogs.get(ref.catalog)
+    if not isinstance(catalog, RestCatalog):
+        return Served()
+    asked = config.catalogs[ref.catalog].policies
+    wanted = asked == "polaris" or (asked == "auto" and catalog.policies.offered())
+    return catalog.policies.of(ref) if wanted else Served()
 
 
 def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> Grant | None:

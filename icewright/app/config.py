@@ -294,6 +294,7 @@ class _Reader:
                 aliases=tuple(found.aliases),
                 commit_reports=None if found.commit_reports is None else split_name(found.commit_reports),
                 environment=found.environment.declared(),
+                policies=found.policies,
             )
             self._checked(self.checks.catalog, catalog)
             catalogs[name] = catalog

@@ -24,6 +24,7 @@ class CatalogConfig:
     aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
     commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
     environment: Environment | None = None
+    policies: str = "auto"  # whose policies beside ours: polaris, none, or auto: Polaris's where the server has them
 
 
 @dataclass(frozen=True)

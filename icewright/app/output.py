@@ -21,6 +21,7 @@ from icewright.core.alerts import Alert
 from icewright.core.runs import JobState, OperationState, Outcome
 from icewright.flow.cycle import CycleResult
 from icewright.flow.execute import JobResult
+from icewright.flow.vacuum import VacuumResult
 from icewright.flow.world import Listener
 from icewright.ports import JobRow
 
@@ -138,6 +139,23 @@ def cycle_document(result: CycleResult) -> dict[str, Any]:
             for d in result.deferred
         ],
         "errors": [{"source": source, "error": error} for source, error in result.errors],
+    }
+
+
+def vacuum_document(result: VacuumResult) -> dict[str, Any]:
+    """A vacuum as `--json` prints it."""
+    return {
+        "catalog": result.catalog,
+        "state": str(result.state),
+        "dry_run": result.dry_run,
+        "reason": result.reason,
+        "cutoff": result.cutoff,
+        "deleted_files_count": result.files,
+        "deleted_files_total_size_mb": result.megabytes,
+        "deleted_bytes": result.bytes,
+        "metrics": asdict(result.counts),
+        "jobs": [job_document(job) for job in result.jobs],
+        "errors": [{"subject": subject, "error": error} for subject, error in result.errors],
     }
 
 

@@ -63,6 +63,7 @@ class CatalogSection(Section):
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     gb_hours_per_day: Annotated[float, Field(gt=0, strict=False)] | None = None
     aliases: list[str] = Field(default_factory=list)
+    policies: Literal["auto", "polaris", "none"] = "auto"
     commit_reports: str | None = None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from icewright.core.partitions import partition_name
 from icewright.core.policy import KNOBS, Knobs
-from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
 from icewright.core.table import FileHistogram, TableFacts
 from icewright.core.verdicts import Evaluation
@@ -117,12 +116,3 @@ def knobs_document(knobs: Knobs) -> list[dict[str, Any]]:
             }
         )
     return listed
-
-
-def maintenance_status(last: LastRun | None, *, enabled: bool) -> str:
-    """How an operation stands, in the words of Amazon S3 Tables."""
-    if not enabled:
-        return "Disabled"
-    if last is None:
-        return "Not_Yet_Run"
-    return "Failed" if last.state is OperationState.FAILED else "Successful"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Protocol
+from urllib.parse import urlsplit
 
+from icewright.core.errors import Refused
 from icewright.core.paths import Location, split
 
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "": "file"}
@@ -30,6 +33,40 @@ class Environment:
     def outside(self, paths: Iterable[str]) -> list[str]:
         """The paths that lie in none of the locations."""
         return [path for path in paths if not self.holds(path)]
+
+
+class _Table(Protocol):
+    """The part of a table's metadata that says where its files are."""
+
+    @property
+    def ref(self) -> object: ...
+    @property
+    def location(self) -> str: ...
+    @property
+    def metadata_location(self) -> str: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+
+def keep_inside(environment: Environment | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
+    """Raise `Refused` when a place of a table, or one of the files, lies outside of what its catalog declares."""
+    said = [v for k, v in table.properties.items() if k.startswith("write.") and k.endswith(".path") and v]
+    places = (table.location, table.metadata_location, *said, *files)
+    if environment is not None and (outside := environment.outside(places)):
+        raise Refused(
+            f"{table.ref}: {outside[0]} lies outside of catalogs.{catalog}.environment.locations: nothing is done to it"
+        )
+
+
+def keep_to_hosts(environment: Environment | None, catalog: str, said: Mapping[str, object]) -> None:
+    """Raise `Refused` when an address among the properties that a server says has a host that nobody declared."""
+    for key, value in said.items() if environment is not None else ():
+        address = urlsplit(str(value)) if str(value).lower().startswith(("http://", "https://")) else None
+        if environment is not None and address is not None and not environment.knows_host(address.hostname or ""):
+            raise Refused(
+                f"catalog {catalog}: its server says {key} with the host {address.hostname}, which is not in "
+                f"catalogs.{catalog}.environment.hosts: it is not asked"
+            )
 
 
 def _within(path: str, place: str) -> bool:

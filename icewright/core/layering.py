@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cached_property, lru_cache
@@ -13,6 +13,7 @@ from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.knob import Kind
+from icewright.core.polaris import Served
 from icewright.core.policy import KNOBS, PRESET, Knobs, Origin
 from icewright.core.presets import PRESETS
 from icewright.core.properties import from_properties
@@ -61,6 +62,7 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
     command: Mapping[str, Any] = field(default_factory=dict)  # --set: above all, below guardrails
+    served: Callable[[TableRef], Served] | None = None  # what the table's catalog has policies of its own for
 
     @cached_property
     def fingerprint(self) -> str:
@@ -69,9 +71,10 @@ class Policy:
         return sha256(repr((said, self.guardrails, _said(self.command))).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
-        """The knobs of one table with their origins.
+        """The knobs of one table with their origins; without metadata only what is said on this side.
 
-        Raises `ConfigError` when the table's own properties are faulty: such a table is left alone.
+        Raises `ConfigError` when the table's own properties are faulty, and `CatalogUnavailable` when its catalog has
+        policies that nobody has seen and cannot be asked for them: such a table is left alone.
         """
         origins: dict[str, list[Origin]] = {}
         for level, rule, settings in self._layers(ref, metadata):
@@ -97,18 +100,20 @@ class Policy:
             reverse=True,
         )
         table_rules = [r for _, r in matching if len(r.match) == len(ref.parts)]
-        for rule in table_rules:
-            yield "table", f"{rule} ({rule.source})", rule.settings
+        for own in table_rules:
+            yield "table", f"{own} ({own.source})", own.settings
         if metadata is not None:
             properties, faults = from_properties(metadata)
             if faults:
                 raise ConfigError([f"{ref}: {fault}" for fault in faults])
             for name, (prop, value) in properties.items():
                 yield "table properties", prop, {name: value}
-        for _, rule in matching:
-            if rule not in table_rules:
-                level = {0: "platform", 1: "catalog"}.get(len(rule.match), "namespace")
-                yield level, f"{rule} ({rule.source})", rule.settings
+            for rule, settings in self.served(ref).rules if self.served is not None else ():
+                yield "catalog's policies", rule, settings
+        for _, weaker in matching:
+            if weaker not in table_rules:
+                level = {0: "platform", 1: "catalog"}.get(len(weaker.match), "namespace")
+                yield level, f"{weaker} ({weaker.source})", weaker.settings
 
     def _held(self, name: str, origin: Origin) -> Origin:
         held, by = origin.value, []

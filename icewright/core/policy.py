@@ -350,7 +350,7 @@ KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
 class Origin:
     """Where a knob's value comes from."""
 
-    level: str  # default, platform, catalog, namespace, table properties, table, command
+    level: str  # default, platform, catalog, namespace, catalog's policies, table properties, table, command
     rule: str  # the pattern (and preset) or the property that set it
     value: Any
     note: str = ""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from icewright.core.errors import TableNotFound
-from icewright.core.policy import Knobs
+from icewright.core.maintenance_status import MaintenanceStatus, table_status
+from icewright.core.policy import ENABLED, Knobs, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.world import World
+from icewright.ports import TableRow
 
 AT_ONCE = 4  # tables that one process reads at the same time
 BATCH = 64
@@ -46,6 +48,19 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
         return None
     world.store.evaluated(evaluation, now, world.policy().knobs_for(ref, None).fingerprint)
     return evaluation
+
+
+def maintained(
+    world: World, row: TableRow, metadata: TableMetadata | None = None
+) -> Mapping[Operation, MaintenanceStatus]:
+    """How each operation of a table stands, by its last run, its catalog's master switch and its knobs.
+
+    Without metadata, what the table's own properties and its catalog's policies switch off is not seen.
+    """
+    scope, knobs = world.scopes.get(row.ref.catalog), world.policy().knobs_for(row.ref, metadata)
+    switched_on = scope is not None and scope.enabled
+    enabled = {op: switched_on and knobs[ENABLED[op]] for op in Operation}
+    return table_status(world.store.history(row.ref, row.table_uuid or ""), enabled)
 
 
 def evaluate_due(world: World, catalogs: Sequence[str], most: int | None = None) -> list[TableRef]:

@@ -145,9 +145,10 @@ class Attempts:
         """Carry out the deletions that the expiry had planned."""
         rows = self.world.store.deleted_files(self.job_id)
         files = tuple(FileFate(r["path"], r["bytes"], r["kind"]) for r in rows if r["state"] == LedgerState.PLANNED)
-        if not files:
+        intent = self.world.store.intent(self.job_id)
+        if not files and intent is None:
             return expired
-        planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files)
+        planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, intent)
         try:
             done = self.world.engine.resume(planned)
         except IcewrightError as error:

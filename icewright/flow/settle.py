@@ -66,6 +66,7 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
     except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
         world.store.settle(unfinished.job_id, states, world.clock.now())
+        world.store.intend(unfinished.job_id, None)
         return True, str(error)
     except IcewrightError as error:  # the plan stays in the ledger for the next time
         return False, f"{waiting}: {error}"

@@ -33,7 +33,7 @@ from icewright.flow.operation import Request
 from icewright.flow.world import World
 from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
 
-_OPERATIONS = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
+VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
 _TURN = timedelta(hours=1)  # how long a vacuum keeps another of the catalog away, renewed with each table
 _MEGABYTE = 1_048_576
 
@@ -147,7 +147,7 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
             counts.failure(unreadable)
             jobs.append(JobResult(row.ref, None, JobState.FAILED, (), dry_run, str(unreadable)))
             continue
-        job = execute(deleting, Request(row.ref, _OPERATIONS, by_hand=True, dry_run=dry_run))
+        job = execute(deleting, Request(row.ref, VACUUMED, by_hand=True, dry_run=dry_run))
         counts.num_partial_failures += job.state in (JobState.FAILED, JobState.PARTIAL)
         jobs.append(job)
     return _result(catalog, counts, jobs, dry_run=dry_run)
@@ -214,7 +214,7 @@ def _table(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResu
     if row is not None and row.paused:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
     now = world.clock.now()
-    job_id = world.store.claim(table.ref, table.table_uuid, _OPERATIONS, world.trigger, now)
+    job_id = world.store.claim(table.ref, table.table_uuid, VACUUMED, world.trigger, now)
     if job_id is None:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
     return _job(world, one, replace(work, job_id=job_id), counts)
@@ -226,7 +226,7 @@ def _runs(one: Vacuum) -> Sequence[tuple[Operation, Callable[[VacuumOf], Outcome
 
 def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
     ref, job_id = work.table.ref, work.job_id
-    world.tell("job_started", {"job_id": job_id, "table": str(ref), "operations": _OPERATIONS})
+    world.tell("job_started", {"job_id": job_id, "table": str(ref), "operations": VACUUMED})
     outcomes: list[Outcome] = []
     state, reason = JobState.INTERRUPTED, ""
     try:

@@ -15,6 +15,7 @@ from icewright.ports.archive import (
 from icewright.ports.engine import (
     Assignment,
     Engine,
+    Intent,
     Probe,
     Unfinished,
 )
@@ -35,6 +36,7 @@ from icewright.ports.lake import (
     Grant,
     Pointer,
     RemoveSnapshots,
+    Restoring,
     Storage,
 )
 from icewright.ports.measures import (
@@ -79,6 +81,7 @@ __all__ = [
     "Files",
     "Grant",
     "Head",
+    "Intent",
     "JobRow",
     "Ledger",
     "LedgerState",
@@ -95,6 +98,7 @@ __all__ = [
     "QueueMeasure",
     "Receipt",
     "RemoveSnapshots",
+    "Restoring",
     "RunRow",
     "Storage",
     "Store",

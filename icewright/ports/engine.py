@@ -30,14 +30,24 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Intent:
+    """A removal that is about to be committed where the server may drop a ref of somebody else with it."""
+
+    metadata_location: str  # what it was planned on
+    snapshot_ids: frozenset[int]
+    refs: frozenset[str]  # that the commit itself removes
+
+
+@dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Planned deletions of a job that ended without settling them."""
+    """Planned deletions of a job that ended without settling them, and the commit that nobody has looked after."""
 
     job_id: str
     ref: TableRef
     table_uuid: str
     operations: tuple[Operation, ...]
     files: tuple[FileFate, ...]
+    intent: Intent | None = None
 
 
 @dataclass(frozen=True, slots=True)

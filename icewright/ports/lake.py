@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from icewright.core.runs import FileFate
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
@@ -88,6 +88,21 @@ class Catalog(Protocol):
         the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict. Where the
         catalog cannot compare everything, what was lost by it is put back before the conflict is raised; if that fails
         too it is `InvariantViolated`, and no file may be deleted.
+        """
+        ...
+
+
+@runtime_checkable
+class Restoring(Protocol):
+    """A catalog whose server may drop, with a snapshot that a commit removes, a ref that somebody sets on it just then.
+
+    `commit` puts such a ref back; of a process that ends in between `restore` does it.
+    """
+
+    def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
+        """Put back what the commit of the change, planned on the metadata at `location`, dropped; the names.
+
+        Raises `InvariantViolated` when nobody can tell, or it cannot be put back: no file may be deleted then.
         """
         ...
 

@@ -13,7 +13,7 @@ from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.access import AccessStore
 from icewright.ports.alerts import AlertReader, AlertStore
-from icewright.ports.engine import Unfinished
+from icewright.ports.engine import Intent, Unfinished
 from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
@@ -45,8 +45,16 @@ class Ledger(Protocol):
         """Write what the ledger says of a job as a Parquet file; says where it is, or why there is none."""
         ...
 
+    def intend(self, job_id: str, intent: Intent | None) -> None:
+        """Write down a commit that must be looked after, or with None that it was; durable when the call returns."""
+        ...
+
+    def intent(self, job_id: str) -> Intent | None:
+        """The commit of a job that nobody has looked after."""
+        ...
+
     def unfinished(self) -> Sequence[Unfinished]:
-        """Planned deletions of jobs that do not run any more."""
+        """Planned deletions of jobs that do not run any more, and commits of theirs that nobody has looked after."""
         ...
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
 from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.app.demo.rest_server import RestHost
+from icewright.core.environment import Environment
 from icewright.core.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -329,3 +332,42 @@ def test_what_the_doctor_asks(bench: RestBench, catalog: RestCatalog, proxy: Pro
     proxy.faults.append(Fault(COMMIT, status=403))
     with pytest.raises(UnsupportedTable, match="grant the right to write"):
         catalog.may_commit(base.ref)
+
+
+def test_a_server_that_leads_elsewhere(bench: RestBench, proxy: Proxy) -> None:
+    """Hosts that its configuration, or what it lends, brings in are held against the environment."""
+    base = bench.craft("sales.orders", 1)
+
+    def fenced() -> RestCatalog:
+        environment = Environment(("127.0.0.1",), (f"file://{bench.warehouse}",))
+        return RestCatalog(rest_catalog("lake", {"uri": proxy.address}), LocalStorage(), FixedClock(), environment)
+
+    away = json.dumps({"defaults": {}, "overrides": {"s3.endpoint": "http://elsewhere.example"}})
+    proxy.faults.append(Fault("GET /v1/config", status=200, body=away.encode()))
+    with pytest.raises(Refused, match=r"s3\.endpoint with the host elsewhere\.example"):
+        fenced().pointers()
+    known = fenced()
+    assert known.load(base.ref).table_uuid == base.table_uuid
+    table = proxy_answer(bench, "sales", "orders") | {"config": {"s3.access-key-id": "k", "s3.endpoint": "http://x.y"}}
+    proxy.faults.append(Fault(TABLE, status=200, body=json.dumps(table).encode()))
+    with pytest.raises(Refused, match=r"s3\.endpoint with the host x\.y"):
+        fenced().load(base.ref)
+
+
+@EITHER
+def test_a_commit_to_a_table_outside(bench: RestBench, proxy: Proxy, change: Make) -> None:
+    """It is refused by the catalog itself, whoever asks for it."""
+    base = bench.craft("sales.orders")
+    environment = Environment(None, ("s3://elsewhere/",))
+    fenced = RestCatalog(rest_catalog("lake", {"uri": proxy.address}), LocalStorage(), FixedClock(), environment)
+    with pytest.raises(Refused, match=r"catalogs\.lake\.environment\.locations"):
+        fenced.commit(base, change(base))
+    assert proxy.count("POST") == 0
+    assert bench.catalog.load(base.ref) == base
+
+
+def proxy_answer(bench: RestBench, *parts: str) -> dict[str, Any]:
+    """What the server answers about a table."""
+    answer = requests.get(f"{bench.address}/v1/namespaces/{parts[0]}/tables/{parts[1]}", timeout=30)
+    found: dict[str, Any] = answer.json()
+    return found

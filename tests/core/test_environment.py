@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.environment import Environment
+from icewright.core.environment import Environment, keep_inside, keep_to_hosts
+from icewright.core.errors import Refused
+from icewright.testing import metadata
 
 LAKE = Environment(
     ("*.internal", "127.0.0.1"), ("s3://qa-*/lake/", "file:///data/qa", "abfs://c@acc.dfs.core.windows.net/")
@@ -55,3 +57,27 @@ def test_hosts() -> None:
     assert Environment().holds("s3://anything/")
     assert not Environment((), ()).knows_host("anything")
     assert not Environment((), ()).holds("s3://anything/")
+
+
+def test_a_table_outside_is_refused() -> None:
+    """Its location, its metadata, its write paths, and any file that is named; without an environment nothing is."""
+    inside, outside = "s3://qa-1/lake/t", "s3://prod/lake/t"
+    keep_inside(LAKE, "lake", metadata(location=inside, metadata_location=f"{inside}/1.json"), [f"{inside}/a"])
+    keep_inside(None, "lake", metadata(location=outside))
+    for table, files in (
+        (metadata(location=outside, metadata_location=f"{inside}/1.json"), []),
+        (metadata(location=inside, metadata_location=f"{outside}/1.json"), []),
+        (metadata(location=inside, metadata_location=inside, properties={"write.data.path": outside}), []),
+        (metadata(location=inside, metadata_location=inside), [f"{outside}/a"]),
+    ):
+        with pytest.raises(Refused, match=r"s3://prod/lake/t.* lies outside of catalogs\.lake\.environment\.locations"):
+            keep_inside(LAKE, "lake", table, files)
+
+
+def test_hosts_that_a_server_says() -> None:
+    """Addresses among what it says are held against the declared hosts; everything else says no host."""
+    said = {"uri": "http://a.internal/x", "prefix": "http", "s3.endpoint": "HTTPS://127.0.0.1:9000", "n": 1}
+    keep_to_hosts(LAKE, "lake", said)
+    keep_to_hosts(None, "lake", {"s3.endpoint": "http://elsewhere"})
+    with pytest.raises(Refused, match=r"its server says s3\.endpoint with the host elsewhere\.example"):
+        keep_to_hosts(LAKE, "lake", {**said, "s3.endpoint": "https://elsewhere.example/"})

@@ -12,6 +12,7 @@ from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swung
 from icewright.adapters.catalogs.staging import MetadataFiles, settled, staged
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer
@@ -31,6 +32,7 @@ class GlueCatalog:
     properties: GlueCatalogProperties
     files: MetadataFiles
     clock: Clock
+    environment: Environment | None = None
     _client: GlueClient = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
 
@@ -70,6 +72,7 @@ class GlueCatalog:
         except TableNotFound as error:
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         must_be_current(base, entry.get("Parameters"))
+        keep_inside(self.environment, self.name, base)
         after = staged(self.files, base, change, self.clock.now()).after
         try:
             self._replaced(base, entry, after.metadata_location)

@@ -17,6 +17,7 @@ from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swung
 from icewright.adapters.catalogs.staging import MetadataFiles, settled, staged
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import MAIN, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, Pointer
@@ -37,6 +38,7 @@ class HiveCatalog:
     properties: HiveCatalogProperties
     files: MetadataFiles
     clock: Clock
+    environment: Environment | None = None
     _client: HiveClient = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
 
@@ -73,6 +75,7 @@ class HiveCatalog:
         new file goes unless the table may come to name it.
         """
         must_be_current(base, self._current(base).parameters)
+        keep_inside(self.environment, self.name, base)
         after = staged(self.files, base, change, self.clock.now()).after
         try:
             with self._held(base) as lock:

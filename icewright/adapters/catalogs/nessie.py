@@ -17,6 +17,7 @@ from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
 from icewright.adapters.catalogs.staging import MetadataFiles, Staged, staged
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -48,6 +49,7 @@ class NessieCatalog:
     properties: NessieCatalogProperties
     files: MetadataFiles
     clock: Clock
+    environment: Environment | None = None
     _client: NessieClient = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
     _served: dict[TableRef, tuple[TableMetadata, TableMetadata]] = field(default_factory=dict, init=False)
@@ -167,6 +169,7 @@ class NessieCatalog:
         return self._commit(replace(reference, hash=hash_), content, base, change)
 
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
+        keep_inside(self.environment, self.name, base)
         new = staged(self.files, base, change, self.clock.now())
         try:
             self._client.commit(branch, content, _described(new), _message(base, change))

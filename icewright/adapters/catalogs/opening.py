@@ -18,23 +18,26 @@ from icewright.adapters.catalogs.translate import (
     RestCatalogProperties,
     SqlCatalogProperties,
 )
+from icewright.core.environment import Environment
 from icewright.ports import Clock
 
 AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
 
 
-def open_catalog(properties: CatalogProperties, files: MetadataFiles, clock: Clock) -> AnyCatalog:
-    """The catalog that the properties are about."""
+def open_catalog(
+    properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Environment | None = None
+) -> AnyCatalog:
+    """The catalog that the properties are about; commits outside of the environment are refused."""
     match properties:
         case SqlCatalogProperties():
-            return SqlCatalog(properties, files, clock)
+            return SqlCatalog(properties, files, clock, environment)
         case NessieCatalogProperties():
-            return NessieCatalog(properties, files, clock)
+            return NessieCatalog(properties, files, clock, environment)
         case RestCatalogProperties():
-            return RestCatalog(properties, files, clock)
+            return RestCatalog(properties, files, clock, environment)
         case HiveCatalogProperties():
-            return HiveCatalog(properties, files, clock)
+            return HiveCatalog(properties, files, clock, environment)
         case GlueCatalogProperties():
-            return GlueCatalog(properties, files, clock)
+            return GlueCatalog(properties, files, clock, environment)
         case _:
             assert_never(properties)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.staging import MetadataFiles, staged
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer
@@ -36,6 +37,7 @@ class SqlCatalog:
     properties: SqlCatalogProperties
     files: MetadataFiles
     clock: Clock
+    environment: Environment | None = None
     _engine: sa.Engine = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
 
@@ -73,6 +75,7 @@ class SqlCatalog:
         The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
         property that somebody else changed meanwhile makes it a conflict.
         """
+        keep_inside(self.environment, self.name, base)
         after = staged(self.files, base, change, self.clock.now()).after
         location = after.metadata_location
         swing = (

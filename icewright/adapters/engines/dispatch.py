@@ -13,7 +13,7 @@ from icewright.adapters.engines.service.rewrite_manifests import RewriteManifest
 from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
-from icewright.core.environment import Environment
+from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome, committed
@@ -26,7 +26,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
 )
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, Probe, Unfinished
+from icewright.ports import Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -53,7 +53,7 @@ class Engines:
             case RewriteManifests(by_spark=True) as step:
                 return self.spark.run(catalog, assignment, step)
             case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
-                self.expire.allowed(assignment.base, step)
+                self._spark_deletes_inside(catalog.load(assignment.base.ref), step)
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
@@ -74,6 +74,9 @@ class Engines:
             )
         self._in_environment(base)
         guard, deletion = self.orphans.guard, self.orphans.deletion
+        notes = self._looked_after(unfinished)
+        if notes:
+            base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         guard.not_registered_twice(base)
         if orphans:
@@ -83,22 +86,41 @@ class Engines:
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
-        return committed(operation, summary, metrics, gone.files, notes=gone.notes)
+        return committed(operation, "; ".join((*notes, summary)), metrics, gone.files, notes=gone.notes)
+
+    def _looked_after(self, unfinished: Unfinished) -> list[str]:
+        """Put back what a commit dropped whose process ended before it could; says so."""
+        catalog, intent = self.catalogs[unfinished.ref.catalog], unfinished.intent
+        if intent is None or not isinstance(catalog, Restoring):
+            return []
+        change = RemoveSnapshots(intent.snapshot_ids, intent.refs)
+        names = catalog.restore(unfinished.ref, intent.metadata_location, change)
+        self.orphans.deletion.ledger.intend(unfinished.job_id, None)
+        return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """The seconds that the query takes on each of the snapshots."""
         self._in_environment(probe.table)
         return self.spark.probe(probe)
 
+    def _spark_deletes_inside(self, base: TableMetadata, step: ExpireSnapshots) -> None:
+        """Raise `Refused` when Spark's own deletion would touch a file outside: it asks nobody file by file."""
+        self._in_environment(base)
+        self.expire.allowed(base, step)
+        if not step.delete_files:
+            return
+        environment, ref = self.environments.get(base.ref.catalog), base.ref
+        doomed = self.expire.doomed(base, set(step.snapshot_ids) & set(base.by_id), totals=step.check_totals).files
+        keep_inside(environment, ref.catalog, base, doomed["path"])
+        if outside := doomed.height - self.expire.guard.allowed(base, doomed).height:
+            raise Refused(
+                f"{ref}: Spark would delete {outside} file(s) outside of catalogs.{ref.catalog}.allowed_locations; set "
+                "expire_snapshots.engine to service, which keeps them"
+            )
+
     def _in_environment(self, base: TableMetadata) -> None:
         """Raise `Refused` before anything is written or deleted for a table outside of what its catalog declares."""
-        environment = self.environments.get(base.ref.catalog)
-        places = [base.location, base.metadata_location, *base.write_paths]
-        if environment is not None and (outside := environment.outside(places)):
-            raise Refused(
-                f"{base.ref}: {outside[0]} lies outside of catalogs.{base.ref.catalog}.environment.locations: nothing "
-                "is done to it"
-            )
+        keep_inside(self.environments.get(base.ref.catalog), base.ref.catalog, base)
 
 
 def _costed(outcome: Outcome) -> Outcome:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import obstore
 import pyarrow as pa
+import pyarrow.compute as pc
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import ObjectStore
 
-from icewright.adapters.files.storage import Lender, listed
+from icewright.adapters.files.storage import LISTED, Lender
 from icewright.adapters.files.stores import store_of
 from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
 from icewright.ports import DeleteReport, Storage
 
+T = TypeVar("T")
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
 _PAGE = 1000  # keys that S3 lists, or deletes, at once
@@ -103,10 +106,9 @@ class ObjectStorage:
         prefix = (split(location).path.strip("/") + "/").lstrip("/")
         root = self._root(location)
         try:
-            for page in obstore.list(self.store, prefix or None, chunk_size=10 * _PAGE):
-                own = [meta for meta in page if meta["path"].startswith(prefix)]
-                micros = [round(meta["last_modified"].timestamp() * 1_000_000) for meta in own]
-                yield listed([f"{root}/{meta['path']}" for meta in own], [meta["size"] for meta in own], micros)
+            pages = obstore.list(self.store, prefix or None, chunk_size=10 * _PAGE, return_arrow=True)
+            for page in _ahead(iter(pages)):
+                yield _below(pa.record_batch(page), prefix, root)
         except _DENIED as error:
             raise AccessDenied(f"{location} may not be listed: give the catalog's credentials the right to") from error
         except _ERRORS as error:
@@ -121,6 +123,30 @@ class ObjectStorage:
         if f"{place.scheme}://{place.authority}" != self.root:
             raise UnsupportedTable(f"{path} does not lie in {self.root}")
         return place.path.lstrip("/")
+
+
+def _ahead(pages: Iterator[T]) -> Iterator[T]:
+    """The pages, each fetched while the one before it is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, pages, None)
+        while (page := coming.result()) is not None:
+            coming = pool.submit(next, pages, None)
+            yield page
+
+
+def _below(page: pa.RecordBatch, prefix: str, root: str) -> pa.RecordBatch:
+    """A page in our columns, without what does not lie below the prefix."""
+    path, size, modified = (page.column(name) for name in ("path", "size", "last_modified"))
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pc.binary_join_element_wise(f"{root}/", path, ""),
+            size.cast(pa.int64()),
+            modified.cast(pa.timestamp("us", "UTC")),
+        ],
+        schema=LISTED,
+    )
+    own = pc.starts_with(path, prefix)
+    return rows if pc.all(own).as_py() else rows.filter(own)
 
 
 def _said(error: Exception) -> str:

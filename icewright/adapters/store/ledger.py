@@ -15,11 +15,11 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import READS, begun
 from icewright.adapters.store.export import write_ledger
-from icewright.adapters.store.schema import DELETIONS, JOBS, TABLES
+from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, TABLES
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, JobState
 from icewright.core.table import TableRef
-from icewright.ports import LedgerState, Unfinished
+from icewright.ports import Intent, LedgerState, Unfinished
 
 _CHUNK = 500
 _Item = TypeVar("_Item")
@@ -108,13 +108,28 @@ class SqlLedger:
         except OSError as error:
             return f"the ledger could not be exported to {self.exports}: {error.strerror or error}"
 
+    def intend(self, job_id: str, intent: Intent | None) -> None:
+        """Write down a commit that must be looked after, or that it was."""
+        said = None
+        if intent is not None:
+            ids, refs = sorted(intent.snapshot_ids), sorted(intent.refs)
+            said = {"metadata_location": intent.metadata_location, "snapshot_ids": ids, "refs": refs}
+        with self._begin() as connection:
+            connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=said))
+
+    def intent(self, job_id: str) -> Intent | None:
+        """The commit of a job that nobody has looked after."""
+        with self._begin() as connection:
+            return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
+
     def unfinished(self) -> Sequence[Unfinished]:
-        """Planned deletions of jobs that do not run any more."""
+        """Planned deletions of jobs that do not run any more, and commits of theirs that nobody has looked after."""
+        planned_by = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.PLANNED)
         jobs = (
             sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
             .join(TABLES)
             .where(JOBS.c.state != JobState.RUNNING)
-            .where(JOBS.c.job_id.in_(sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.PLANNED)))
+            .where(JOBS.c.job_id.in_(planned_by.union_all(sa.select(JOBS.c.job_id).where(INTENDED))))
             .order_by(JOBS.c.created, TABLES.c.id)
         )
         found = []
@@ -126,7 +141,7 @@ class SqlLedger:
                 ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
                 operations = tuple(Operation(op) for op in job.operations)
                 files = tuple(FileFate(*row) for row in connection.execute(planned))
-                found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files))
+                found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files, _intent(job.intent)))
         return found
 
     def _begin(self) -> AbstractContextManager[sa.Connection]:
@@ -139,6 +154,12 @@ class SqlLedger:
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row
         return connection.execute(sa.select(TABLES).where(*of_table(ref))).first()
+
+
+def _intent(said: Mapping[str, Any] | None) -> Intent | None:
+    if said is None:
+        return None
+    return Intent(said["metadata_location"], frozenset(said["snapshot_ids"]), frozenset(said["refs"]))
 
 
 def named(ref: TableRef) -> dict[str, str]:

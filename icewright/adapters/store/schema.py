@@ -99,6 +99,7 @@ VERDICTS = sa.Table(
     sa.Index("ix_verdicts_verdict", "verdict"),
 )
 
+INTENDED = sa.text("intent IS NOT NULL")  # of a few jobs at any time
 JOBS = sa.Table(
     "jobs",
     SCHEMA,
@@ -121,9 +122,13 @@ JOBS = sa.Table(
     sa.Column("on_pool", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cost", sa.Float, nullable=False, server_default="0"),  # GB-hours, as predicted
     sa.Column("options", sa.JSON),  # of a job asked for by hand: knobs of its own, force
+    sa.Column(
+        "intent", sa.JSON(none_as_null=True)
+    ),  # a commit of it that may have cost others a ref, until that is looked at
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
     sa.Index("ix_jobs_state_score", "state", "score"),
     sa.Index("ix_jobs_created", "created"),
+    sa.Index("ix_jobs_intent", "job_id", sqlite_where=INTENDED, postgresql_where=INTENDED),
 )
 
 RUNS = sa.Table(

@@ -151,6 +151,7 @@ class DemoCatalog(StrEnum):
 
     SQL = "sql"
     REST = "rest"
+    NESSIE = "nessie"
 
 
 @app.command()
@@ -160,7 +161,10 @@ def demo(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,
     catalog: Annotated[
-        DemoCatalog, typer.Option("--catalog", help="The type of its catalog; rest starts Apache's REST server here.")
+        DemoCatalog,
+        typer.Option(
+            "--catalog", help="The type of its catalog; rest starts Apache's REST server here, nessie Nessie."
+        ),
     ] = DemoCatalog.SQL,
     as_json: Json = False,
 ) -> None:

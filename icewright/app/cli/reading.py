@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from icewright.core.describe import evaluation_document
 from icewright.core.errors import MetadataUnreadable, UsageError
 from icewright.flow.cycle import look
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.evaluate import evaluate_and_record, maintained
 from icewright.flow.queue import plan_now
 from icewright.ports import TableRow
 
@@ -82,9 +83,10 @@ def health(table: Table, as_json: Json = False) -> None:
         if evaluation is None:
             said = next((r.error for r in opened.world.store.tables() if r.ref == row.ref), None)
             raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
+        standing = maintained(opened.world, row, evaluation.facts.metadata)
         document = evaluation_document(evaluation)
         if as_json:
-            output.print_json(document)
+            output.print_json({**document, "maintenance": {op: asdict(said) for op, said in standing.items()}})
             return
         score = document["health"]
         output.OUT.print(f"[bold]{escape(str(row.ref))}[/]  health [bold]{'unknown' if score is None else score}[/]")
@@ -97,6 +99,8 @@ def health(table: Table, as_json: Json = False) -> None:
         shown |= {k: output.size(shown[k]) for k in shown if k.endswith("bytes")}
         output.rows("Facts", ("fact", "value"), list(shown.items()))
         _show_verdicts(document)
+        lines = [(op, said.status, said.last_run, said.message) for op, said in standing.items()]
+        output.rows("Maintenance", ("operation", "status", "last run", "message"), lines)
 
 
 def _show_verdicts(document: Any) -> None:  # noqa: ANN401 - JSON

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -29,27 +29,10 @@ def vacuum(
             output.ERR.print(escape(line))
         result = vacuum_catalog(opened.world, catalog, dry_run=dry_run)
     if as_json:
-        output.print_json(document(result))
+        output.print_json(output.vacuum_document(result))
     else:
         _show(result)
     leave(1 if result.state is JobState.FAILED else 3 if result.state is JobState.PARTIAL else 0)
-
-
-def document(result: VacuumResult) -> dict[str, Any]:
-    """A vacuum as `--json` prints it."""
-    return {
-        "catalog": result.catalog,
-        "state": str(result.state),
-        "dry_run": result.dry_run,
-        "reason": result.reason,
-        "cutoff": result.cutoff,
-        "deleted_files_count": result.files,
-        "deleted_files_total_size_mb": result.megabytes,
-        "deleted_bytes": result.bytes,
-        "metrics": asdict(result.counts),
-        "jobs": [output.job_document(job) for job in result.jobs],
-        "errors": [{"subject": subject, "error": error} for subject, error in result.errors],
-    }
 
 
 def _show(result: VacuumResult) -> None:

@@ -44,8 +44,7 @@ def backdate(lake: Lake, name: str, times: Sequence[datetime]) -> None:
     document["metadata-log"] = [{"metadata-file": path, "timestamp-ms": at} for path, at in logged.items()]
     path = _next(local(table.metadata_location), lake.random(f"{name} backdated").getrandbits(128))
     _save(path, document, logged[table.metadata_location])
-    lake.catalog.drop_table(lake.identifier(name))  # the catalog's row alone: a commit could not set these fields
-    lake.catalog.register_table(lake.identifier(name), f"file://{path}")
+    lake.point(name, f"file://{path}")  # a commit could not set these fields
 
 
 def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[str, int], before: int) -> int:

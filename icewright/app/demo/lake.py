@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from icewright.app.demo.nessie_tables import NessieTables
 from icewright.core.table import TableRef
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ class Lake:
     def folder(self, name: str) -> Path:
         """The folder of the table `namespace.table`."""
         return self.warehouse.joinpath(*name.split("."))
+
+    def point(self, name: str, metadata_location: str) -> None:
+        """Make the catalog name another metadata file of the table `namespace.table`."""
+        identifier = self.identifier(name)
+        if isinstance(self.catalog, NessieTables):  # where a table that is dropped and made again is another one
+            self.catalog.register_table(identifier, metadata_location, overwrite=True)
+            return
+        self.catalog.drop_table(identifier)  # the catalog's row alone
+        self.catalog.register_table(identifier, metadata_location)
 
     def quoted(self, name: str) -> str:
         """The full name of `namespace.table` as Spark's SQL takes it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from icewright.core.table import TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_AT_ONCE = 4  # tables that are read at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,10 @@ def fingerprint(spark: SparkSession, table: str, version: str | int | None = Non
 
 
 def fingerprints(spark: SparkSession, tables: Iterable[str]) -> dict[str, Fingerprint]:
-    """The fingerprint of each table."""
-    return {table: fingerprint(spark, table) for table in tables}
+    """The fingerprint of each table, several at a time: small ones leave most of Spark idle."""
+    names = list(tables)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(names, pool.map(lambda table: fingerprint(spark, table), names), strict=True))
 
 
 def hashable(value: str, kind: str | Mapping[str, Any], names: Iterator[int]) -> list[str]:

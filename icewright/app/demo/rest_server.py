@@ -6,10 +6,7 @@ compiled: the classes are put together through py4j.
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
-import time
-import urllib.request  # noqa: TID251 - the demo fetches the server that it shows
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,45 +15,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from icewright.app.demo.fetching import fetched
 from icewright.app.demo.rest_jars import JARS
 from icewright.core.errors import EngineUnavailable
 
-MAVEN = "https://repo1.maven.org/maven2"
 _OF_PYSPARK = (
     "hadoop-client-api", "hadoop-client-runtime", "aircompressor", "snappy-java", "jsr305", "jcl-over-slf4j", "py4j",
 )  # fmt: skip
-_SECONDS_TO_FETCH = 120
-_ATTEMPTS = 3
 
 
 def fetch(folder: Path) -> list[Path]:
     """The jars in `folder`, fetched when they are not there. Raises `EngineUnavailable`."""
-    folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(lambda jar: fetched(folder, *jar), JARS))
-
-
-def fetched(folder: Path, path: str, digest: str) -> Path:
-    """One jar, of this path in a Maven repository and this SHA-256. Raises `EngineUnavailable`."""
-    jar = folder / path.rpartition("/")[2]
-    if jar.is_file() and hashlib.sha256(jar.read_bytes()).hexdigest() == digest:
-        return jar
-    said = ""
-    for attempt in range(_ATTEMPTS):
-        try:
-            with urllib.request.urlopen(f"{MAVEN}/{path}", timeout=_SECONDS_TO_FETCH) as answer:  # noqa: S310, TID251 - https
-                content: bytes = answer.read()
-        except OSError as error:
-            said = str(error)
-            time.sleep(attempt + 1)
-            continue
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise EngineUnavailable(f"{MAVEN}/{path} is not the file that it was: nothing of it is run")
-        fresh = jar.with_suffix(f".{digest[:12]}")
-        fresh.write_bytes(content)
-        fresh.replace(jar)
-        return jar
-    raise EngineUnavailable(f"{MAVEN}/{path} could not be fetched ({said}); lay it into {folder} yourself")
 
 
 @dataclass

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog import load_catalog
 from rich.markup import escape
 
 from icewright.app import logs, output
-from icewright.app.bootstrap import Application, application, java_of, pyiceberg_catalog_properties, read_config
-from icewright.app.config import Config, user_cache
+from icewright.app.bootstrap import Application, application
 from icewright.app.demo import rot
 from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
-from icewright.app.demo.rest_server import rest_host
 from icewright.app.demo.rot import Lake, Rot
+from icewright.app.demo.serving import CATALOG, Place, place
 from icewright.core.describe import facts_summary
-from icewright.core.errors import UsageError
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import CycleResult, run_cycle
 from icewright.flow.evaluate import read_facts
+from icewright.flow.vacuum import VACUUMED, VacuumResult, vacuum
 
-CATALOG = "lake"
-MARK = ".icewright-demo"
 MOST_CYCLES = 6
 HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
     rot.sessions,
@@ -41,26 +35,6 @@ HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
 _PAUSE_SECONDS = 5
-
-_CONFIG = """\
-# Made by `icewright demo`. Cooldowns are off and orphans are deleted at once, so that there is something to see.
-state: sqlite:///{home}/icewright.db
-catalogs:
-  {catalog}:
-    type: {kind}
-    enabled: true
-    properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}
-cache: {{folder: "{home}/cache"}}
-policy:
-  - set:
-      evaluate.cooldown_minutes: 0
-      compact.cooldown_minutes: 0
-      rewrite_deletes.cooldown_minutes: 0
-      rewrite_manifests.cooldown_minutes: 0
-      expire_snapshots.cooldown_minutes: 0
-      remove_orphans.mode: delete
-  - {{match: "{catalog}.web", set: {{importance: high}}}}
-"""
 
 
 @dataclass(frozen=True)
@@ -78,70 +52,41 @@ class State:
 
 
 def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "sql") -> int:
-    """Run it; the exit code is 0 when every proof holds. A REST catalog is served as long as the demo runs."""
-    port = _free_port() if kind == "rest" else None
-    home = _home(directory or Path("icewright-demo"), port)
+    """Run it; the exit code is 0 when every proof holds. A server of its catalog lives as long as the demo runs."""
+    here = place(directory or Path("icewright-demo"), kind)
     console = output.ERR if as_json else output.OUT
-    config = read_config(home / "icewright.yaml")
-    logs.configure_by(config)
-    served = nullcontext() if port is None else _served(config, home, port)
-    with served, output.progress() as tell, application(config, kind="demo", tell=tell) as app:
-        lake = _lake(app, home)
-        console.print(f"[bold]A lakehouse in {escape(str(home))}[/]: two healthy tables, then rot")
-        rots = {make: make(lake) for make in HEALTHY}
-        run_cycle(app.world, [CATALOG])
-        for make in rot.TABLES:
-            if make not in rots:
-                rots[make] = make(lake)
-                console.print(f"  {escape(rots[make].name)}: {escape(rots[make].story)}")
+    logs.configure_by(here.config)
+    with here.served(), output.progress() as tell, application(here.config, kind="demo", tell=tell) as app:
+        lake = _lake(app, here)
+        console.print(f"[bold]A lakehouse in {escape(str(here.home))}[/]: two healthy tables, then rot")
+        with ThreadPoolExecutor(1) as meanwhile:
+            started = meanwhile.submit(lake.spark)  # while the first tables are written without it
+            rots = _rotten(app, lake, console)
+            started.result()
         report = _maintain(app, list(rots.values()), console)
         if as_json:
-            output.print_json(report | {"directory": str(home), "config": str(home / "icewright.yaml")})
+            config = str(here.home / "icewright.yaml")
+            output.print_json(report | {"directory": str(here.home), "config": config})
         else:
-            _show(report, home)
+            _show(report, here.home)
         if not once and report["ok"]:
             _live(app, lake, console)
     return 0 if report["ok"] else 1
 
 
-@contextmanager
-def _served(config: Config, home: Path, port: int) -> Iterator[None]:
-    """Apache's REST server over a SQLite database in the demo's folder."""
-    (home / "logs").mkdir()
-    with (
-        (home / "logs" / "rest.log").open("wb") as log,
-        rest_host(java_of(config), user_cache() / "rest", log) as host,
-    ):
-        host.serve(home / "catalog.db", f"file://{home}/warehouse", port)
-        yield
+def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake], Rot], Rot]:  # noqa: ANN401 - Rich's
+    """The healthy tables, seen once, and then the others."""
+    rots = {make: make(lake) for make in HEALTHY}
+    run_cycle(app.world, [CATALOG])
+    for make in rot.TABLES:
+        if make not in rots:
+            rots[make] = make(lake)
+            console.print(f"  {escape(rots[make].name)}: {escape(rots[make].story)}")
+    return rots
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _home(directory: Path, port: int | None) -> Path:
-    """An empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
-    home = directory.expanduser().resolve()
-    if home.is_dir() and any(home.iterdir()):
-        if not (home / MARK).is_file():
-            raise UsageError(f"{home} is not empty and no earlier demo: name another folder with --dir")
-        for child in home.iterdir():
-            shutil.rmtree(child) if child.is_dir() else child.unlink()
-    (home / "warehouse").mkdir(parents=True, exist_ok=True)
-    (home / MARK).touch()
-    uri = f"sqlite:///{home}/catalog.db" if port is None else f"http://127.0.0.1:{port}"
-    said = _CONFIG.format(home=home, catalog=CATALOG, kind="sql" if port is None else "rest", uri=uri)
-    (home / "icewright.yaml").write_text(said, encoding="utf-8")
-    return home
-
-
-def _lake(app: Application, home: Path) -> Lake:
-    catalog = load_catalog(CATALOG, **pyiceberg_catalog_properties(app.config.catalogs[CATALOG]))
-    return Lake(catalog, app.pools["default"].session, home / "warehouse", app.world.clock.now())
+def _lake(app: Application, here: Place) -> Lake:
+    return Lake(here.catalog(), app.pools["default"].session, here.home / "warehouse", app.world.clock.now())
 
 
 def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, Any]:  # noqa: ANN401 - Rich's
@@ -151,17 +96,8 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     console.print("Reading every row once, to compare later")
     rows_before, refs_before = fingerprints(spark, names), _refs(spark)
     before = {name: _state(app, name) for name in names}
-    cycles: list[CycleResult] = []
-    seconds: list[float] = []
-    while len(cycles) < MOST_CYCLES and (not cycles or cycles[-1].run):
-        started = time.perf_counter()
-        cycles.append(run_cycle(app.world, [CATALOG]))
-        seconds.append(time.perf_counter() - started)
-        last = cycles[-1]
-        console.print(
-            f"[bold]Cycle {len(cycles)}[/]: {last.tables} tables > {last.changed} changed > {last.due} due > "
-            f"{last.run} run, {seconds[-1]:.1f} s"
-        )
+    cycles, seconds = _cycles(app, console)
+    swept = _vacuumed(app, console)
     rows_after, refs_after = fingerprints(spark, names), _refs(spark)
     after = {name: _state(app, name) for name in names}
     tables = [
@@ -179,11 +115,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     ]
     failures = [f"{name}: rows changed" for name in names if rows_before[name] != rows_after[name]]
     failures += [f"{ref}: rows changed" for ref, rows in refs_before.items() if refs_after[ref] != rows]
-    bad = (JobState.FAILED, JobState.PARTIAL)
-    failures += [f"{job.ref}: {job.summary}" for c in cycles for job in c.jobs if job.state in bad]
-    failures += [f"{source}: {error}" for c in cycles for source, error in c.errors]
-    if cycles[-1].due:
-        failures.append(f"{cycles[-1].due} tables are still due after {len(cycles)} cycles")
+    failures += _failures(cycles, swept)
     documents = [output.cycle_document(c) for c in cycles]
     return {
         "ok": not failures,
@@ -203,11 +135,52 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
         ],
         "jobs": [job for document in documents for job in document["jobs"]],
         "left_alone": [f"{name}: {why}" for name in names for why in _left_alone(app, name)],
+        **({"vacuum": output.vacuum_document(swept)} if swept is not None else {}),
     }
 
 
+def _cycles(app: Application, console: Any) -> tuple[list[CycleResult], list[float]]:  # noqa: ANN401 - Rich's
+    """Cycles until nothing is due, and the seconds that each took."""
+    cycles: list[CycleResult] = []
+    seconds: list[float] = []
+    while len(cycles) < MOST_CYCLES and (not cycles or cycles[-1].run):
+        started = time.perf_counter()
+        cycles.append(run_cycle(app.world, [CATALOG]))
+        seconds.append(time.perf_counter() - started)
+        last = cycles[-1]
+        console.print(
+            f"[bold]Cycle {len(cycles)}[/]: {last.tables} tables > {last.changed} changed > {last.due} due > "
+            f"{last.run} run, {seconds[-1]:.1f} s"
+        )
+    return cycles, seconds
+
+
+def _vacuumed(app: Application, console: Any) -> VacuumResult | None:  # noqa: ANN401 - Rich's
+    """Where a catalog has branches, expiry and orphan removal are the work of a vacuum over all of them."""
+    if CATALOG not in app.world.vacuums:
+        return None
+    result = vacuum(app.world, CATALOG)
+    console.print(
+        f"[bold]Vacuum[/]: {result.counts.num_expired_snapshots} snapshots expired, {result.files} files deleted"
+    )
+    return result
+
+
+def _failures(cycles: Sequence[CycleResult], swept: VacuumResult | None) -> list[str]:
+    """What did not work, or is still due."""
+    jobs = [job for c in cycles for job in c.jobs] + list(swept.jobs if swept is not None else ())
+    errors = [error for c in cycles for error in c.errors] + list(swept.errors if swept is not None else ())
+    failures = [f"{j.ref}: {j.summary or j.reason}" for j in jobs if j.state in (JobState.FAILED, JobState.PARTIAL)]
+    failures += [f"{source}: {error}" for source, error in errors]
+    if cycles[-1].due:
+        failures.append(f"{cycles[-1].due} tables are still due after {len(cycles)} cycles")
+    return failures
+
+
 def _refs(spark: Any) -> dict[str, Fingerprint]:  # noqa: ANN401 - a SparkSession
-    return {f"{table} at {ref}": fingerprint(spark, table, ref) for table, ref in _REFS}
+    with ThreadPoolExecutor(len(_REFS)) as pool:
+        found = pool.map(lambda one: fingerprint(spark, *one), _REFS)
+        return {f"{table} at {ref}": rows for (table, ref), rows in zip(_REFS, found, strict=True)}
 
 
 def _state(app: Application, name: str) -> State:
@@ -228,9 +201,14 @@ def _state(app: Application, name: str) -> State:
 
 
 def _left_alone(app: Application, name: str) -> list[str]:
-    """What Icewright does not touch on purpose, with the reason."""
+    """What Icewright does not touch on purpose, with the reason; what a vacuum does is no such thing."""
     known = app.world.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
-    return [f"{v['operation']}: {v['reason']}" for v in known["verdicts"] if v["verdict"] in ("blocked", "unsupported")]
+    vacuumed = VACUUMED if CATALOG in app.world.vacuums else ()
+    return [
+        f"{v['operation']}: {v['reason']}"
+        for v in known["verdicts"]
+        if v["verdict"] in ("blocked", "unsupported") and v["operation"] not in vacuumed
+    ]
 
 
 def _show(report: dict[str, Any], home: Path) -> None:

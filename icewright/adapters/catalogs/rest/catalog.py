@@ -15,15 +15,17 @@ import msgspec
 
 from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.rest.answers import Loaded, lent_credentials, loaded
+from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, lent_credentials, loaded
 from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, RestClient
 from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import Lent
 from icewright.adapters.catalogs.rest.listing import Listing
+from icewright.adapters.catalogs.rest.policies import Policies
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
+from icewright.core.environment import Environment, keep_inside, keep_to_hosts
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Grant, Pointer
+from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
@@ -46,6 +48,8 @@ class RestCatalog:
     properties: RestCatalogProperties
     files: Reader
     clock: Clock
+    environment: Environment | None = None
+    policies: Policies = field(init=False)
     _client: RestClient = field(init=False)
     _lent: Lent = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
@@ -54,8 +58,9 @@ class RestCatalog:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
-        self._client = RestClient(self.properties, self.clock)
+        self._client = RestClient(self.properties, self.clock, self.environment)
         self._lent = Lent(self.clock, self._renew)
+        self.policies = Policies(self._client, self.clock)
 
     def close(self) -> None:
         """Close the connections."""
@@ -116,10 +121,20 @@ class RestCatalog:
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Ask the server for the change, under requirements on the table's uuid and every ref of `base`."""
+        keep_inside(self.environment, self.name, base)
         after = Committing(self._client, self.files, self.clock, self._path(base.ref), self.fetch).run(base, change)
         with self._lock:
             self._full.pop(base.ref, None)
         return after
+
+    def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
+        """Put back the refs that a commit dropped whose process ended before it could; their names."""
+        names = Committing(self._client, self.files, self.clock, self._path(ref), self.fetch).restore(
+            ref, location, change
+        )
+        with self._lock:
+            self._full.pop(ref, None)
+        return names
 
     def _taken(self, ref: TableRef, answer: Answer) -> tuple[TableMetadata, Loaded]:
         """A full answer as metadata; what it lends is kept."""
@@ -175,7 +190,7 @@ class RestCatalog:
             answer = self._client.get(f"{self._path(ref)}/credentials")
             self._must_be_there(ref, answer)
             lent = lent_credentials(ref, answer.body, self._client.where)
-            self._lent.keep(ref, "", self._storage(), {}, lent.storage_credentials)
+            self._lend(ref, "", {}, lent.storage_credentials)
             return
         answer = self._client.get(self._path(ref), _REFS)
         self._must_be_there(ref, answer)
@@ -185,7 +200,15 @@ class RestCatalog:
 
     def _keep(self, ref: TableRef, location: str, table: Loaded) -> None:
         if self.properties.vended:
-            self._lent.keep(ref, location, self._storage(), table.config or {}, table.storage_credentials or ())
+            self._lend(ref, location, table.config or {}, table.storage_credentials or ())
+
+    def _lend(
+        self, ref: TableRef, location: str, config: Mapping[str, str], credentials: tuple[StorageCredential, ...]
+    ) -> None:
+        """Keep what is lent, unless it leads to a host that nobody declared."""
+        for said in (config, *(lent.config for lent in credentials)):
+            keep_to_hosts(self.environment, self.name, said)
+        self._lent.keep(ref, location, self._storage(), config, credentials)
 
     def _storage(self) -> Mapping[str, str]:
         """What the configuration says of storage, the server's part of it too."""

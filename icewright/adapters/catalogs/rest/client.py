@@ -22,6 +22,7 @@ from requests.exceptions import ConnectionError as Disconnected
 from requests.exceptions import ConnectTimeout, RequestException
 
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
+from icewright.core.environment import Environment, keep_to_hosts
 from icewright.core.errors import CatalogUnavailable
 from icewright.core.runs import backoff
 from icewright.ports import Clock
@@ -98,6 +99,7 @@ class RestClient:
 
     properties: RestCatalogProperties
     clock: Clock
+    environment: Environment | None = None
     _connected: _Client | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -153,7 +155,10 @@ class RestClient:
         raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.said}")
 
     def send(self, method: str, path: str, **request: Any) -> Answer:  # noqa: ANN401 - as requests takes it
-        """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent."""
+        """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent.
+
+        A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
+        """
         client = self._client()
         answer = self._sent(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED and self._renewed(client):
@@ -167,7 +172,8 @@ class RestClient:
 
     def _sent(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> Answer:
         try:
-            response = client._session.request(method, client.url(path), **request)  # noqa: SLF001 - as `offers`
+            url = client.uri.rstrip("/") + path if path.startswith("/") else client.url(path)
+            response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
         except ConnectTimeout as error:
             raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
         except (RequestException, OSError) as error:
@@ -189,6 +195,7 @@ class RestClient:
         with self._lock:
             if self._connected is None:
                 made = self._careful(lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties)))
+                keep_to_hosts(self.environment, self.properties.name, made.properties)
                 self._connected = made
             return self._connected
 

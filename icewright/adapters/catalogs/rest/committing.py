@@ -146,6 +146,28 @@ class Committing:
         names = ", ".join(ref.name for ref, _ in lost)
         raise CommitConflict(f"{base.ref}: {names} was set on a snapshot that went at that moment; it was put back")
 
+    def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> list[str]:
+        """Put back what the commit of a process that ended dropped: by the metadata files since its plan."""
+        now, _ = self.fetch(ref)
+        files = [*now.metadata_log, now.metadata_location]
+        if location not in files:
+            raise InvariantViolated(
+                f"{ref}: the metadata log does not reach back to {location}, so nobody knows whether the commit of a "
+                "process that ended dropped a tag or branch; no file is deleted"
+            )
+        names: list[str] = []
+        replaced, document = self._read(ref, location)
+        planned = {r.name for r in replaced.refs}  # the commit was made on condition that these are where they were
+        for following in files[files.index(location) + 1 :]:
+            after, after_document = self._read(ref, following)
+            gone = change.snapshot_ids & (replaced.by_id.keys() - after.by_id.keys())
+            for lost, snapshot in commits.lost_refs(replaced, after, change) if gone else ():
+                if lost.name not in planned and snapshot.snapshot_id in gone:
+                    self._put_back(after, lost, document)
+                    names.append(lost.name)
+            replaced, document = after, after_document
+        return names
+
     def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[TableMetadata, list[commits.Json]]:
         """The metadata that the commit replaced, and its snapshots as they stand there."""
         if not after.metadata_log:
@@ -153,16 +175,19 @@ class Committing:
                 f"{base.ref}: the catalog keeps no metadata log, so nobody knows what the commit replaced; no file is "
                 "deleted"
             )
-        location = after.metadata_log[-1]
+        return self._read(base.ref, after.metadata_log[-1])
+
+    def _read(self, ref: TableRef, location: str) -> tuple[TableMetadata, list[commits.Json]]:
+        """A metadata file, and its snapshots as they stand there."""
         try:
             content = self.files.read(location)
             document = json_metadata.decode(content, location)
             snapshots = msgspec.json.decode(document.get("snapshots", b"[]"))
-            return json_metadata.parse(base.ref, location, content), snapshots
+            return json_metadata.parse(ref, location, content), snapshots
         except (IcewrightError, msgspec.MsgspecError) as error:
             raise InvariantViolated(
-                f"{base.ref}: somebody committed at the same moment, and what that set cannot be read ({error}); no "
-                "file is deleted"
+                f"{ref}: somebody committed at the same moment, and what that set cannot be read ({error}); no file "
+                "is deleted"
             ) from error
 
     def _put_back(self, after: TableMetadata, ref: Ref, snapshots: list[commits.Json]) -> None:

@@ -23,7 +23,7 @@ from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Hold, TableMetadata
 from icewright.core.verify import expiry_kept
-from icewright.ports import Assignment, Catalog, LedgerState, RemoveSnapshots
+from icewright.ports import Assignment, Catalog, Intent, LedgerState, RemoveSnapshots, Restoring
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,14 @@ class ExpireInService:
         try:
             self._not_held(base, step)
             assignment.check()
+            if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
+                self.deletion.ledger.intend(assignment.job_id, Intent(base.metadata_location, ids, refs))
             after = catalog.commit(base, RemoveSnapshots(ids, refs, unused.specs, unused.schemas))
-        except (CommitConflict, Cancelled, InvariantViolated):
+            if isinstance(catalog, Restoring):
+                self.deletion.ledger.intend(assignment.job_id, None)
+        except (CommitConflict, Cancelled, InvariantViolated) as error:
+            if isinstance(catalog, Restoring) and not isinstance(error, InvariantViolated):
+                self.deletion.ledger.intend(assignment.job_id, None)
             kept = {f.path: LedgerState.KEPT for f in fates}
             self.deletion.ledger.settle(assignment.job_id, kept, self.deletion.clock.now())
             raise

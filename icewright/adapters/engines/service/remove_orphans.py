@@ -1,13 +1,14 @@
 """Orphan removal: what lies in the table's places and nothing of the table reaches.
 
-The listing is taken first and what is reached is read after it, so that a file committed in between is reached; before
-any deletion the table is read once more. Whatever is not certain is kept, and a doubt about the whole stops the run.
+The listing is taken first and the table is loaded after it, so that a file committed in between is reached; before any
+deletion the table is read once more. Whatever is not certain is kept, and a doubt about the whole stops the run.
 """
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,16 +87,19 @@ class RemoveOrphansInService:
         )
 
     def scan(self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans) -> Scan:
-        """List, then read what is reached, then compare."""
+        """List, then load the table and take what it reaches, then compare.
+
+        What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
+        """
         files = self.deletion.files
         roots, notes = self._roots(base)
-        with closing(Listing(base, step.older_than, files.canonical)) as listing:
+        with closing(Listing(base, step.older_than, files.canonical)) as listing, ThreadPoolExecutor(1) as meanwhile:
+            early = meanwhile.submit(self._reached, base, step)
             for root in roots:
                 for batch in self._listed(root, step):
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
-            manifests = sets.manifests_of(files, fresh.snapshots, totals=step.check_totals)
-            reached = Named.of(sets.reached(files, fresh, manifests), files.canonical)
+            reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
             no_foreign_table(files, fresh, listing.strange_metadata(reached))
             no_mismatch(
                 fresh,
@@ -119,6 +123,12 @@ class RemoveOrphansInService:
         rows = pl.concat(kept).sort("path").rows()
         notes += [f"{found - held} more orphans wait for the next run"] if found > held else []
         return Scan(listing.files, found, tuple(FileFate(p, b, kind_of(p)) for p, b in rows), tuple(notes), manifests)
+
+    def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[Named, pl.DataFrame]:
+        """Everything that the table reaches, and the manifests that were read for it."""
+        files = self.deletion.files
+        manifests = sets.manifests_of(files, metadata.snapshots, totals=step.check_totals)
+        return Named.of(sets.reached(files, metadata, manifests), files.canonical), manifests
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """How many old files lie under the location that the table does not reach, whoever they belong to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -11,11 +12,12 @@ from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
-from icewright.core.describe import knobs_document, maintenance_status
+from icewright.core.describe import knobs_document
 from icewright.core.errors import TableNotFound
 from icewright.core.permissions import Action, place_of
-from icewright.core.policy import ENABLED, MAX_PIN_AGE, Operation
+from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.table import TableMetadata, split_name
+from icewright.flow.evaluate import maintained
 from icewright.flow.world import World
 from icewright.ports import PinRow, TableRow
 from icewright.ports.views import STATES, TableItem, TableQuery, TableSort
@@ -209,19 +211,7 @@ def _document(item: TableItem) -> dict[str, Any]:
 
 
 def _maintenance(world: World, row: TableRow) -> dict[Operation, models.Maintenance]:
-    scope = world.scopes.get(row.ref.catalog)
-    knobs, history = world.policy().knobs_for(row.ref, None), world.store.history(row.ref, row.table_uuid or "")
-    found = {}
-    for operation in Operation:
-        last, enabled = history.get(operation), knobs[ENABLED[operation]] and scope is not None and scope.enabled
-        status = maintenance_status(last, enabled=enabled)
-        message = last.reason if last is not None and status == "Failed" else ""
-        found[operation] = models.Maintenance(
-            status=status,  # type: ignore[arg-type] # one of its words
-            last_run=last.finished if last is not None else None,
-            message=message,
-        )
-    return found
+    return {op: models.Maintenance(**asdict(said)) for op, said in maintained(world, row).items()}
 
 
 def _pins(world: World, row: TableRow) -> list[models.Pin]:

@@ -44,9 +44,12 @@ def upgrade() -> None:
         jobs.add_column(sa.Column("on_pool", sa.Boolean(), nullable=False, server_default=sa.false()))
         jobs.add_column(sa.Column("cost", sa.Float(), nullable=False, server_default="0"))
         jobs.add_column(sa.Column("options", sa.JSON()))
+        jobs.add_column(sa.Column("intent", sa.JSON()))
     op.drop_index("ix_jobs_state", "jobs")
     op.create_index("ix_jobs_state_score", "jobs", ["state", "score"])
     op.create_index("ix_jobs_created", "jobs", ["created"])
+    some = sa.text("intent IS NOT NULL")
+    op.create_index("ix_jobs_intent", "jobs", ["job_id"], sqlite_where=some, postgresql_where=some)
     with op.batch_alter_table("runs", **_counting()) as runs:
         runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
         runs.add_column(sa.Column("tried", sa.Boolean(), nullable=False, server_default=sa.true()))
@@ -207,7 +210,7 @@ def downgrade() -> None:
     for table, indexes in {
         "events": ["ix_events_job_id"],
         "runs": ["ix_runs_finished", "ix_runs_state_finished"],
-        "jobs": ["ix_jobs_state_score", "ix_jobs_created"],
+        "jobs": ["ix_jobs_state_score", "ix_jobs_created", "ix_jobs_intent"],
         "verdicts": ["ix_verdicts_verdict"],
         "tables": ["ix_tables_catalog_evaluate_at"],
     }.items():
@@ -217,7 +220,7 @@ def downgrade() -> None:
     for table, columns in {
         "events": ["job_id"],
         "runs": ["gb_hours", "tried"],
-        "jobs": ["score", "pool", "on_pool", "cost", "options"],
+        "jobs": ["score", "pool", "on_pool", "cost", "options", "intent"],
         "verdicts": ["on_pool", "cooled", "waits", "position", "score"],
         "tables": [
             "rest_until",

@@ -1,0 +1,131 @@
+"""Policies that an Apache Polaris server has for the tables of a catalog, kept as they were last read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import unquote
+
+import msgspec
+
+from icewright.adapters.catalogs.rest.client import Answer, RestClient
+from icewright.core.errors import CatalogUnavailable
+from icewright.core.polaris import PolarisPolicy, Served, served
+from icewright.core.table import TableRef
+from icewright.ports import Clock
+
+ENDPOINT = "GET /polaris/v1/{prefix}/applicable-policies"
+_FRESH = timedelta(minutes=1)  # a job asks many times for the same
+_OK = 200
+
+
+class _Policy(msgspec.Struct, frozen=True, rename="kebab"):
+    policy_type: str
+    name: str
+    content: str | None = None
+    inherited: bool = False
+
+
+class _Nested(msgspec.Struct, frozen=True):
+    """The policy stands in an object of its own: the draft of the API before its first release."""
+
+    policy: _Policy
+    inherited: bool = False
+
+
+class _Page(msgspec.Struct, frozen=True, rename="kebab"):
+    applicable_policies: tuple[msgspec.Raw, ...] = ()
+    next_page_token: str | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+_POLICIES, _NESTED = msgspec.json.Decoder(_Policy), msgspec.json.Decoder(_Nested)
+
+
+@dataclass(frozen=True)
+class _Known:
+    policies: Sequence[PolarisPolicy]
+    at: datetime
+
+
+@dataclass
+class Policies:
+    """The policies of one catalog's tables. Thread-safe."""
+
+    client: RestClient
+    clock: Clock
+    _known: dict[TableRef, _Known] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def offered(self) -> bool:
+        """Whether the server says that it has policies."""
+        return self.client.offers(ENDPOINT)
+
+    def of(self, ref: TableRef) -> Served:
+        """The table's policies, as they were last seen when the server does not answer.
+
+        Raises `CatalogUnavailable` when nobody has seen them yet.
+        """
+        now = self.clock.now()
+        with self._lock:
+            known = self._known.get(ref)
+        if known is not None and now - known.at < _FRESH:
+            return served(known.policies, now)
+        try:
+            policies = self._asked(ref)
+        except CatalogUnavailable as error:
+            if known is None:
+                raise CatalogUnavailable(
+                    f"{ref}: its policies cannot be read ({error}): nothing is done to the table until they can, or "
+                    f"catalogs.{ref.catalog}.policies is none"
+                ) from error
+            return served(known.policies, now, f"as of {known.at:%Y-%m-%d %H:%M} UTC, the server does not answer")
+        with self._lock:
+            self._known[ref] = _Known(policies, now)
+        return served(policies, now)
+
+    def _asked(self, ref: TableRef) -> list[PolarisPolicy]:
+        prefix = str(self.client.config.get("prefix") or "")
+        path = f"/polaris/v1/{prefix}/applicable-policies" if prefix else "/polaris/v1/applicable-policies"
+        namespace = unquote(self.client.namespace(*ref.namespace))
+        params = {"namespace": namespace, "target-name": ref.name}
+        found: list[PolarisPolicy] = []
+        seen: set[str] = set()
+        while True:
+            page = self._page(self.client.get(path, params))
+            found += map(_policy, page.applicable_policies)
+            token = page.next_page_token
+            if not token:
+                return found
+            if token in seen:
+                raise CatalogUnavailable(f"{self.client.where} lists policies in a circle: page {token} came twice")
+            seen.add(token)
+            params = {**params, "page-token": token}
+
+    def _page(self, answer: Answer) -> _Page:
+        if answer.status != _OK:
+            raise CatalogUnavailable(f"{self.client.where} did not tell policies: {answer.said}")
+        try:
+            return _PAGES.decode(answer.body)
+        except msgspec.MsgspecError as error:
+            raise CatalogUnavailable(f"{self.client.where} told policies in a way that is not Polaris's") from error
+
+
+def _policy(raw: msgspec.Raw) -> PolarisPolicy:
+    """One policy, in either shape of the API."""
+    try:
+        one = _POLICIES.decode(raw)
+        inherited = one.inherited
+    except msgspec.MsgspecError:
+        try:
+            nested = _NESTED.decode(raw)
+        except msgspec.MsgspecError as error:
+            raise CatalogUnavailable(f"a policy is told in a way that is not Polaris's ({error})") from error
+        one, inherited = nested.policy, nested.inherited
+    try:
+        content: object = msgspec.json.decode(one.content or "")
+    except msgspec.MsgspecError:
+        content = None
+    return PolarisPolicy(one.policy_type, one.name, content, inherited)

