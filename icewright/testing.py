@@ -18,7 +18,7 @@ from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
-from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, RemoveSnapshots, Unfinished
+from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, Probe, RemoveSnapshots, Unfinished
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 REF = table.TableRef("lake", ("sales",), "orders")
@@ -343,11 +343,12 @@ def _done(assignment: Assignment) -> Outcome:
 
 @dataclass
 class FunctionEngine:
-    """An engine that a function is; `assignments` and `resumed` hold what it was asked, in order."""
+    """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
 
     function: Callable[[Assignment], Outcome] = _done
     assignments: list[Assignment] = field(default_factory=list)
     resumed: list[Unfinished] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
 
     def run(self, assignment: Assignment) -> Outcome:
         """What the function answers, or raises."""
@@ -358,3 +359,8 @@ class FunctionEngine:
         """Claim that every planned deletion was done."""
         self.resumed.append(unfinished)
         return committed(unfinished.operations[-1], "resumed", {"files_deleted": len(unfinished.files)})
+
+    def probe(self, probe: Probe) -> Sequence[float]:
+        """Claim that each snapshot is read in half of the time of the one before."""
+        self.probes.append(probe)
+        return [0.5**number for number, _ in enumerate(probe.snapshot_ids)]

@@ -18,6 +18,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "detect": sections.DetectSection,
     "limits": sections.LimitsSection,
     "cache": sections.CacheSection,
+    "archive": sections.ArchiveSection,
     "alerts": alerting.AlertsSection,
     "log": sections.LogSection,
     "server": sections.ServerSection,

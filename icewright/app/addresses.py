@@ -1,8 +1,9 @@
-"""Network addresses, as far as it matters who can reach them."""
+"""Addresses: who can reach those of the network, and where the state store lies."""
 
 from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 
 
 def is_loopback(host: str) -> bool:
@@ -16,3 +17,11 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
+
+
+def beside(configuration: Path, state: str) -> str:
+    """The state store's address: a relative SQLite file lies beside the configuration, wherever a command is called."""
+    prefix = "sqlite:///"
+    if not state.startswith(prefix) or state.startswith(f"{prefix}/") or ":memory:" in state:
+        return state
+    return f"{prefix}{configuration.parent / state.removeprefix(prefix)}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
@@ -44,6 +43,7 @@ from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.tables import TableFiles
 from icewright.adapters.notify.apprise_channels import open_channels
+from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Checks, Config, load_config
@@ -58,8 +58,9 @@ from icewright.core.policy import KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
+from icewright.flow.archive import Archiving, WhenNeeded
 from icewright.flow.world import Listener, World
-from icewright.ports import Clock, CommitReports, Grant, Trigger
+from icewright.ports import Archive, Clock, CommitReports, Grant, Trigger
 
 _AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
 
@@ -72,8 +73,8 @@ class Application:
     world: World
     pools: Mapping[str, SparkPool]
     engines: Engines
-    reader: ManifestReader
     shared_clock: SharedClock
+    archiving: Archiving | None  # None: no archive is configured
     alerting: Alerting
     directory: Directory
     reports: Mapping[str, CommitReports]
@@ -100,14 +101,6 @@ class Application:
         yield "server", catalog.connected
         yield "a table", loads
         yield "commits", commits
-
-    def planning_seconds(self, ref: TableRef) -> float:
-        """How long it takes to read, without the cache, the manifests that planning a full scan reads."""
-        snapshot = self.world.catalog(ref).load(ref).current_snapshot
-        started = time.perf_counter()
-        if snapshot is not None:
-            self.reader.read(self.world.files.manifests(snapshot))
-        return time.perf_counter() - started
 
 
 def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
@@ -139,6 +132,27 @@ def _reports(config: Config) -> dict[str, CommitReports]:
         for name, entry in asked.items()
         if entry.commit_reports is not None
     }
+
+
+@contextmanager
+def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
+    said = config.archive
+    if said is None:
+        yield None
+        return
+    entry = config.catalogs[said.catalog]
+
+    def opened() -> Archive:
+        from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - PyIceberg takes long to load
+
+        properties = pyiceberg_catalog_properties(entry)
+        return IcebergArchive(entry.name, properties, tuple(said.namespace.split(".")))
+
+    archive = WhenNeeded(opened)
+    try:
+        yield Archiving(SqlOldHistory(store.engine), archive, timedelta(days=said.after_days))
+    finally:
+        archive.close()
 
 
 def check_catalog(catalog: CatalogConfig) -> None:
@@ -225,11 +239,14 @@ def application(
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
-        with heard(config.openlineage, config.path.parent, world, tell or world.tell) as told:
+        with (
+            heard(config.openlineage, config.path.parent, world, tell or world.tell) as told,
+            _archiving(config, store) as archiving,
+        ):
             mine = replace(world, tell=told)
             faults = partial(store_faults, store)
             yield Application(
-                config, mine, pools, engine, files.reader, shared, alerting, directory(config), reports, faults
+                config, mine, pools, engine, shared, archiving, alerting, directory(config), reports, faults
             )
     finally:
         for table in reports.values():

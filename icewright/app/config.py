@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from icewright.app.addresses import beside
 from icewright.app.alerting import AlertsConfig, read_alerts
 from icewright.app.dbt import with_dbt
 from icewright.app.entries import CatalogConfig, PoolConfig
-from icewright.app.faults import ambiguous_aliases, open_to_others, unclear_lineage, wrong_groups
+from icewright.app.faults import ambiguous_aliases, archive_faults, open_to_others, unclear_lineage, wrong_groups
+from icewright.app.redaction import without
 from icewright.app.sections import (
+    ArchiveSection,
     AuthSection,
     CacheSection,
     CatalogSection,
@@ -47,7 +50,7 @@ DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
-    *("alerts", "log"),
+    *("archive", "alerts", "log"),
     *("server", "events", "auth"),
     *("policy_from", "openlineage"),
 )
@@ -66,6 +69,7 @@ class Config:
     cache_folder: Path
     cache_bytes: int
     ledger_folder: Path
+    archive: ArchiveSection | None
     java_home: str | None
     alerts: AlertsConfig
     log: LogSection
@@ -148,18 +152,19 @@ class _Reader:
         policy = with_dbt(policy, other.dbt if other else None, self._text_of, known, self.faults)
         lineage = self._section("openlineage", OpenLineageSection, raw["openlineage"]) if "openlineage" in raw else None
         self.faults += unclear_lineage(lineage) if lineage is not None else ()
+        archive = self._archive(raw.get("archive"), catalogs, names)
         alerts, log = self._alerts(raw.get("alerts") or {}), self._log(raw.get("log") or {})
         state = raw.get("state", "sqlite:///icewright.db")
         if not isinstance(state, str):
             self.faults.append(f"state: {kind(state)} given; write a database URL such as sqlite:///icewright.db")
         else:
-            self._checked(self.checks.state, self._beside(state))
+            self._checked(self.checks.state, beside(self.path, state))
         if self.faults:
-            raise ConfigError([self._redacted(fault) for fault in self.faults])
+            raise ConfigError([without(self.secrets, fault) for fault in self.faults])
         cache_folder = Path(cache.folder).expanduser() if cache.folder else user_cache()
         return Config(
             path=self.path,
-            state=self._beside(str(state)),
+            state=beside(self.path, str(state)),
             catalogs=catalogs,
             pools=pools,
             limits=limits_of(limits, pools, catalogs),
@@ -167,6 +172,7 @@ class _Reader:
             cache_folder=cache_folder,
             cache_bytes=cache.max_mb * 1024 * 1024,
             ledger_folder=Path(ledger.folder).expanduser() if ledger.folder else cache_folder / "ledger",
+            archive=archive,
             java_home=os.environ.get("JAVA_HOME"),
             alerts=alerts,
             log=log,
@@ -184,13 +190,6 @@ class _Reader:
             check(value)
         except ConfigError as error:
             self.faults += error.faults
-
-    def _redacted(self, fault: str) -> str:
-        """The fault without what environment and files brought in, however it is quoted."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            for said in (secret, repr(secret)[1:-1]):
-                fault = fault.replace(said, "***")
-        return fault
 
     def _resolved(self, path: str, value: Any) -> Any:  # noqa: ANN401 - YAML
         """`${env:NAME}` and `${file:PATH}` replaced by what they name."""
@@ -220,13 +219,6 @@ class _Reader:
 
     def _text_of(self, name: str) -> str:
         return (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8")
-
-    def _beside(self, state: str) -> str:
-        """A relative SQLite file lies beside the configuration, wherever the command is called."""
-        prefix = "sqlite:///"
-        if not state.startswith(prefix) or state.startswith(f"{prefix}/") or ":memory:" in state:
-            return state
-        return f"{prefix}{self.path.parent / state.removeprefix(prefix)}"
 
     _Model = TypeVar("_Model", bound=Section)
 
@@ -309,6 +301,15 @@ class _Reader:
             if catalog.commit_reports is not None and len(catalog.commit_reports) < 2:  # noqa: PLR2004
                 self.faults.append(f"{path}.commit_reports: no name of a table; write namespace.table")
         return catalogs
+
+    def _archive(self, raw: Any, catalogs: dict[str, CatalogConfig], names: Sequence[str]) -> ArchiveSection | None:  # noqa: ANN401
+        """The section; its tables are in their catalog's scope, whatever else is."""
+        found = None if raw is None else self._section("archive", ArchiveSection, raw)
+        if found is not None:
+            self.faults += archive_faults(found, names)
+            if home := catalogs.get(found.catalog):
+                catalogs[home.name] = replace(home, scope=replace(home.scope, archive=found.namespace))
+        return found
 
     def _alerts(self, raw: Any) -> AlertsConfig:  # noqa: ANN401 - YAML
         alerts = read_alerts(raw, self._section, self.faults)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icewright.app.addresses import is_loopback
-from icewright.app.sections import AuthSection, EventsSection, OpenLineageSection, ServerSection
+from icewright.app.sections import ArchiveSection, AuthSection, EventsSection, OpenLineageSection, ServerSection
 from icewright.core.errors import UsageError
 from icewright.core.permissions import grant
+from icewright.core.words import near
 
 
 def open_to_others(server: ServerSection, events: EventsSection, auth: AuthSection | None) -> Iterator[str]:
@@ -44,6 +45,14 @@ def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, 
             yield f"{path}: {alias} is a name of catalog {other} too; an alias means one catalog"
         elif not alias.strip():
             yield f"{path}: an alias may not be blank"
+
+
+def archive_faults(archive: ArchiveSection, catalogs: Sequence[str]) -> Iterator[str]:
+    """The archive's tables need a catalog that there is, and a name."""
+    if archive.catalog not in catalogs:
+        yield f"archive.catalog: there is no catalog {archive.catalog}{near(archive.catalog, tuple(catalogs))}"
+    if not all(part.strip() for part in archive.namespace.split(".")):
+        yield "archive.namespace: a part of it is blank; write a name such as icewright or ops.history"
 
 
 def _goes_by(name: object, section: Any, alias: str) -> bool:  # noqa: ANN401 - YAML

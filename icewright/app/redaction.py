@@ -40,6 +40,14 @@ class Redaction:
         return self.text(str(value))
 
 
+def without(secrets: Iterable[str], text: str) -> str:
+    """The text without values that came from environment or files, the short ones too, however it is quoted."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        for said in (secret, repr(secret)[1:-1]):
+            text = text.replace(said, HIDDEN)
+    return text
+
+
 def _forms(secret: str) -> set[str]:
     """How the secret may be written: as it is, quoted by Python or JSON, encoded in a URL; each of its lines too."""
     lines = {line.strip() for line in secret.splitlines()}

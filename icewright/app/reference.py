@@ -16,7 +16,8 @@ from icewright.core import errors
 from icewright.core.alerts import RULES
 from icewright.core.knob import Knob
 from icewright.core.permissions import PERMISSIONS, Role
-from icewright.core.policy import KNOBS, PRESETS
+from icewright.core.policy import KNOBS
+from icewright.core.presets import PRESETS
 from icewright.core.runs import METRICS
 
 _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"

@@ -125,6 +125,14 @@ class LedgerSection(Section):
     folder: str | None = None
 
 
+class ArchiveSection(Section):
+    """Where history goes once it is old."""
+
+    catalog: str
+    namespace: str = "icewright"
+    after_days: int = Field(30, ge=1)
+
+
 class LogSection(Section):
     """What is logged, and how."""
 

@@ -17,6 +17,7 @@ from icewright.app.loops import Loop, Loops
 from icewright.app.telemetry import Telemetry
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
+from icewright.flow.archive import Archiving, archive_due
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import BATCH, evaluate_due
 from icewright.flow.events import read_reports
@@ -102,6 +103,7 @@ class Service:
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, lambda: detect_due(world).moved, (evaluate,))
             loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
+            loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(world, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._cool)]
             if self._app.reports:
@@ -112,6 +114,9 @@ class Service:
             self._plan.wakes = (self._take,)
             loops.append(self._take)
         return loops
+
+    def _archive(self, archiving: Archiving) -> Loop:
+        return Loop("archive", timedelta(hours=1), lambda: archive_due(self._world, archiving))
 
     def _lags(self) -> Mapping[str, float]:
         return self.loops.lags()

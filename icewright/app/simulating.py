@@ -16,7 +16,8 @@ from icewright.app.config import Config, default_limits
 from icewright.app.strict_yaml import read_lines
 from icewright.core.errors import UsageError
 from icewright.core.layering import Policy, Rule
-from icewright.core.policy import PRESET, PRESETS
+from icewright.core.policy import PRESET
+from icewright.core.presets import PRESETS
 from icewright.core.simulation.fleet import fleet
 from icewright.core.simulation.meter import Result
 from icewright.core.simulation.run import Slots, Span, simulate

@@ -13,7 +13,8 @@ from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.knob import Kind
-from icewright.core.policy import KNOBS, PRESET, PRESETS, Knobs, Origin
+from icewright.core.policy import KNOBS, PRESET, Knobs, Origin
+from icewright.core.presets import PRESETS
 from icewright.core.properties import from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
 from icewright.core.words import kind

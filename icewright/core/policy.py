@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 from icewright.core.knob import Kind, Knob
+from icewright.core.probes import checked_probe
 from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
 
@@ -323,6 +324,14 @@ INVENTORY: Knob[str | None] = _knob(
 )
 ORPHAN_CONCURRENCY = _integer("remove_orphans.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 
+PLANNING = _flag("impact.planning", "measure before and after each rewrite how long planning a full scan takes")
+MAX_PLANNING = _integer(
+    "impact.max_planning_mb", 64, "planning is not measured where manifests are larger", unit="MB", maximum=10**6
+)
+PROBE: Knob[str | None] = _knob(
+    "impact.probe", Kind.TEXT, None, "a SELECT over `{table}`, timed around rewrites on the pool", check=checked_probe
+)
+PROBE_TIMEOUT = _integer("impact.probe_timeout_seconds", 60, "a probe that runs longer is cancelled", unit="seconds")
 VACUUM_CUTOFF: Knob[str | None] = _knob(
     "vacuum.cutoff",
     Kind.TEXT,
@@ -335,35 +344,6 @@ VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=
 VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
 
 KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
-
-PRESETS: Mapping[str, Mapping[str, object]] = {
-    "iceberg": {},
-    "seaweedfs": {
-        "compact.target_file_size_mb": 256,
-        "compact.min_input_files": 5,
-        "expire_snapshots.retention_hours": 168,
-        "expire_snapshots.min_snapshots_to_keep": 5,
-        "remove_orphans.older_than_hours": 72,
-        "rewrite_manifests.min_manifests": 5,
-        "order": "seaweedfs",
-    },
-    "streaming": {
-        "compact.target_file_size_mb": 256,
-        "compact.cooldown_minutes": 30,
-        "compact.hot_minutes": 60,
-        "expire_snapshots.retention_hours": 48,
-        "expire_snapshots.min_snapshots_to_keep": 20,
-        "rewrite_manifests.cooldown_minutes": 60,
-    },
-    "compliance": {
-        "compact.delete_file_threshold": 1,
-        "compact.delete_ratio_threshold": 0,
-        "compact.hot_partitions": "include",
-        # a delete is applied within hours, and what it was applied to goes within a day of it: that leaves four hours
-        "expire_snapshots.retention_hours": 20,
-        "expire_snapshots.min_snapshots_to_keep": 1,
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def _asked(world: World, name: str) -> Sequence[Pointer]:
 def _hold_policy(world: World, name: str) -> None:
     """When the policy or the scope is another than before, the tables that it changes are looked at again."""
     policy, scope, now = world.policy(), world.scopes[name], world.clock.now()
-    mark = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}"
+    mark = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}:{scope.archive}"
     if any(row.name == name and row.policy == mark for row in world.store.catalogs()):
         return
     rows = [row for row in world.store.tables(name) if not row.dropped and scope.holds(row.ref)]

@@ -11,10 +11,11 @@ from icewright.core.describe import facts_summary
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, TableNotFound, TableReplaced
 from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, Knobs, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, job_state, job_summary
-from icewright.core.table import TableRef
+from icewright.core.table import TableFacts, TableRef
 from icewright.flow.breaker import break_off
 from icewright.flow.evaluate import evaluate_and_record, read_facts
-from icewright.flow.lease import Lease, NoLease, held
+from icewright.flow.impact import REWRITES, Measuring
+from icewright.flow.lease import NoLease, held
 from icewright.flow.operation import Attempts, Request, Stop, load
 from icewright.flow.world import World
 from icewright.ports import JobRow, RunRow
@@ -97,8 +98,9 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
     reason = ""
     try:
         with held(world, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+            measuring = Measuring(world, job_id, lease, knobs)
             for operation in request.operations:
-                outcome = _recorded(world, request, operation, job_id, lease, knobs)
+                outcome = _recorded(request, operation, measuring)
                 outcomes.append(outcome)  # one by one: what is done stays told when the next raises
         state = job_state(tuple(outcomes))
     except Stop as stop:
@@ -125,22 +127,30 @@ def _ended(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState
     return job_state(tuple(outcomes)), ""
 
 
-def _recorded(world: World, request: Request, operation: Operation, job_id: str, lease: Lease, knobs: Knobs) -> Outcome:
+def _recorded(request: Request, operation: Operation, measuring: Measuring) -> Outcome:
     """One operation with its before and after in the store."""
+    world, job_id, lease, knobs = measuring.world, measuring.job_id, measuring.lease, measuring.knobs
     lease.check()
     started = world.clock.now()
     who: dict[str, Any] = {"job_id": job_id, "operation": operation}
     world.report("operation_started", request.ref, who)
-    before = _numbers(world, request.ref)
+    before, old = _numbers(world, request.ref)
+    attempts = Attempts(world, request, operation, job_id, lease, knobs)
     stop: Stop | None = None
     try:
-        outcome = Attempts(world, request, operation, job_id, lease, knobs).run()
+        outcome = attempts.run()
     except Stop as stopped:
         outcome, stop = stopped.outcome, stopped
-    after = _numbers(world, request.ref) if outcome.state is not OperationState.SKIPPED else dict(before)
+    after, new = _numbers(world, request.ref) if outcome.state is not OperationState.SKIPPED else (dict(before), old)
     location = after.pop("metadata_location", "")
     before.pop("metadata_location", None)
-    run = RunRow(job_id, outcome, started, world.clock.now(), location, knobs.fingerprint, before, after)
+    rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
+    finished = world.clock.now()
+    if rewrote and old is not None and new is not None:
+        impact = measuring.of(attempts.tried, old, new)
+        before, after = {**before, **impact.before}, {**after, **impact.after}
+        outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
+    run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)
     world.store.run_recorded(run, request.ref)
     world.report("operation_finished", request.ref, {**who, "state": outcome.state, "summary": outcome.summary})
     if stop is not None:
@@ -148,14 +158,14 @@ def _recorded(world: World, request: Request, operation: Operation, job_id: str,
     return outcome
 
 
-def _numbers(world: World, ref: TableRef) -> dict[str, Any]:
+def _numbers(world: World, ref: TableRef) -> tuple[dict[str, Any], TableFacts | None]:
     """The table in numbers; why there are none when it cannot be read now, which the operation itself will say."""
     try:
         metadata = world.catalog(ref).load(ref)
         facts, _ = read_facts(world, metadata)
     except IcewrightError as error:
-        return {"unreadable": str(error)}
-    return {**facts_summary(facts), "metadata_location": metadata.metadata_location}
+        return {"unreadable": str(error)}, None
+    return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
 
 
 def _after(world: World, request: Request, state: JobState) -> None:

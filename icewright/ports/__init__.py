@@ -7,9 +7,15 @@ from icewright.ports.alerts import (
     Telling,
     Waiting,
 )
+from icewright.ports.archive import (
+    Archive,
+    Batch,
+    OldHistory,
+)
 from icewright.ports.engine import (
     Assignment,
     Engine,
+    Probe,
     Unfinished,
 )
 from icewright.ports.events import (
@@ -55,8 +61,10 @@ __all__ = [
     "AddSnapshot",
     "AlertReader",
     "AlertStore",
+    "Archive",
     "Assignment",
     "AvroFile",
+    "Batch",
     "Beat",
     "Branched",
     "Catalog",
@@ -79,8 +87,10 @@ __all__ = [
     "Measures",
     "NewReports",
     "Notifier",
+    "OldHistory",
     "PinRow",
     "Pointer",
+    "Probe",
     "ProcessRow",
     "QueueMeasure",
     "Receipt",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Protocol
 
 from icewright.core.policy import Operation
@@ -39,6 +40,18 @@ class Unfinished:
     files: tuple[FileFate, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A query that tells how fast a table is read, on snapshots of it; its result is thrown away."""
+
+    job_id: str
+    table: TableMetadata
+    query: str  # one SELECT over `{table}`
+    snapshot_ids: tuple[int, ...]
+    limit: timedelta  # for each time that the query runs
+    check: Callable[[], None] = field(default=lambda: None)  # raises `LeaseLost` or `Cancelled`: asked all the time
+
+
 class Engine(Protocol):
     """Carries out steps.
 
@@ -54,4 +67,12 @@ class Engine(Protocol):
 
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Finish the planned deletions of a job that ended early, after a fresh proof."""
+        ...
+
+    def probe(self, probe: Probe) -> Sequence[float]:
+        """The seconds that the query takes on each of the snapshots, in their order.
+
+        Raises `Refused` when the query is not one SELECT over the table alone, `Cancelled` when it takes too long, and
+        what running it raises.
+        """
         ...

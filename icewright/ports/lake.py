@@ -170,6 +170,10 @@ class Files(Storage, Protocol):
         """The rows of the snapshot's manifest list."""
         ...
 
+    def planning_seconds(self, snapshot: Snapshot) -> float:
+        """How long it takes to read, past every cache, what planning a full scan reads: the list and all manifests."""
+        ...
+
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """The manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -201,3 +202,15 @@ def test_a_paused_table_is_not_run_by_accident(house: House) -> None:
     )
     assert house("run", name, "--op", "expire_snapshots", "--dry-run").code == 0
     assert house("run", name, "--op", "expire_snapshots", "--force").code == 0
+
+
+def test_show_tells_what_a_rewrite_did_for_readers(house: House) -> None:
+    """The time of planning before and after it, in the document and in the table of changes."""
+    (name,) = house.make(partial(events, manifests=12, rows_per_file=5))
+    job_id = house("run", name, "--op", "rewrite_manifests", "--json").json["job_id"]
+    (run,) = house("show", job_id, "--json").json["runs"]
+    before, after = run["before"], run["after"]
+    assert (before["manifests"], after["manifests"]) == (12, 1)
+    assert before["planning_ms"] > 0 < after["planning_ms"]
+    shown = house("show", job_id).out
+    assert re.search(rf"planning_ms +{before['planning_ms']} +{after['planning_ms']}\b", shown)

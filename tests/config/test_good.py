@@ -203,6 +203,20 @@ def test_where_the_configuration_is_looked_for(tmp_path: Path, monkeypatch: pyte
     assert find_config("given.yaml") == tmp_path / "given.yaml"
 
 
+def test_an_archive(read: Read) -> None:
+    """Its tables are in scope in their catalog, whatever the lists say; nothing is archived without the section."""
+    assert read(LAKE).archive is None
+    narrow = LAKE.replace("type: sql,", 'type: sql, scope: {namespaces: "shop", tables: "a*"},')
+    config = read(narrow, "archive: {catalog: lake}\n")
+    assert config.archive is not None
+    assert (config.archive.namespace, config.archive.after_days) == ("icewright", 30)
+    scope = config.catalogs["lake"].scope
+    names = [("shop", "apples"), ("shop", "pears"), ("icewright", "runs"), ("icewright2", "runs")]
+    assert [scope.holds(TableRef("lake", (space,), name)) for space, name in names] == [True, False, True, False]
+    nested = read(LAKE, "archive: {catalog: lake, namespace: ops.history, after_days: 7}\n").catalogs["lake"].scope
+    assert nested.holds(TableRef("lake", ("ops", "history"), "runs"))
+
+
 def test_alerts(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules keep their defaults where nothing is said; channels are secrets, whether or not they came from outside."""
     assert read(LAKE).alerts == AlertsConfig((), default_terms())

@@ -9,7 +9,8 @@ import pytest
 
 from icewright.core import policy
 from icewright.core.knob import Kind, Knob
-from icewright.core.policy import ENABLED, KNOBS, ORDERS, PRESETS, Knobs, Operation, Origin
+from icewright.core.policy import ENABLED, KNOBS, ORDERS, Knobs, Operation, Origin
+from icewright.core.presets import PRESETS
 from icewright.testing import NOW
 
 LONG_MAX = 2**63 - 1

@@ -15,7 +15,15 @@ from icewright.core.plan import Limits, Plan
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
-from icewright.core.table import ManifestFacts, PartitionFacts, TableFacts, TableMetadata, TableRef, Thresholds
+from icewright.core.table import (
+    ManifestFacts,
+    PartitionFacts,
+    Snapshot,
+    TableFacts,
+    TableMetadata,
+    TableRef,
+    Thresholds,
+)
 from icewright.flow.cycle import CycleResult, look, run_cycle
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
@@ -38,6 +46,8 @@ class FactFiles:
     manifests_of: dict[TableRef, tuple[ManifestFacts, ...]] = field(default_factory=dict)
     broken: dict[TableRef, Exception] = field(default_factory=dict)
     read_tables: list[TableRef] = field(default_factory=list)
+    planned: list[int] = field(default_factory=list)  # snapshots whose planning was measured
+    planning: dict[int, float | Exception] = field(default_factory=dict)  # the first measurement, the second ...
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """What was put there for the table."""
@@ -47,6 +57,14 @@ class FactFiles:
             raise self.broken[ref]
         found = self.partitions.get(ref, ())
         return facts(*found, of=metadata, thresholds=thresholds, manifests_of=self.manifests_of.get(ref))
+
+    def planning_seconds(self, snapshot: Snapshot) -> float:
+        """What was said; a hundredth of a second where nothing was."""
+        self.planned.append(snapshot.snapshot_id)
+        said = self.planning.get(len(self.planned), 0.01)
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     def _never(self, *_: Any, **__: Any) -> NoReturn:
         raise AssertionError("the flow itself neither lists nor reads nor writes nor deletes files")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -26,7 +26,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
 )
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, Unfinished
+from icewright.ports import Assignment, Catalog, Probe, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -84,6 +84,11 @@ class Engines:
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
         return committed(operation, summary, metrics, gone.files, notes=gone.notes)
+
+    def probe(self, probe: Probe) -> Sequence[float]:
+        """The seconds that the query takes on each of the snapshots."""
+        self._in_environment(probe.table)
+        return self.spark.probe(probe)
 
     def _in_environment(self, base: TableMetadata) -> None:
         """Raise `Refused` before anything is written or deleted for a table outside of what its catalog declares."""

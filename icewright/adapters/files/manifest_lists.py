@@ -59,6 +59,18 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     return _distinct([found, *parts])
 
 
+def read_list(storage: Storage, path: str) -> pl.DataFrame:
+    """The manifests that one list names."""
+    one = container(storage, path)
+    with readable([path]):
+        return _rows(one.schema, one.records, one.body()).fill_null(0)
+
+
+def _rows(schema: bytes, records: int, body: bytes) -> pl.DataFrame:
+    raw = avro.read(schema, records, body, [number for number, _ in _FIELDS.values()], _REQUIRED)
+    return raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
+
+
 def _distinct(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames).unique("path", maintain_order=True)
 
@@ -135,10 +147,8 @@ class _Reader:
         parts = {key: records for new in waiting for key, records in new.parts.items() if records}
         if not parts:
             return SCHEMA.to_frame()
-        ids = [number for number, _ in _FIELDS.values()]
         with readable(paths):
-            raw = avro.read(schema, sum(parts.values()), b"".join(new.content for new in waiting), ids, _REQUIRED)
-        rows = raw.select(pl.col(str(number)).cast(kind).alias(name) for name, (number, kind) in _FIELDS.items())
+            rows = _rows(schema, sum(parts.values()), b"".join(new.content for new in waiting))
         live, start = rows["added_files"] + rows["existing_files"], 0
         for key, records in parts.items():
             part = live.slice(start, records)

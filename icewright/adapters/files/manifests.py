@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from icewright.adapters.files import avro
 from icewright.adapters.files.cache import Cache
-from icewright.adapters.files.manifest_lists import SCHEMA, read_lists
+from icewright.adapters.files.manifest_lists import SCHEMA, read_list, read_lists
 from icewright.adapters.files.partitions import partition_texts
 from icewright.adapters.files.reading import container, pinpointed, readable
 from icewright.core.errors import MetadataUnreadable
@@ -135,10 +135,18 @@ class ManifestReader:
             )
         return frames
 
-    def read(self, manifests: Sequence[ManifestFile]) -> None:
-        """Read manifests past the cache and forget what they say: what planning a full scan costs."""
+    def plan(self, snapshot: Snapshot) -> None:
+        """Read what planning a full scan reads, past the cache, and forget what it says."""
+        path = snapshot.manifest_list
+        manifests = self.manifests(snapshot) if path is None else listed(read_list(self.storage, path))
         for tasks in _chunks(manifests):
-            _side_by_side(self._batches, tasks)
+            _side_by_side(self._decode, tasks)
+
+    def _decode(self, manifests: Sequence[ManifestFile]) -> None:
+        for schema, group in self._by_schema(manifests):
+            with readable(m.path for m, _ in group):
+                body, records = b"".join(c.body() for _, c in group), sum(c.records for _, c in group)
+                avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
         """The entries of each manifest as `ENTRY` says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -110,6 +111,12 @@ class TableFiles:
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""
         return self.reader.manifests(snapshot)
+
+    def planning_seconds(self, snapshot: Snapshot) -> float:
+        """How long it takes to read what planning a full scan reads."""
+        started = time.perf_counter()
+        self.reader.plan(snapshot)
+        return time.perf_counter() - started
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """The manifests that the snapshots list, each once."""

@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from icewright.core.errors import ConfigError, StorageUnavailable
 
@@ -142,6 +142,16 @@ def server_time(engine: sa.Engine) -> datetime | None:
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
     return said.astimezone(UTC)
+
+
+@contextmanager
+def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction. Raises `StorageUnavailable` for whatever the database says."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except DBAPIError as error:
+        raise unavailable(engine, error) from error
 
 
 def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:

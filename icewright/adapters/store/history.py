@@ -36,6 +36,26 @@ def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -
     }
 
 
+def read_runs() -> sa.CompoundSelect[tuple[int]]:
+    """The ids of the runs that are read of tables as they are now.
+
+    `last_runs` reads the last one of each operation, and recent compactions; alerts read the last that came to an end.
+    """
+    current = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
+    joined = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
+    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(joined).where(current)
+    newest = newest.group_by(RUNS.c.table_id, JOBS.c.table_uuid, RUNS.c.operation)
+    tried = newest.where(RUNS.c.tried)
+    ended = newest.where(RUNS.c.state != OperationState.DEFERRED)
+    compactions = (RUNS.c.operation == Operation.COMPACT, RUNS.c.state == OperationState.COMMITTED)
+    place = sa.func.row_number().over(partition_by=(RUNS.c.table_id, RUNS.c.policy), order_by=RUNS.c.id.desc())
+    placed = sa.select(RUNS.c.id, RUNS.c.table_id, RUNS.c.policy, place.label("place")).where(*compactions).subquery()
+    last = sa.select(RUNS.c.table_id, RUNS.c.policy).where(RUNS.c.operation == Operation.COMPACT, RUNS.c.id.in_(tried))
+    same_policy = sa.tuple_(placed.c.table_id, placed.c.policy).in_(last)
+    recent = sa.select(placed.c.id).where(placed.c.place <= _RECENT, same_policy)
+    return sa.union_all(tried, ended, newest.where(RUNS.c.state == OperationState.COMMITTED), recent)
+
+
 def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, datetime]:  # noqa: ANN401 - a result row
     """When recent compactions of the same policy rewrote partitions for their sizes or their order.
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
-from icewright.adapters.store.database import READS, unavailable
+from icewright.adapters.store.database import READS, begun
 from icewright.adapters.store.export import write_ledger
 from icewright.adapters.store.schema import DELETIONS, JOBS, TABLES
 from icewright.core.policy import Operation
@@ -128,22 +127,12 @@ class SqlLedger:
                 found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files))
         return found
 
-    @contextmanager
-    def _begin(self) -> Iterator[sa.Connection]:
-        try:
-            with self.engine.begin() as connection:
-                yield connection
-        except DBAPIError as error:
-            raise unavailable(self.engine, error) from error
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
+        return begun(self.engine)
 
-    @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
+    def _reading(self) -> AbstractContextManager[sa.Connection]:
         """One state of the store, read without waiting for those who write."""
-        try:
-            with self.engine.connect().execution_options(**{READS: True}) as connection, connection.begin():
-                yield connection
-        except DBAPIError as error:
-            raise unavailable(self.engine, error) from error
+        return begun(self.engine.execution_options(**{READS: True}))
 
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row

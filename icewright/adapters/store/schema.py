@@ -152,6 +152,7 @@ RUNS = sa.Table(
     sa.Index("ix_runs_finished", "finished"),
     sa.Index("ix_runs_table_id_operation_finished", "table_id", "operation", "finished"),
     sa.Index("ix_runs_state_finished", "state", "finished"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 DELETIONS = sa.Table(
@@ -168,6 +169,7 @@ DELETIONS = sa.Table(
     sa.Column("settled_at", Moment),
     sa.Index("ix_deletions_job_id_path", "job_id", "path"),
     sa.Index("ix_deletions_state_table_id", "state", "table_id"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 PINS = sa.Table(
@@ -195,6 +197,7 @@ EVENTS = sa.Table(
     sa.Column("job_id", sa.Text),
     sa.Index("ix_events_at", "at"),
     sa.Index("ix_events_job_id", "job_id"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
 POLICIES = sa.Table(
@@ -285,6 +288,7 @@ ALERTS = sa.Table(
     sa.Column("resolved_at", Moment),
     sa.Index("ix_alerts_key_id", "key", "id"),
     sa.Index("ix_alerts_raised_at", "raised_at"),
+    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 _OPEN = ALERTS.c.resolved_at.is_(None)  # one open alert a key, whatever processes do at the same time
 sa.Index("ix_alerts_key", ALERTS.c.key, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
@@ -312,6 +316,7 @@ TOTALS = sa.Table(  # sums over all runs ever, which pruning the history must no
     sa.Column("value", sa.Float, nullable=False),
 )
 
+_UNFINISHED = sa.text("state <> 'pruned'")
 ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     "archives",
     SCHEMA,
@@ -319,9 +324,11 @@ ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     sa.Column("batch", sa.Text, nullable=False, unique=True),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", Moment, nullable=False),
-    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved
+    sa.Column("rows", sa.JSON, nullable=False),  # the keys of what is moved, none once it is pruned
     sa.Column("state", sa.Text, nullable=False),  # planned, written, pruned
     sa.Column("at", Moment, nullable=False),
+    # no row is ever in two batches: the next is planned when the last is done
+    sa.Index("ix_archives_source", "source", unique=True, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
 )
 
 TOKENS = sa.Table(

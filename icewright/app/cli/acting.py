@@ -12,6 +12,7 @@ from rich.markup import escape
 from icewright.app import output
 from icewright.app.bootstrap import upgrade_store
 from icewright.app.cli import remote
+from icewright.app.cli.archiving import archive_days
 from icewright.app.cli.base import (
     CatalogOption,
     Json,
@@ -50,6 +51,7 @@ def cycle(
         result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
         if not dry_run:
             alert_due(opened.world, opened.alerting)
+        kept_up = dry_run or archive_days(opened)
     if as_json:
         output.print_json(output.cycle_document(result))
     else:
@@ -57,7 +59,7 @@ def cycle(
     code = output.exit_code([job.state for job in result.jobs])
     if result.errors:
         code = 3 if result.tables else 1
-    leave(code)
+    leave(code or (0 if kept_up else 3))
 
 
 @app.command()

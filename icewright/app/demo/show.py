@@ -214,7 +214,7 @@ def _state(app: Application, name: str) -> State:
     ref = TableRef.parse(name)
     metadata = app.world.catalog(ref).load(ref)
     summary = facts_summary(read_facts(app.world, metadata)[0])
-    known = app.world.store.evaluation(ref)
+    known, snapshot = app.world.store.evaluation(ref), metadata.current_snapshot
     return State(
         files=summary["files"],
         delete_files=summary["delete_files"],
@@ -222,7 +222,7 @@ def _state(app: Application, name: str) -> State:
         snapshots=summary["snapshots"],
         orphans=app.orphans(ref, app.world.clock.now() - _ORPHAN_AGE),
         bytes=summary["bytes"],
-        planning_ms=round(1000 * app.planning_seconds(ref), 2),
+        planning_ms=round(1000 * app.world.files.planning_seconds(snapshot), 2) if snapshot else 0.0,
         health=known["health"] if known else None,
     )
 

@@ -34,7 +34,7 @@ from icewright.core.steps import (
     Step,
 )
 from icewright.core.table import ManifestContent, TableMetadata
-from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState
+from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState, Probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +78,12 @@ class SparkEngine:
         times = self._times(started, answer.gb_hours)
         found = _outcome(step, answer.rows, done, base, after, times)
         return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
+
+    def probe(self, probe: Probe) -> Sequence[float]:
+        """The seconds that the query takes on each of the snapshots."""
+        from icewright.adapters.engines.spark.probe import timed  # noqa: PLC0415 - its parser takes long to load
+
+        return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
     def _tell_what_stays(
         self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime

@@ -13,7 +13,7 @@ from icewright.core.table import TableMetadata
 _EXAMPLE = "such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
 _FORBIDDEN = (exp.Query, exp.DML, exp.DDL, exp.Command, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
 # functions of values alone; whatever could read, run or differ from row to row is not among them
-_ALLOWED_FUNCTIONS = (
+OF_VALUES = (
     exp.Connector,
     exp.Predicate,
     exp.Cast,
@@ -46,7 +46,7 @@ def checked(metadata: TableMetadata, where: str) -> str:
         raise Refused(f"compact.where {where!r} is not one predicate, {_EXAMPLE}")
     columns = 0
     for node in tree.walk():
-        if isinstance(node, _FORBIDDEN) or (isinstance(node, exp.Func) and not isinstance(node, _ALLOWED_FUNCTIONS)):
+        if isinstance(node, _FORBIDDEN) or (isinstance(node, exp.Func) and not isinstance(node, OF_VALUES)):
             raise Refused(
                 f"compact.where {where!r} may compare columns with values only, not use {node.key}, {_EXAMPLE}"
             )

@@ -4,6 +4,8 @@ Revision ID: 0004
 Revises: 0003
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -45,17 +47,26 @@ def upgrade() -> None:
     op.drop_index("ix_jobs_state", "jobs")
     op.create_index("ix_jobs_state_score", "jobs", ["state", "score"])
     op.create_index("ix_jobs_created", "jobs", ["created"])
-    with op.batch_alter_table("runs") as runs:
+    with op.batch_alter_table("runs", **_counting()) as runs:
         runs.add_column(sa.Column("gb_hours", sa.Float(), nullable=False, server_default="0"))
         runs.add_column(sa.Column("tried", sa.Boolean(), nullable=False, server_default=sa.true()))
     op.create_index("ix_runs_finished", "runs", ["finished"])
     op.create_index("ix_runs_state_finished", "runs", ["state", "finished"])
-    with op.batch_alter_table("events") as events:
+    with op.batch_alter_table("deletions", **_counting()):
+        pass
+    with op.batch_alter_table("events", **_counting()) as events:
         events.add_column(sa.Column("job_id", sa.Text()))
     op.create_index("ix_events_job_id", "events", ["job_id"])
     _loops()
     _records()
     _alerts()
+
+
+def _counting() -> dict[str, Any]:
+    """SQLite gives no id twice, as PostgreSQL does not: the archive keeps them for ever."""
+    if op.get_bind().dialect.name != "sqlite":
+        return {}
+    return {"recreate": "always", "table_kwargs": {"sqlite_autoincrement": True}}
 
 
 def _loops() -> None:
@@ -132,6 +143,15 @@ def _records() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_archives"),
         sa.UniqueConstraint("batch", name="uq_archives_batch"),
     )
+    unfinished = sa.text("state <> 'pruned'")
+    op.create_index(
+        "ix_archives_source",
+        "archives",
+        ["source"],
+        unique=True,
+        sqlite_where=unfinished,
+        postgresql_where=unfinished,
+    )
 
 
 def _alerts() -> None:
@@ -150,6 +170,7 @@ def _alerts() -> None:
         sa.Column("resolved_at", sa.DateTime()),
         sa.ForeignKeyConstraint(["table_id"], ["tables.id"], name="fk_alerts_table_id"),
         sa.PrimaryKeyConstraint("id", name="pk_alerts"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_alerts_key_id", "alerts", ["key", "id"])
     op.create_index("ix_alerts_raised_at", "alerts", ["raised_at"])

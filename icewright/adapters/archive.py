@@ -1,0 +1,223 @@
+"""Old history in Iceberg tables, written by PyIceberg: one table a kind of row, one commit a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as iceberg
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import pyarrow_to_schema, write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, WriteTask
+from pyiceberg.transforms import DayTransform
+
+from icewright.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitStateUnknown,
+    IcewrightError,
+    InvariantViolated,
+    Refused,
+    StorageUnavailable,
+)
+from icewright.ports import Batch
+from icewright.ports.archive import BATCH, BATCH_ID, SOURCES
+
+_PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "icewright.compact.min_input_files": "2",  # a day comes in few files, and is whole after a few days
+}
+_SLACK = timedelta(days=1)  # by which the clocks of planner and writer surely differ less
+_FIRST = 1  # number of a table's first snapshot; those of format v1 have none
+
+
+@dataclass
+class IcebergArchive:
+    """The Archive port over one namespace of a catalog, as PyIceberg's properties say it."""
+
+    catalog: str
+    properties: Mapping[str, str] = field(repr=False)
+    namespace: tuple[str, ...]
+    _opened: Catalog | None = field(default=None, init=False)
+
+    def write(self, batch: Batch, rows: pa.Table) -> None:
+        """Add the rows, unless the table has the batch; the commit holds for the very state that was looked at."""
+        with self._answering(batch.source):
+            table = self._table(batch.source, rows.schema)
+            if _holds(table, batch):
+                return
+            files = self._files(table, batch.source, rows)
+        self._append(table, batch, files)
+
+    def close(self) -> None:
+        """Give connections back."""
+        if self._opened is not None:
+            self._opened.close()
+
+    # -- the tables
+
+    def _table(self, source: str, columns: pa.Schema) -> Table:
+        """The source's table, made when it is missing, with all columns that the rows have."""
+        catalog, name = self._catalog(), (*self.namespace, source)
+        try:
+            table = catalog.load_table(name)
+        except NoSuchTableError:
+            for depth in range(1, len(self.namespace) + 1):
+                catalog.create_namespace_if_not_exists(self.namespace[:depth])
+            schema = _schema(columns)
+            with suppress(TableAlreadyExistsError):  # by another process, just now
+                catalog.create_table(name, schema, partition_spec=_by_day(schema, source), properties=_PROPERTIES)
+            table = catalog.load_table(name)
+        known = {column.name for column in table.schema().fields}
+        if BATCH not in known:
+            raise Refused(f"{self._said(source)} is somebody else's table: give archive.namespace another name")
+        if not known.issuperset(columns.names):
+            with table.update_schema() as update:
+                update.union_by_name(_schema(columns))
+        return table
+
+    def _catalog(self) -> Catalog:
+
+        if self._opened is None:
+            self._opened = load_catalog(self.catalog, **self.properties)
+        return self._opened
+
+    # -- files and commits
+
+    def _files(self, table: Table, source: str, rows: pa.Table) -> list[DataFile]:
+        """The rows as data files, one a day. They are the table's when they are committed."""
+        schema, spec, time = table.schema(), table.spec(), SOURCES[source]
+        said = [(schema.find_column_name(f.source_id), f.transform) for f in spec.fields]
+        if said not in ([], [(time, DayTransform())]):
+            raise Refused(
+                f"{self._said(source)} is partitioned by {', '.join(map(str, spec.fields))}: let it be day({time}) "
+                "or nothing, so that the archive can write to it"
+            )
+        file_schema = pyarrow_to_schema(rows.schema, name_mapping=schema.name_mapping)
+        parts = _days(rows, time) if said else {None: rows}
+        writing = uuid4()
+        tasks = (
+            WriteTask(
+                writing,
+                number,
+                file_schema,
+                part.combine_chunks().to_batches(),
+                partition_key=PartitionKey([PartitionFieldValue(spec.fields[0], day)], spec, schema) if said else None,
+            )
+            for number, (day, part) in enumerate(parts.items())
+        )
+        try:
+            return list(write_file(table.io, table.metadata, tasks))
+        except OSError as error:
+            raise StorageUnavailable(f"{self._said(source)}: its files cannot be written: {_first(error)}") from error
+
+    def _append(self, table: Table, batch: Batch, files: list[DataFile]) -> None:
+        """Commit to exactly the state of the table that was looked at: no retry on another."""
+        said = self._said(batch.source)
+        once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+        table.metadata = table.metadata.model_copy(update={"properties": once})
+        try:
+            with (
+                table.transaction() as transaction,
+                transaction.update_snapshot(snapshot_properties={BATCH_ID: batch.batch_id}).fast_append() as append,
+            ):
+                for file in files:
+                    append.append_data_file(file)
+        except CommitFailedException as error:
+            for file in files:
+                with suppress(OSError):  # an orphan like others
+                    table.io.delete(file.file_path)
+            raise CommitConflict(f"{said}: somebody else committed: {_first(error)}") from error
+        except Exception as error:
+            raise CommitStateUnknown(
+                f"{said}: what became of the commit of batch {batch.batch_id} is not known: {_first(error)}"
+            ) from error
+
+    @contextmanager
+    def _answering(self, source: str) -> Iterator[None]:
+        """Whatever PyIceberg, its catalog and its storage raise, as `CatalogUnavailable` with the table's name."""
+        try:
+            yield
+        except IcewrightError:
+            raise
+        except Exception as error:
+            raise CatalogUnavailable(f"{self._said(source)} cannot be archived to: {_first(error)}") from error
+
+    def _said(self, source: str) -> str:
+        return f"archive table {'.'.join((self.catalog, *self.namespace, source))}"
+
+
+def _holds(table: Table, batch: Batch) -> bool:
+    """Whether the table has the batch: by its snapshots since the batch was planned, or else by the rows themselves.
+
+    Snapshots may have been expired since: where one is missing in the line of numbers, only rows tell.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return False
+    number = snapshot.sequence_number
+    while snapshot is not None and number and snapshot.sequence_number == number:
+        summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary else {}
+        if summary.get(BATCH_ID) == batch.batch_id:
+            return _whole(batch, int(summary.get("added-records", batch.rows)))
+        made = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        if made < batch.planned - _SLACK or number == _FIRST:
+            return False
+        number, parent = number - 1, snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    mine = EqualTo(term=Reference(BATCH), value=literal(batch.batch_id))
+    found = table.scan(row_filter=mine, selected_fields=(BATCH,)).to_arrow_batch_reader()
+    return _whole(batch, sum(part.num_rows for part in found))
+
+
+def _whole(batch: Batch, found: int) -> bool:
+    if found not in (0, batch.rows):
+        raise InvariantViolated(
+            f"the archive table of {batch.source} has {found} of the {batch.rows} rows of batch {batch.batch_id}: "
+            "nothing is deleted from the store before somebody has looked"
+        )
+    return found > 0
+
+
+def _schema(columns: pa.Schema) -> Schema:
+    """The columns as Iceberg's, all optional, so that later versions may leave some out."""
+    kinds: Mapping[pa.DataType, iceberg.IcebergType] = {
+        pa.string(): iceberg.StringType(),
+        pa.int64(): iceberg.LongType(),
+        pa.float64(): iceberg.DoubleType(),
+        pa.bool_(): iceberg.BooleanType(),
+        pa.timestamp("us", "UTC"): iceberg.TimestamptzType(),
+    }
+    return Schema(*(iceberg.NestedField(i, c.name, kinds[c.type], required=False) for i, c in enumerate(columns, 1)))
+
+
+def _by_day(schema: Schema, source: str) -> PartitionSpec:
+
+    time = SOURCES[source]
+    return PartitionSpec(PartitionField(schema.find_field(time).field_id, 1000, DayTransform(), f"{time}_day"))
+
+
+def _days(rows: pa.Table, time: str) -> dict[int, pa.Table]:
+    """The rows by day, as days since 1970."""
+    days = pc.floor_temporal(rows[time], unit="day").cast(pa.int64())
+    micros = 24 * 3600 * 10**6
+    return {day // micros: rows.filter(pc.equal(days, day)) for day in sorted(pc.unique(days).to_pylist())}
+
+
+def _first(error: Exception) -> str:
+    """What it says, without statements and parameters."""
+    said = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0] if said else 'no message'}"

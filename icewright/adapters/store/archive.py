@@ -1,0 +1,216 @@
+"""Old rows on their way out: which go, in batches that are written down first, and their deletion in the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from icewright.adapters.store.database import begun
+from icewright.adapters.store.history import read_runs
+from icewright.adapters.store.ledger import chunks
+from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, RUNS, TABLES, Moment
+from icewright.adapters.store.tables import ref_of
+from icewright.core.errors import LeaseLost
+from icewright.core.runs import JobState
+from icewright.ports import Batch, LedgerState
+from icewright.ports.archive import BATCH, SOURCES
+
+_PLANNED, _WRITTEN, _PRUNED = "planned", "written", "pruned"
+_OPEN = (JobState.QUEUED, JobState.RUNNING)
+_WELL = (JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED)
+_Wheres = tuple[sa.ColumnElement[bool], ...]
+
+
+@dataclass(frozen=True)
+class SqlOldHistory:
+    """The OldHistory port on one SQLAlchemy engine. A batch ends at so many rows, or characters of JSON."""
+
+    engine: sa.Engine
+    most_rows: int = 20_000
+    most_characters: int = 32_000_000
+
+    def waiting(self, before: datetime) -> Mapping[str, int]:
+        """How many rows of each source are old; those of a job count with it, though they go first."""
+        jobs = sa.select(JOBS.c.job_id).where(*_old_jobs(before))
+        wheres = {
+            "deletions": (DELETIONS.c.job_id.in_(jobs),),
+            "runs": (RUNS.c.job_id.in_(jobs),),
+            "jobs": _old_jobs(before),
+        }
+        with self._begin() as connection:
+            return {
+                source: connection.execute(
+                    sa.select(sa.func.count()).select_from(table).where(*wheres.get(source, _OLD[source](before)))
+                ).scalar_one()
+                for source, table in _TABLES.items()
+            }
+
+    def unfinished(self) -> Sequence[Batch]:
+        """Batches that were planned and not pruned, the oldest first."""
+        query = sa.select(ARCHIVES).where(ARCHIVES.c.state != _PRUNED).order_by(ARCHIVES.c.id)
+        with self._begin() as connection:
+            return [
+                Batch(row.batch, row.source, len(row.rows), row.at, row.state == _WRITTEN)
+                for row in connection.execute(query)
+            ]
+
+    def plan(self, source: str, before: datetime, now: datetime) -> Batch | None:
+        """Write down the keys of the next batch."""
+        table, key = _TABLES[source], _key(source)
+        weight = sum((sa.func.length(sa.cast(c, sa.Text)) for c in _json_columns(table)), sa.literal(0))
+        oldest_first = (JOBS.c.created, key) if source == "jobs" else (key,)
+        old = sa.select(key, sa.func.coalesce(weight, 0)).where(*_OLD[source](before)).order_by(*oldest_first)
+        unfinished = sa.exists().where(ARCHIVES.c.source == source, ARCHIVES.c.state != _PRUNED)
+        with self._begin() as connection:
+            if connection.execute(sa.select(unfinished)).scalar():
+                raise LeaseLost(f"another process archives {source}: its batch is not finished")
+            keys = _until(self.most_characters, connection.execute(old.limit(self.most_rows)).all())
+            if not keys:
+                return None
+            batch_id = f"{now:%Y%m%dT%H%M%S.%f}-{source}-{uuid4().hex[:12]}"
+            values = {"batch": batch_id, "source": source, "before": before, "rows": keys, "at": now}
+            connection.execute(sa.insert(ARCHIVES).values(state=_PLANNED, **values))
+        return Batch(batch_id, source, len(keys), now, written=False)
+
+    def rows(self, batch: Batch) -> pa.Table:
+        """The rows with the name of their table."""
+        table, key = _TABLES[batch.source], _key(batch.source)
+        columns = [c for c in table.columns if c.name != "table_id"]
+        named = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
+        joined = table.outerjoin(TABLES, table.c.table_id == TABLES.c.id)
+        query = sa.select(*columns, *named).select_from(joined).order_by(key)
+        schema = pa.schema([(BATCH, pa.string()), ("table_name", pa.string()), *((c.name, _arrow(c)) for c in columns)])
+        texts = [c.name for c in _json_columns(table)]
+        parts = []
+        with self._begin() as connection:
+            keys = connection.execute(sa.select(ARCHIVES.c.rows).where(ARCHIVES.c.batch == batch.batch_id)).scalar_one()
+            for chunk in chunks(keys):
+                found = []
+                for row in connection.execute(query.where(key.in_(chunk))):
+                    of = None if row.catalog is None else str(ref_of(row))
+                    values = {BATCH: batch.batch_id, "table_name": of, **row._mapping}  # noqa: SLF001 - public
+                    values |= {n: json.dumps(values[n], ensure_ascii=False) for n in texts if values[n] is not None}
+                    found.append(values)
+                parts.append(pa.Table.from_pylist(found, schema))
+        return pa.concat_tables(parts)
+
+    def written(self, batch: Batch) -> None:
+        """Write down that the archive has the batch."""
+        planned = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _PLANNED)
+        with self._begin() as connection:
+            connection.execute(sa.update(ARCHIVES).where(planned).values(state=_WRITTEN))
+
+    def prune(self, batch: Batch) -> None:
+        """Delete the rows, all or none; what is not known to be written stays."""
+        table, key = _TABLES[batch.source], _key(batch.source)
+        mine = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _WRITTEN)
+        with self._begin() as connection:
+            keys = connection.execute(sa.select(ARCHIVES.c.rows).where(mine).with_for_update()).scalar()
+            for chunk in chunks(keys or ()):
+                connection.execute(sa.delete(table).where(key.in_(chunk)))
+            connection.execute(sa.update(ARCHIVES).where(mine).values(state=_PRUNED, rows=[]))
+
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
+        return begun(self.engine)
+
+
+# -- which rows are old
+
+
+def _old_jobs(before: datetime) -> _Wheres:
+    """Jobs that ended before, with everything that they left, but for those that the store still works with."""
+    later = JOBS.alias()
+    of_job = DELETIONS.c.job_id == JOBS.c.job_id
+    return (
+        JOBS.c.state.not_in(_OPEN),
+        JOBS.c.finished < before,
+        # files that are still to be deleted, and findings that wait for a second scan
+        ~sa.exists().where(of_job, DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FOUND))),
+        JOBS.c.job_id.not_in(sa.select(RUNS.c.job_id).where(RUNS.c.id.in_(read_runs()))),
+        JOBS.c.job_id.not_in(sa.select(TABLES.c.held_by).where(TABLES.c.held_by.is_not(None))),
+        # the table's last job that ended well, and those since: the circuit breaker counts failures from there
+        sa.exists().where(
+            later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(_WELL)
+        ),
+    )
+
+
+def _old_deletions(before: datetime) -> _Wheres:
+    return (DELETIONS.c.job_id.in_(sa.select(JOBS.c.job_id).where(*_old_jobs(before))),)
+
+
+def _old_runs(before: datetime) -> _Wheres:
+    jobs = sa.select(JOBS.c.job_id).where(*_old_jobs(before))
+    return (RUNS.c.job_id.in_(jobs), ~sa.exists().where(DELETIONS.c.job_id == RUNS.c.job_id))
+
+
+def _bare_jobs(before: datetime) -> _Wheres:
+    left = (~sa.exists().where(table.c.job_id == JOBS.c.job_id) for table in (RUNS, DELETIONS))
+    return (*_old_jobs(before), *left)
+
+
+def _old_events(before: datetime) -> _Wheres:
+    return (EVENTS.c.at < before,)
+
+
+def _old_alerts(before: datetime) -> _Wheres:
+    return (ALERTS.c.resolved_at < before,)
+
+
+_TABLES: Mapping[str, sa.Table] = {
+    source: {"deletions": DELETIONS, "runs": RUNS, "jobs": JOBS, "events": EVENTS, "alerts": ALERTS}[source]
+    for source in SOURCES
+}
+_OLD: Mapping[str, Callable[[datetime], _Wheres]] = {
+    "deletions": _old_deletions,
+    "runs": _old_runs,
+    "jobs": _bare_jobs,
+    "events": _old_events,
+    "alerts": _old_alerts,
+}
+
+
+# -- their shape
+
+
+def _key(source: str) -> sa.Column[Any]:
+    return next(iter(_TABLES[source].primary_key.columns))
+
+
+def _json_columns(table: sa.Table) -> list[sa.Column[Any]]:
+    return [c for c in table.columns if isinstance(c.type, sa.JSON)]
+
+
+def _arrow(column: sa.Column[Any]) -> pa.DataType:
+    match column.type:
+        case Moment():
+            return pa.timestamp("us", "UTC")
+        case sa.Text() | sa.JSON():
+            return pa.string()
+        case sa.Boolean():
+            return pa.bool_()
+        case sa.Float():
+            return pa.float64()
+        case sa.Integer():
+            return pa.int64()
+    raise TypeError(f"{column}: there is no archive column of the type {column.type}")
+
+
+def _until(most: int, weighed: Sequence[Any]) -> list[Any]:
+    """Keys until their weights come to so much, at least one."""
+    keys: list[Any] = []
+    held = 0
+    for key, weight in weighed:
+        keys.append(key)
+        held += weight
+        if held >= most:
+            break
+    return keys

@@ -1,0 +1,85 @@
+"""What a rewrite does for those who read the table: the time of planning a scan, and of a query that somebody gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from icewright.core.policy import MAX_PLANNING, MEGABYTE, PLANNING, PROBE, PROBE_TIMEOUT, Knobs, Operation
+from icewright.core.steps import Step, on_pool
+from icewright.core.table import Snapshot, TableFacts
+from icewright.flow.lease import Lease
+from icewright.flow.world import World
+from icewright.ports import Probe
+
+REWRITES = frozenset({Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MANIFESTS})
+
+
+@dataclass(frozen=True)
+class Impact:
+    """What is added to a run's before, to its after, and to its notes."""
+
+    before: Mapping[str, float | None] = field(default_factory=dict)
+    after: Mapping[str, float | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures the rewrites of one job, each when it is done: what the snapshots before it list is still there."""
+
+    world: World
+    job_id: str
+    lease: Lease
+    knobs: Knobs
+    _planned: dict[int, float] = field(default_factory=dict)  # by snapshot: one's after is the next one's before
+
+    def of(self, step: Step | None, old: TableFacts, new: TableFacts) -> Impact:
+        """Between the two, as far as the knobs say; what cannot be measured is a note and no failure."""
+        before, after = old.metadata.current_snapshot, new.metadata.current_snapshot
+        if before is None or after is None or before.snapshot_id == after.snapshot_id:
+            return Impact()
+        found: dict[str, tuple[float | None, float | None]] = {}
+        notes = []
+        if self.knobs[PLANNING]:
+            found["planning_ms"] = None, None
+            try:
+                if large := self._too_large(old, new):
+                    notes.append(large)
+                else:
+                    found["planning_ms"] = self._planning(before), self._planning(after)
+            except Exception as error:  # noqa: BLE001 - the rewrite is done, and is recorded whatever this meets
+                notes.append(f"planning could not be measured: {error}")
+        query = self.knobs[PROBE]
+        if query is not None and step is not None and on_pool(step):
+            found["probe_ms"] = None, None
+            try:
+                found["probe_ms"] = self._probe(query, new, before, after)
+            except Exception as error:  # noqa: BLE001
+                notes.append(f"the probe failed: {error}")
+        return Impact(
+            {name: pair[0] for name, pair in found.items()},
+            {name: pair[1] for name, pair in found.items()},
+            tuple(notes),
+        )
+
+    def _too_large(self, *facts: TableFacts) -> str | None:
+        held = max(sum(m.bytes for m in f.manifests) for f in facts) / MEGABYTE
+        limit = self.knobs[MAX_PLANNING]
+        said = f"planning was not measured: {held:.0f} MB of manifests (impact.max_planning_mb {limit})"
+        return said if held > limit else None
+
+    def _planning(self, snapshot: Snapshot) -> float:
+        known = self._planned.get(snapshot.snapshot_id)
+        if known is None:
+            known = round(1000 * self.world.files.planning_seconds(snapshot), 3)
+            self._planned[snapshot.snapshot_id] = known
+        return known
+
+    def _probe(self, query: str, new: TableFacts, *snapshots: Snapshot) -> tuple[float, float]:
+        limit = timedelta(seconds=self.knobs[PROBE_TIMEOUT])
+        ids = tuple(s.snapshot_id for s in snapshots)
+        asked = Probe(self.job_id, new.metadata, query, ids, limit, self.lease.check)
+        before, after = (round(1000 * seconds, 3) for seconds in self.world.engine.probe(asked))
+        return before, after

@@ -1,0 +1,221 @@
+"""The archive's Iceberg tables: a batch is there once, whatever became of commits, replies and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
+
+from icewright.adapters.archive import IcebergArchive
+from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
+from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, InvariantViolated, Refused
+from icewright.ports import Batch
+from icewright.ports.archive import BATCH_ID
+from icewright.testing import NOW
+
+NAME = ("ops", "history", "events")
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> dict[str, str]:
+    """A catalog in a file, with its warehouse."""
+    where = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    return pyiceberg_properties(sql_catalog("lake", where))
+
+
+@pytest.fixture
+def archive(properties: dict[str, str]) -> Iterator[IcebergArchive]:
+    """An archive that has no tables yet."""
+    made = opened(properties)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def catalog(properties: dict[str, str]) -> Iterator[SqlCatalog]:
+    """Somebody else's client of the same catalog."""
+    made = SqlCatalog("lake", **properties)
+    yield made
+    made.close()
+
+
+def opened(properties: dict[str, str]) -> IcebergArchive:
+    """One more archive over the same tables."""
+    return IcebergArchive("lake", properties, NAME[:-1])
+
+
+def batch(name: str = "b1", rows: int = 3, planned: timedelta = timedelta(0)) -> Batch:
+    """A batch of events."""
+    return Batch(name, "events", rows, NOW + planned, written=False)
+
+
+def rows(of: Batch, **columns: list[Any]) -> pa.Table:
+    """Its rows: events of three days, nine hours apart."""
+    numbers = list(range(of.rows))
+    made = {
+        "batch": pa.array([of.batch_id] * of.rows, pa.string()),
+        "table_name": pa.array([None] * of.rows, pa.string()),
+        "id": pa.array(numbers, pa.int64()),
+        "at": pa.array([NOW + timedelta(hours=9 * n) for n in numbers], pa.timestamp("us", "UTC")),
+        "details": pa.array(['{"ü": 1}'] * of.rows, pa.string()),
+        "cost": pa.array([0.5] * of.rows, pa.float64()),
+        "late": pa.array([True] * of.rows, pa.bool_()),
+    }
+    return pa.table(made | columns)
+
+
+def there(catalog: SqlCatalog) -> list[tuple[str, int]]:
+    """Batch and id of every row of the table."""
+    found = catalog.load_table(NAME).scan().to_arrow()
+    return sorted(zip(found["batch"].to_pylist(), found["id"].to_pylist(), strict=True))
+
+
+def expire(table: Table, *names: str) -> None:
+    """Drop the snapshots that batches of these names made."""
+    gone = [s.snapshot_id for s in table.snapshots() if s.summary and s.summary.get(BATCH_ID) in names]
+    assert len(gone) == len(names)
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
+def test_a_table_is_made_when_it_is_missing(archive: IcebergArchive, catalog: SqlCatalog) -> None:
+    """By day of its time, its columns typed and numbered, with every value that was given."""
+    archive.write(batch(), rows(batch()))
+    table = catalog.load_table(NAME)
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == rows(batch()).to_pylist()
+    assert {f.name: (f.field_id, str(f.field_type)) for f in table.schema().fields}["at"] == (4, "timestamptz")
+    assert [(f.name, f.source_id, f.transform) for f in table.spec().fields] == [("at_day", 4, DayTransform())]
+    days = sorted(file["partition"]["at_day"] for file in table.inspect.files().to_pylist())
+    assert days == [date(2026, 11, 21), date(2026, 11, 22)]
+    assert table.properties["icewright.compact.min_input_files"] == "2"
+    assert [s.summary.get(BATCH_ID) for s in table.snapshots() if s.summary] == ["b1"]
+
+
+def test_a_batch_is_added_once(archive: IcebergArchive, catalog: SqlCatalog, properties: dict[str, str]) -> None:
+    """Whoever writes it again finds it: the same process, or another that goes on after a crash."""
+    other = opened(properties)
+    for writer in (archive, archive, other):
+        writer.write(batch(), rows(batch()))
+        writer.write(batch("b2"), rows(batch("b2")))
+    assert there(catalog) == [(name, n) for name in ("b1", "b2") for n in range(3)]
+    other.close()
+
+
+@pytest.mark.parametrize("gone", [("b1",), ("b2",), ("b1", "b2")])
+@pytest.mark.parametrize("planned", [timedelta(0), timedelta(days=3650)], ids=["long ago", "after every snapshot"])
+def test_expired_snapshots(
+    archive: IcebergArchive, catalog: SqlCatalog, planned: timedelta, gone: tuple[str, ...]
+) -> None:
+    """Where the snapshot that made a batch may be gone, its rows tell; older ones than the plan need not be read."""
+    for name in ("b1", "b2", "b3"):
+        archive.write(batch(name), rows(batch(name)))
+    expire(catalog.load_table(NAME), *gone)
+    for name in ("b1", "b2") if not planned else ():
+        archive.write(batch(name), rows(batch(name)))
+    archive.write(batch("b4", planned=planned), rows(batch("b4")))
+    assert there(catalog) == [(name, n) for name in ("b1", "b2", "b3", "b4") for n in range(3)]
+
+
+def test_a_part_of_a_batch(archive: IcebergArchive, catalog: SqlCatalog) -> None:
+    """Rows that somebody deleted from the archive before the store was pruned: nothing goes on."""
+    for name in ("b1", "b2"):
+        archive.write(batch(name), rows(batch(name)))
+    table = catalog.load_table(NAME)
+    table.delete("batch == 'b1' and id == 2")
+    expire(table, "b1")
+    with pytest.raises(InvariantViolated, match="has 2 of the 3 rows of batch b1"):
+        archive.write(batch(), rows(batch()))
+
+
+def test_somebody_else_commits_in_between(
+    archive: IcebergArchive, catalog: SqlCatalog, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that slept through its lease, and another that took the batch up: it is committed by one of them."""
+    archive.write(batch("b0"), rows(batch("b0")))
+    real, other = archive._files, opened(properties)
+
+    def slowly(*arguments: Any) -> Any:
+        files = real(*arguments)
+        other.write(batch(), rows(batch()))
+        return files
+
+    monkeypatch.setattr(archive, "_files", slowly)
+    with pytest.raises(CommitConflict, match=r"archive table lake\.ops\.history\.events: somebody else committed"):
+        archive.write(batch(), rows(batch()))
+    archive.write(batch(), rows(batch()))
+    assert there(catalog) == [(name, n) for name in ("b0", "b1") for n in range(3)]
+    listed = catalog.load_table(NAME).inspect.files()["file_path"].to_pylist()
+    on_disk = {f"file://{path}" for path in Path(properties["warehouse"].removeprefix("file://")).rglob("*.parquet")}
+    assert on_disk == set(listed)
+    other.close()
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_reply_that_is_lost(
+    archive: IcebergArchive, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """Nobody knows whether the commit landed, until the batch is written again."""
+    archive.write(batch("b0"), rows(batch("b0")))
+    real: Callable[..., Any] = archive._catalog().commit_table
+
+    def losing(*arguments: Any) -> Any:
+        if landed:
+            real(*arguments)
+        raise OSError("connection reset by peer\nand more")
+
+    monkeypatch.setattr(archive._catalog(), "commit_table", losing)
+    with pytest.raises(CommitStateUnknown, match=r"batch b1 is not known: OSError: connection reset by peer$"):
+        archive.write(batch(), rows(batch()))
+    monkeypatch.undo()
+    archive.write(batch(), rows(batch()))
+    assert there(catalog) == [(name, n) for name in ("b0", "b1") for n in range(3)]
+
+
+def test_columns_come_and_go(archive: IcebergArchive, catalog: SqlCatalog) -> None:
+    """A later version adds its columns to the table; what it has no more is empty from then on."""
+    archive.write(batch("b1", 1), rows(batch("b1", 1)))
+    archive.write(batch("b2", 1), rows(batch("b2", 1), fresh=["new"]).drop_columns(["cost"]))
+    found = catalog.load_table(NAME).scan().to_arrow().sort_by("batch")
+    assert found["fresh"].to_pylist() == [None, "new"]
+    assert found["cost"].to_pylist() == [0.5, None]
+
+
+def test_another_partitioning(archive: IcebergArchive, catalog: SqlCatalog) -> None:
+    """An owner may let go of the partitions; another partitioning than by day is refused, and how to mend it said."""
+    archive.write(batch("b1"), rows(batch("b1")))
+    with catalog.load_table(NAME).update_spec() as spec:
+        spec.remove_field("at_day")
+    archive.write(batch("b2"), rows(batch("b2")))
+    with catalog.load_table(NAME).update_spec() as spec:
+        spec.add_field("table_name", IdentityTransform(), "table")
+    with pytest.raises(
+        Refused, match=r"lake\.ops\.history\.events is partitioned by .*: let it be day\(at\) or nothing"
+    ):
+        archive.write(batch("b3"), rows(batch("b3")))
+    assert there(catalog) == [(name, n) for name in ("b1", "b2") for n in range(3)]
+
+
+def test_somebody_elses_table(archive: IcebergArchive, catalog: SqlCatalog) -> None:
+    """A table of the name that was there before stays as it is."""
+    catalog.create_namespace("ops.history")
+    table = catalog.create_table(NAME, pa.schema([("id", pa.int64())]))
+    with pytest.raises(Refused, match=r"is somebody else's table: give archive\.namespace another name"):
+        archive.write(batch(), rows(batch()))
+    assert table.refresh().current_snapshot() is None
+    assert [column.name for column in table.schema().fields] == ["id"]
+
+
+def test_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
+    """The error names the table, and never the password."""
+    where = {"uri": "postgresql://me:hush-4711@127.0.0.1:1/db", "warehouse": f"file://{tmp_path}"}
+    away = opened(pyiceberg_properties(sql_catalog("lake", where)))
+    with pytest.raises(CatalogUnavailable, match=r"archive table lake\.ops\.history\.events cannot") as caught:
+        away.write(batch(), rows(batch()))
+    assert "hush-4711" not in str(caught.value)
+    assert "\n" not in str(caught.value)
