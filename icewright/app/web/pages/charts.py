@@ -84,13 +84,13 @@ _DAYS = {"format": "%d %b", "labelAngle": 0, "labelOverlap": True}
 
 
 def course(runs: Sequence[models.Run]) -> Chart | None:
-    """Data files of a table as its runs found and left them; None where there are fewer than two points."""
+    """Data files of a table as its runs found and left them; None where there are fewer than two runs."""
     told = []
     for run in sorted(runs, key=lambda run: run.started):
         for at, side in ((run.started, run.before), (run.finished, run.after)):
             if "files" in side:
                 told.append((at.isoformat(timespec="seconds"), str(run.operation), int(side["files"])))
-    if len(told) < 2:  # noqa: PLR2004 - a line has two ends
+    if len(runs) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     values = [{"at": at, "operation": operation, "files": files} for at, operation, files in told]
     spec = _spec(
