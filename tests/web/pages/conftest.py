@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.app.bootstrap import Application, application, directory, pyiceberg_catalog_properties, read_config
+from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
 from icewright.app.demo import rot
 from icewright.app.demo.rot import Lake
 from icewright.app.sections import AuthSection
@@ -43,7 +43,6 @@ FLEET = 120
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 CLICKS, EVENTS = TableRef.parse("lake.web.clicks"), TableRef.parse("lake.web.events")
-SENT = ("/auth/callback",)  # where the provider sends browsers back to
 _POLICY = """
 policy:
   - {match: lake.web, set: {importance: high, expire_snapshots.min_snapshots_to_keep: 3}}
@@ -93,7 +92,7 @@ class Site:
 
     def serve(self, **settings: Any) -> str:
         """A server; its address."""
-        made = create_app(self.app, Settings(requests_per_second=10**6, **settings), Watch(list, bytes))  # type: ignore[arg-type]
+        made = create_app(self.app, Settings(requests_per_second=10**6, **settings), Watch(list, bytes))
         port = self.stack.enter_context(serving(made, "127.0.0.1", 0))
         return f"http://127.0.0.1:{port}"
 
@@ -109,7 +108,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     config = read_config(path)
     with ExitStack() as stack:
         app = stack.enter_context(application(config, kind="service"))
-        made = Site(replace(app, directory=directory(config)) if hasattr(app, "_replace") else app, home, stack)
+        made = Site(app, home, stack)
         _lake(made)
         _fleet(made)
         _past(made)
@@ -121,19 +120,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
-def _provider() -> Any:
+@contextmanager
+def _provider() -> Iterator[str]:
     """A real OpenID provider that knows one person."""
-    from contextlib import contextmanager
+    import oidc_provider_mock as mock
 
-    @contextmanager
-    def run() -> Iterator[str]:
-        import oidc_provider_mock as mock
-
-        people = [mock.User(sub="ann", claims={"email": "ann@example.com", "groups": ["staff", "sales"]})]
-        with mock.run_server_in_thread(user_claims=people, require_nonce=True) as server:
-            yield f"http://localhost:{server.server_port}"
-
-    return run()
+    people = [mock.User(sub="ann", claims={"email": "ann@example.com", "groups": ["staff", "sales"]})]
+    with mock.run_server_in_thread(user_claims=people, require_nonce=True) as server:
+        yield f"http://localhost:{server.server_port}"
 
 
 def _lake(site: Site) -> None:
@@ -184,7 +178,8 @@ def _past(site: Site) -> None:
         assert done.state is JobState.SUCCEEDED, done
     row = store.table(CLICKS)
     snapshot = world.catalog(CLICKS).load(CLICKS).snapshots[-3]
-    store.pin(CLICKS, row.table_uuid, PinRow("reader nightly", snapshot.snapshot_id, now, now + timedelta(days=2), "ann"))
+    pin = PinRow("reader nightly", snapshot.snapshot_id, now, now + timedelta(days=2), "ann")
+    store.pin(CLICKS, row.table_uuid, pin)
     failed = site.running(site.hostile[0])
     site.finish(failed, JobState.FAILED, "compact: failed: <b>no space</b> left on device")
     look(world, ["lake"])
@@ -208,17 +203,19 @@ def browser() -> Iterator[Browser]:
 class Desk:
     """A browser window; what its pages complain about fails the test."""
 
+    base: str
     context: BrowserContext
     page: Page
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.on("console", lambda said: self._heard(said.type, f"{said.text} at {said.location}"))
+        self.page.on("console", lambda said: self._heard(said.type, said.text, str(said.location["url"])))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
-    def _heard(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and "the server responded with a status of" not in text:
-            self.complaints.append(text)
+    def _heard(self, kind: str, text: str, where: str) -> None:
+        ours = where.startswith(self.base) and "the server responded with a status of" not in text
+        if kind in ("error", "warning") and ours:
+            self.complaints.append(f"{text} at {where}")
 
 
 Opener = Callable[..., Desk]
@@ -237,7 +234,7 @@ def desk(browser: Browser) -> Iterator[Opener]:
             java_script_enabled=scripts,
         )
         context.set_default_timeout(10_000)
-        made = Desk(context, context.new_page())
+        made = Desk(base, context, context.new_page())
         opened.append(made)
         return made
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.identity import COOKIE, same_site
+from icewright.app.web.identity import same_site
 from icewright.app.web.pages.render import form_token
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
@@ -60,7 +60,8 @@ class Sent:
 
 
 def _sent(action: Action) -> Callable[..., Sent]:
-    def known(given: Annotated[Form, Depends(form)], by: Annotated[Caller, needs(action)]) -> Sent:
+    # as defaults: an annotation is read without knowing `action`
+    def known(given: Form = Depends(form), by: Caller = needs(action)) -> Sent:  # noqa: B008
         if not hmac.compare_digest(given.one("csrf").encode(), form_token(by).encode()):
             raise Problem(403, "the page that this came from is too old: load it again, and send the form from there")
         return Sent(by, given)
@@ -75,7 +76,3 @@ def sends(action: Action) -> Any:  # noqa: ANN401 - a dependency
     """Who may do so, by a form of ours; the form is read before they are asked who they are."""
     return Depends(_SENT[action])
 
-
-def has_session(request: Request) -> bool:
-    """Whether the browser says that somebody logged in by it."""
-    return COOKIE in request.cookies
