@@ -158,7 +158,10 @@ def _fleet(site: Site) -> None:
         if i % 9 == 8 and ref not in site.hostile:
             continue  # new
         of = metadata(
-            (50, 2, 1), ref=ref, metadata_location=pointer.metadata_location, table_uuid=f"u{i}",
+            (50, 2, 1),
+            ref=ref,
+            metadata_location=pointer.metadata_location,
+            table_uuid=f"u{i}",
             specs=(spec(region="identity"),),
         )
         parts = tuple(partition(f"p{n}", files=3 + i % 90, mb=1 + 40 * (i % 5)) for n in range(2))

@@ -75,4 +75,3 @@ _SENT = {action: _sent(action) for action in Action}
 def sends(action: Action) -> Any:  # noqa: ANN401 - a dependency
     """Who may do so, by a form of ours; the form is read before they are asked who they are."""
     return Depends(_SENT[action])
-
