@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
@@ -42,6 +42,7 @@ from tests.web.test_api import HOSTILE
 FLEET = 120
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
+PATIENCE = 20_000  # milliseconds: other tests run at the same time
 CLICKS, EVENTS = TableRef.parse("lake.web.clicks"), TableRef.parse("lake.web.events")
 _POLICY = """
 policy:
@@ -196,6 +197,7 @@ def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.fail("the pages are tested in Chromium, which is not there: apt-get install chromium, or deselect `web`")
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         yield started
@@ -236,7 +238,7 @@ def desk(browser: Browser) -> Iterator[Opener]:
             color_scheme="dark" if dark else "light",
             java_script_enabled=scripts,
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE)
         made = Desk(base, context, context.new_page())
         opened.append(made)
         return made
