@@ -25,6 +25,7 @@ class Lake:
     """Everything of one benchmark, under `home`."""
 
     home: Path
+    database: str = ""  # URL of the catalog's; blank: a SQLite file under `home`
 
     @property
     def warehouse(self) -> Path:
@@ -34,7 +35,8 @@ class Lake:
     @property
     def properties(self) -> Mapping[str, str]:
         """The catalog as Icewright's configuration names it."""
-        return {"uri": f"sqlite:///{self.home}/catalog.db", "warehouse": f"file://{self.warehouse}"}
+        uri = self.database or f"sqlite:///{self.home}/catalog.db"
+        return {"uri": uri, "warehouse": f"file://{self.warehouse}"}
 
     @property
     def catalog(self) -> SqlCatalogProperties:

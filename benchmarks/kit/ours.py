@@ -86,7 +86,7 @@ class Ours:
             detect(world, ["lake"])  # a table that the store does not know cannot be claimed
             evaluate_table(world, ref, world.clock.now())
             request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
-            with _profiled(profile), self._measured() as found:
+            with profiled(profile), self._measured() as found:
                 result = execute(world, request)
         if [outcome.state for outcome in result.outcomes] != [OperationState.COMMITTED]:
             raise RuntimeError(f"{result.state}: {result.summary}")
@@ -106,7 +106,7 @@ class Ours:
     def facts(self, table: str, *, fresh: bool, profile: bool = False) -> Answer:
         """Load the metadata and read the facts, with an empty manifest cache or as the last question left it."""
         ref = TableRef("lake", ("bench",), table)
-        with self._application({}, fresh=fresh) as app, _profiled(profile), measured() as found:
+        with self._application({}, fresh=fresh) as app, profiled(profile), measured() as found:
             facts, _ = read_facts(app.world, app.world.catalog(ref).load(ref))
         return found.answer(rows=sorted((p.values[0], p.data_files, p.data_bytes) for p in facts.partitions))
 
@@ -134,7 +134,8 @@ def _listing_other_files(app: Application, listing: Mapping[str, int]) -> Remove
 
 
 @contextmanager
-def _profiled(wanted: bool) -> Iterator[None]:
+def profiled(wanted: bool) -> Iterator[None]:
+    """Say on standard error where the block spends its time."""
     if not wanted:
         yield
         return

@@ -45,6 +45,11 @@ def in_turn(
     return Turns(*runs, len(seen) == 1)
 
 
+def multiplied(run: Run, by: float) -> Run:
+    """A run on a sample, as if it had been on all."""
+    return {**run, **{what: run[what] * by for what in ("s", "cpu")}}
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Both sides on the same table: the seconds are medians, the peaks the highest."""
@@ -54,6 +59,11 @@ class Comparison:
     shape: str
     turns: Turns
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ours_peak_mib(self) -> int:
+        """The most memory that ours had."""
+        return round(max(float(run["mib"]) for run in self.turns.ours))
 
     def document(self) -> dict[str, Any]:
         """As it is printed. A peer that takes no time is a limit of memory: then the ratio is one of memory."""

@@ -135,9 +135,10 @@ class Seed:
         self._threads = ThreadPoolExecutor(2)
         self._writing: list[Future[None]] = []
         self._published = False
+        self.uuid = self._uuid()
         self._metadata: Mapping[str, Any] = {
             "format-version": 2,
-            "table-uuid": self._uuid(),
+            "table-uuid": self.uuid,
             "location": f"file://{self.folder}",
             "last-column-id": len(COLUMNS),
             "current-schema-id": 0,

@@ -70,7 +70,7 @@ TABLES = sa.Table(
     sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
     sa.Column("bytes", sa.BigInteger),
     sa.UniqueConstraint("catalog", "namespace", "name"),
-    sa.Index("ix_tables_evaluate_at", "evaluate_at"),
+    sa.Index("ix_tables_catalog_evaluate_at", "catalog", "evaluate_at"),
 )
 
 FACTS = sa.Table(
