@@ -41,6 +41,7 @@ _SETTINGS = {
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
     "datanucleus.connectionPool.maxPoolSize": "60",  # a request for a lock takes two, and waits for ever for the second
+    "datanucleus.connectionPoolingType": "hikaricp",
     "hive.metastore.event.db.notification.api.auth": "false",
     "metastore.expression.proxy": "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
     "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",
@@ -56,12 +57,15 @@ class Metastore:
 
 
 @contextmanager
-def metastore_server() -> Iterator[Metastore]:
-    """A metastore of its own, empty, gone afterwards."""
+def metastore_server(*, compares: bool = False) -> Iterator[Metastore]:
+    """A metastore of its own, empty, gone afterwards: version 3.1.3.
+
+    One that `compares` what an alteration expects is the 2.3.10 that PySpark brings.
+    """
     with tempfile.TemporaryDirectory(prefix="icewright-hive-") as folder:
-        gateway, process = _jvm(Path(folder))
+        gateway, process = _jvm(Path(folder), compares=compares)
         try:
-            server, port = _server(gateway.jvm, folder)
+            server, port = _server(gateway.jvm, folder, compares=compares)
             thread = threading.Thread(target=_serve, args=(server,), daemon=True)
             thread.start()
             yield Metastore(f"thrift://127.0.0.1:{port}", process)
@@ -76,13 +80,13 @@ def metastore_server() -> Iterator[Metastore]:
                     stream.close()
 
 
-def _jvm(folder: Path) -> tuple[Any, subprocess.Popen[bytes]]:
+def _jvm(folder: Path, *, compares: bool) -> tuple[Any, subprocess.Popen[bytes]]:
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
     pyspark = find_spec("pyspark")
     own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"
     theirs = [jar for name in _OF_PYSPARK for jar in sorted(own.glob(f"{name}-*.jar"))]
-    jars = [*sorted((_unpacked() / "lib").glob("*.jar")), fetched(_cache(), *_COLLECTIONS), *theirs]
+    jars = [own / "*"] if compares else [_unpacked() / "lib" / "*", fetched(_cache(), *_COLLECTIONS), *theirs]
     port, token, process = launch_gateway(
         jarpath=str(theirs[-1]),
         classpath=":".join(map(str, jars)),
@@ -101,10 +105,10 @@ def _jvm(folder: Path) -> tuple[Any, subprocess.Popen[bytes]]:
     return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), process
 
 
-def _server(jvm: Any, folder: str) -> tuple[Any, int]:
+def _server(jvm: Any, folder: str, *, compares: bool) -> tuple[Any, int]:
     """The server, listening, and its port."""
     hive, thrift = jvm.org.apache.hadoop.hive.metastore, jvm.org.apache.thrift
-    conf = hive.conf.MetastoreConf.newMetastoreConf()
+    conf = jvm.org.apache.hadoop.hive.conf.HiveConf() if compares else hive.conf.MetastoreConf.newMetastoreConf()
     for key, value in {**_SETTINGS, "hive.metastore.warehouse.dir": f"file://{folder}/warehouse"}.items():
         conf.set(key, value)
     handler = hive.RetryingHMSHandler.getProxy(conf, hive.HiveMetaStore.HMSHandler("metastore", conf, False), False)

@@ -12,6 +12,7 @@ from benchmarks.kit.lake import CATALOG, Lake
 from benchmarks.kit.ours import profiled
 from icewright.app.bootstrap import application, read_config, upgrade_store
 from icewright.app.service import spare_the_collector
+from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.queue import plan_due, plan_now
 
@@ -20,6 +21,7 @@ state: {state}
 catalogs:
   {catalog}: {{type: sql, enabled: true, properties: {{uri: "{uri}", warehouse: "{warehouse}"}}}}
 cache: {{folder: "{home}/cache"}}
+server: {{port: 0}}
 """
 
 
@@ -47,6 +49,11 @@ class Control:
         if result.errors:
             raise RuntimeError(str(result.errors))
         return found.answer(tables=result.tables, moved=result.moved)
+
+    def fingerprint(self) -> Answer:
+        """By what a table is known to have been held against the policy as it is."""
+        ref = TableRef(CATALOG, ("any",), "any")
+        return {"policy": self.app.world.policy().knobs_for(ref, None).fingerprint}
 
     def plan(self, *, profile: bool = False) -> Answer:
         """What would start, and what waits."""
@@ -86,6 +93,13 @@ def _seconds(ask: Callable[[], object]) -> float:
 if __name__ == "__main__":
     control = Control(Path(sys.argv[1]))
     try:
-        serve({"detect": control.detect, "plan": control.plan, "tick": control.tick, "pages": control.pages})
+        asked: Mapping[str, Callable[..., Answer]] = {
+            "detect": control.detect,
+            "fingerprint": control.fingerprint,
+            "plan": control.plan,
+            "tick": control.tick,
+            "pages": control.pages,
+        }
+        serve(asked)
     finally:
         control.opened.__exit__(None, None, None)

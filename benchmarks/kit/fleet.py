@@ -17,7 +17,7 @@ from benchmarks.kit.tables import Seed
 NAMESPACES = 20
 COMMITS = 30
 _PATTERN = "pattern"
-_ROWS = sa.table(
+ROWS = sa.table(
     "iceberg_tables",
     *(sa.column(f"{name}") for name in ("catalog_name", "table_namespace", "table_name", "metadata_location")),
     sa.column("previous_metadata_location"),
@@ -62,18 +62,18 @@ class Fleet:
             for number, name in enumerate(self.names)
         ]
         with self.engine.begin() as connection:
-            connection.execute(sa.delete(_ROWS))
-            connection.execute(sa.insert(_ROWS), rows)
+            connection.execute(sa.delete(ROWS))
+            connection.execute(sa.insert(ROWS), rows)
 
     def move(self, commit: int) -> None:
         """Let the changing tables be as before (0) or after (1) their newest commit."""
-        mine = (_ROWS.c.table_namespace == sa.bindparam("space")) & (_ROWS.c.table_name == sa.bindparam("table"))
+        mine = (ROWS.c.table_namespace == sa.bindparam("space")) & (ROWS.c.table_name == sa.bindparam("table"))
         rows = [
             {"space": self.names[n][0], "table": self.names[n][1], "file": f"file://{self._file(n, commit)}"}
             for n in self.changing
         ]
         with self.engine.begin() as connection:
-            connection.execute(sa.update(_ROWS).where(mine).values(metadata_location=sa.bindparam("file")), rows)
+            connection.execute(sa.update(ROWS).where(mine).values(metadata_location=sa.bindparam("file")), rows)
 
     @cached_property
     def engine(self) -> sa.Engine:

@@ -30,6 +30,20 @@ def fill(engine: sa.Engine, names: Sequence[tuple[str, str]], jobs: int, now: da
     _tidy(engine)
 
 
+def scanned(engine: sa.Engine, uuids: Mapping[str, str], now: datetime) -> None:
+    """Let these tables (names and uuids), known already, have been scanned for orphans; nothing was found."""
+    with engine.begin() as connection:
+        known = connection.execute(sa.select(TABLES.c.id, TABLES.c.name)).all()
+        count, jobs, runs = len(known), [], []
+        for row, name in known:
+            job = {**_job(row, count, count, now), "table_id": row, "table_uuid": uuids[name], "state": "succeeded"}
+            jobs.append({**job, "operations": [Operation.REMOVE_ORPHANS]})
+            run = {**_run(row, count, count, now), "table_id": row, "operation": Operation.REMOVE_ORPHANS}
+            runs.append({**run, "state": "committed", "metrics": {}, "finished": now})
+        _insert(connection, JOBS, jobs)
+        _insert(connection, RUNS, runs)
+
+
 def make_due(engine: sa.Engine, tables: int, now: datetime) -> None:
     """Let so many of the tables, and no others, be due for two operations; no job of theirs waits or runs."""
     chosen, ops = VERDICTS.c.table_id <= tables, VERDICTS.c.operation.in_(DUE)

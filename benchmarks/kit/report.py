@@ -29,6 +29,7 @@ def in_turn(
     *,
     expected: Hashable | None = None,
     discard: int = 1,
+    repeats: int = REPEATS,
 ) -> Turns:
     """Let each side run in turn, the first runs uncounted.
 
@@ -36,7 +37,7 @@ def in_turn(
     """
     runs: tuple[list[Run], list[Run]] = ([], [])
     seen = {expected} - {None}
-    for number in range(discard + REPEATS):
+    for number in range(discard + repeats):
         for side, timed in zip((ours, peer), runs, strict=True):
             run = side()
             seen.add(left(run))

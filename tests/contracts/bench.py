@@ -89,6 +89,7 @@ class Bench:
     warehouse: Path
     clock: FixedClock = field(default_factory=FixedClock)
     name: str = "lake"
+    rounds: ClassVar[int] = 3  # of many commits at once
     overlaid: ClassVar[dict[str, str]] = {}  # properties that the catalog gives each table
     row_name = "lake"  # the catalog's name in the rows of the database
 
@@ -232,7 +233,7 @@ class Kind:
     any_name: bool = True  # names of any characters
     removes: bool = True  # snapshots, by itself: Nessie leaves them to vacuum, which sees all branches
     compares: bool = True  # the metadata file as a whole: commits to one base exclude one another
-    reports: bool = True  # PyIceberg can read it where files are local: Nessie's REST side serves S3 alone
+    pyiceberg: bool = True  # knows it where files are local: Nessie's REST side serves S3 alone
     loses: bool = True  # tests can take its reply to a commit away
     sql: bool = False  # a database that tests change behind everybody's back
 
@@ -244,7 +245,7 @@ KINDS = (
     Kind("sql-sqlite", external=False, sql=True),
     Kind("sql-postgres", sql=True),
     Kind("rest", compares=False, loses=False),
-    Kind("nessie", removes=False, reports=False, loses=False),
+    Kind("nessie", removes=False, pyiceberg=False, loses=False),
     Kind("glue", deep=False),
     Kind("hive", deep=False, any_name=False),
 )
@@ -264,7 +265,8 @@ only_sql = where(lambda kind: kind.sql)
 deep = where(lambda kind: kind.deep)
 any_name = where(lambda kind: kind.any_name)
 removes = where(lambda kind: kind.removes)
-reports = where(lambda kind: kind.reports)
+local = where(lambda kind: kind.sql or kind.name == "rest")
+by_pyiceberg = where(lambda kind: kind.pyiceberg)
 loses = where(lambda kind: kind.loses)
 compares = where(lambda kind: kind.compares and kind.removes)
 each_change = pytest.mark.parametrize(

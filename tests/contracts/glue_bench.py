@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import requests
 from pyiceberg.catalog.glue import GlueCatalog as PyIcebergCatalog
@@ -17,6 +18,13 @@ from icewright.core.errors import CatalogUnavailable
 from tests.contracts.bench import Bench
 
 KEYS = {"glue.region": "us-east-1", "glue.access-key-id": "key", "glue.secret-access-key": "hush"}
+
+
+@cache
+def _shared(uri: str) -> Any:
+    """Boto3's client, which it takes long to make."""
+    said = pyiceberg_properties(glue_catalog("lake", {"glue.endpoint": uri, **KEYS}))
+    return PyIcebergCatalog("lake", **said).glue
 
 
 @dataclass
@@ -48,17 +56,21 @@ class LosingGlue(GlueClient):
 class GlueBench(Bench):
     """The bench over the server at `uri`."""
 
+    rounds: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         said = {"glue.endpoint": self.uri, "warehouse": f"file://{self.warehouse}", **KEYS}
         self.glue = glue_catalog(self.name, said)
         self.client = pyiceberg_properties(self.glue)
         assert requests.post(f"{self.uri}/moto-api/reset", timeout=30).ok  # one server serves all tests
-        self.iceberg: Any = PyIcebergCatalog(self.name, **self.client)
+        self.iceberg: Any = PyIcebergCatalog(self.name, _shared(self.uri), **self.client)
         self.catalog = self.open()
 
     def open(self) -> GlueCatalog:
         """Another client of the same catalog."""
-        return GlueCatalog(self.glue, LocalStorage(), self.clock)
+        made = GlueCatalog(self.glue, LocalStorage(), self.clock)
+        made._client._clients[True] = _shared(self.uri)
+        return made
 
     def lose(self, **how: Any) -> None:
         """From now on replies to commits are lost; see `Losing`."""
@@ -66,8 +78,8 @@ class GlueBench(Bench):
 
     def close(self) -> None:
         """Let go of the server."""
+        self.catalog._client._clients.pop(True, None)  # which other tests have too
         self.catalog.close()
-        self.iceberg.glue.close()
 
     def entry(self, namespace: str, name: str) -> dict[str, Any]:
         """A table as Glue has it."""

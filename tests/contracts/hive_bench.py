@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from hive_metastore.ttypes import ShowLocksRequest, UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog as PyIcebergCatalog
@@ -56,6 +56,8 @@ class _Deaf:
 @dataclass
 class HiveBench(Bench):
     """The bench over the metastore at `uri`."""
+
+    rounds: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         self.hive = hive_catalog(self.name, {"uri": self.uri, "warehouse": f"file://{self.warehouse}"})

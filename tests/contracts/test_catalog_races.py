@@ -71,9 +71,9 @@ def test_somebody_else_was_first(
 @pytest.mark.parametrize("clients", ["one client", "many clients"])
 def test_of_many_at_once_one_wins(bench: Bench, clients: str) -> None:
     """Of twenty commits to one base exactly one lands, the others are conflicts, and nothing is lost in between."""
-    base, rounds = bench.craft("sales.orders", 2 + THREADS), 3
+    base = bench.craft("sales.orders", 2 + THREADS)
     catalogs = [bench.catalog if clients == "one client" else bench.open() for _ in range(THREADS)]
-    for _ in range(rounds):
+    for _ in range(bench.rounds):
         start = threading.Barrier(THREADS)
 
         def commit(index: int, base: TableMetadata = base, start: threading.Barrier = start) -> TableMetadata | None:

@@ -21,6 +21,7 @@ from icewright.ports import RemoveSnapshots
 from tests.contracts.bench import Bench, FixedClock, Losing, loses, lost, only_sql
 from tests.postgres import free_port
 
+pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
 SECRET = "hunter2%40\u00e9x"
 REF = TableRef("lake", ("sales",), "orders")
 

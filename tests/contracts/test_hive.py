@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ from icewright.adapters.catalogs.hive_client import HiveClient
 from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
+from icewright.core.table import TableMetadata, TableRef
 from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
+from tests.hive import metastore_server
 from tests.postgres import free_port
 
 pytestmark = [
     pytest.mark.xdist_group("catalogs"),
     pytest.mark.external,
-    pytest.mark.parametrize("uri", ["hive"], indirect=True),
 ]
+on_hive = pytest.mark.parametrize("uri", ["hive"], indirect=True)
 
 
 class Waking(FixedClock):
@@ -48,6 +50,7 @@ def _locked(bench: HiveBench) -> int:
         return int(hive.lock(LockRequest(component=[part], user="me", hostname="here")).lockid)
 
 
+@on_hive
 def test_a_commit_leaves_no_lock(bench: HiveBench) -> None:
     """Whether it lands or not, the lock of the table is given back."""
     base = bench.craft("sales.orders")
@@ -58,6 +61,7 @@ def test_a_commit_leaves_no_lock(bench: HiveBench) -> None:
     assert not bench.locks()
 
 
+@on_hive
 @pytest.mark.cases(75)
 def test_somebody_elses_lock_is_waited_for(bench: HiveBench) -> None:
     """As soon as it is given back the commit goes on."""
@@ -70,6 +74,7 @@ def test_somebody_elses_lock_is_waited_for(bench: HiveBench) -> None:
     assert not bench.locks()
 
 
+@on_hive
 def test_a_lock_that_is_not_given_back(bench: HiveBench) -> None:
     """After the time-out the commit ends; nothing is changed, and our place in the line is given up."""
     base = bench.craft("sales.orders")
@@ -109,6 +114,7 @@ def _property(bench: HiveBench) -> None:
     bench.read("sales", "orders").transaction().set_properties({"owner": "me"}).commit_transaction()
 
 
+@on_hive
 @pytest.mark.cases(75, 82)
 def test_a_commit_before_the_lock(bench: HiveBench) -> None:
     """Who commits between our look and our lock makes it a conflict; our file goes, theirs stays."""
@@ -123,16 +129,18 @@ def test_a_commit_before_the_lock(bench: HiveBench) -> None:
     assert not bench.locks()
 
 
+@on_hive
 def test_a_lock_that_was_taken_away(bench: HiveBench) -> None:
     """A lock that expired while we worked ends the commit before anything is changed."""
     base = bench.craft("sales.orders")
     rows = bench.rows()
     bench.catalog._client = Meddling(bench.hive, bench.clock, "heartbeat", bench.unlock)
-    with pytest.raises(CommitConflict, match="took the lock away"):
+    with pytest.raises(CommitConflict, match="the lock did not last"):
         bench.catalog.commit(base, removal(base, 0))
     assert bench.rows() == rows
 
 
+@on_hive
 @pytest.mark.cases(77)
 def test_a_lock_that_expired_during_the_commit(bench: HiveBench) -> None:
     """The table shows whether the commit landed, even when the lock did not last."""
@@ -142,6 +150,35 @@ def test_a_lock_that_expired_during_the_commit(bench: HiveBench) -> None:
     assert bench.rows()["sales", "orders"] == (after.metadata_location, base.metadata_location)
 
 
+@on_hive
+@pytest.mark.cases(77)
+@pytest.mark.parametrize("dead", [False, True])
+def test_silence_after_the_commit(bench: HiveBench, *, dead: bool) -> None:
+    """The table names the new file already: whatever cannot be asked any more, the file stays."""
+    base = bench.craft("sales.orders")
+    files, asked = _files(bench), []
+
+    def heartbeat() -> None:
+        asked.append("heartbeat")
+        if len(asked) > 1:
+            raise OSError("made up")
+
+    bench.catalog._client = Meddling(bench.hive, bench.clock, "heartbeat", heartbeat)
+    if dead:
+        bench.catalog.load = _dead
+        with pytest.raises(CommitStateUnknown, match="made up"):
+            bench.catalog.commit(base, removal(base, 0))
+    else:
+        bench.catalog.commit(base, removal(base, 0))
+    (new,) = _files(bench) - files
+    assert new == file_of(bench.rows()["sales", "orders"][0])
+
+
+def _dead(_: TableRef) -> TableMetadata:
+    raise CatalogUnavailable("made up")
+
+
+@on_hive
 @pytest.mark.cases(77)
 def test_unknown_keeps_the_lock(bench: HiveBench) -> None:
     """While a commit may be under way others must wait until the lock expires, and the new file stays."""
@@ -159,6 +196,7 @@ def test_unknown_keeps_the_lock(bench: HiveBench) -> None:
     assert bench.catalog.load(base.ref) == base
 
 
+@on_hive
 @pytest.mark.cases(75)
 def test_the_metastore_compared(bench: HiveBench) -> None:
     """One that knows `expected_parameter_key` says that the table has been modified: a conflict, and our file goes."""
@@ -175,6 +213,31 @@ def test_the_metastore_compared(bench: HiveBench) -> None:
         bench.catalog.commit(base, removal(base, 0))
     now = bench.read("sales", "orders")
     assert len(_files(bench)) == 1 + len(now.metadata.metadata_log)
+
+
+@pytest.fixture(scope="module")
+def comparing() -> Iterator[str]:
+    """The address of a metastore that compares by itself."""
+    with metastore_server(compares=True) as running:
+        yield running.uri
+
+
+@pytest.mark.cases(75, 82)
+def test_a_metastore_that_compares_needs_no_lock(comparing: str, tmp_path: Path) -> None:
+    """Without locks, who alters the table between our look and our commit makes it a conflict; then all goes well."""
+    bench = HiveBench(comparing, tmp_path)
+    said = {"uri": comparing, "engine.hive.lock-enabled": "false"}
+    base = bench.craft("sales.orders")
+    catalog = HiveCatalog(hive_catalog("lake", said), LocalStorage(), bench.clock)
+    catalog._client = Meddling(catalog.properties, bench.clock, ALTER, lambda: _property(bench))
+    with pytest.raises(CommitConflict, match="somebody else committed first"):
+        catalog.commit(base, removal(base, 0))
+    now = bench.read("sales", "orders")
+    assert now.properties["owner"] == "me"
+    assert len(_files(bench)) == 1 + len(now.metadata.metadata_log)
+    catalog._client = HiveClient(catalog.properties, bench.clock)
+    base = catalog.load(base.ref)
+    assert len(catalog.commit(base, removal(base, 0)).snapshots) == 3
 
 
 @dataclass(frozen=True)
@@ -204,6 +267,7 @@ class _Told:
         self.hive.alter_table_with_environment_context(*request)
 
 
+@on_hive
 @pytest.mark.parametrize("where", ["catalog", "table"])
 def test_without_locks(bench: HiveBench, where: str) -> None:
     """Where the catalog or the table says so no lock is taken, and the metastore is asked to compare."""
@@ -220,6 +284,7 @@ def test_without_locks(bench: HiveBench, where: str) -> None:
     assert context.properties["expected_parameter_value"] == base.metadata_location
 
 
+@on_hive
 def test_what_hive_is_told(bench: HiveBench) -> None:
     """Statistics and the current snapshot are said as Iceberg's own client says them; other parameters stay."""
     base = bench.craft("sales.orders")
@@ -237,6 +302,7 @@ def test_what_hive_is_told(bench: HiveBench) -> None:
     assert "COLUMN_STATS_ACCURATE" not in now
 
 
+@on_hive
 def test_what_is_no_iceberg_table(bench: HiveBench) -> None:
     """Hive's own tables, and entries without a metadata file, are neither listed nor loaded."""
     bench.create("sales", "orders")
@@ -252,6 +318,7 @@ def test_what_is_no_iceberg_table(bench: HiveBench) -> None:
             bench.catalog.load(bench.ref("sales", name))
 
 
+@on_hive
 def test_the_next_address(bench: HiveBench) -> None:
     """Of several metastores the first that takes a connection is asked; if none does, the error says so."""
     bench.create("sales", "orders")

@@ -80,10 +80,10 @@ class HiveCatalog:
                 must_be_current(base, table.parameters)
                 table.parameters = _parameters(table.parameters, base, after, change)
                 if lock is not None and not lock.alive():
-                    raise CommitConflict(f"{base.ref}: the metastore took the lock away before the commit")
+                    raise CommitConflict(f"{base.ref}: the lock did not last until the commit")
                 self._altered(base, after.metadata_location, table)
-                if lock is not None and not lock.alive():
-                    self._settled(base, after.metadata_location, "the lock expired during the commit", compares=False)
+                if lock is not None and not lock.alive():  # others may have committed over it
+                    self._settled(base, after.metadata_location, "the lock did not outlast the commit", compares=False)
         except CommitStateUnknown:
             raise
         except IcewrightError:

@@ -26,15 +26,13 @@ class Lock:
     number: int
 
     def alive(self) -> bool:
-        """Tell the metastore that the lock is still needed; whether it is still ours."""
-        from hive_metastore import ttypes  # noqa: PLC0415 - takes long to load
+        """Tell the metastore that the lock is still needed; whether it says that the lock is ours."""
+        from hive_metastore.ttypes import HeartbeatRequest  # noqa: PLC0415 - takes long to load
 
         try:
-            self.client.ask(lambda hive: hive.heartbeat(ttypes.HeartbeatRequest(lockid=self.number)))
-        except (ttypes.NoSuchLockException, ttypes.NoSuchTxnException, ttypes.TxnAbortedException):
+            self.client.ask(lambda hive: hive.heartbeat(HeartbeatRequest(lockid=self.number)))
+        except (TException, CatalogUnavailable):
             return False
-        except TException as error:
-            raise self.client.unavailable(error) from error
         return True
 
 
