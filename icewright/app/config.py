@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -83,6 +84,11 @@ class Config:
 def server_token() -> str | None:
     """What a server is asked with, from ICEWRIGHT_TOKEN: never from a command line, which others can see."""
     return os.environ.get("ICEWRIGHT_TOKEN") or None
+
+
+def has_display() -> bool:
+    """Whether somebody sits before this machine who can be shown a page."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def find_config(given: str | None) -> Path:

@@ -36,15 +36,20 @@ def facts_summary(facts: TableFacts) -> dict[str, Any]:
     }
 
 
+def file_sizes(histogram: FileHistogram) -> dict[str, int]:
+    """Files by size class, without the classes that have none."""
+    limits = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
+    return {name: count for name, count in zip(limits, histogram.counts, strict=True) if count}
+
+
 def facts_document(facts: TableFacts) -> dict[str, Any]:
     """The summary, with the file sizes and the partitions that have most to gain."""
     histogram = sum((p.histogram for p in facts.partitions), FileHistogram.empty())
-    limits = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
     worst = heapq.nlargest(SHOWN_PARTITIONS, facts.partitions, key=lambda p: p.candidate_files + p.delete_files)
     return {
         **facts_summary(facts),
         "target_file_size_bytes": None if facts.thresholds.steps else facts.thresholds.target_bytes,
-        "file_sizes": {name: count for name, count in zip(limits, histogram.counts, strict=True) if count},
+        "file_sizes": file_sizes(histogram),
         "worst_partitions": [
             {
                 "partition": partition_name(facts.metadata, p.key),
@@ -57,6 +62,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
                 "dangling_delete_files": p.dangling_delete_files,
                 "deleted_ratio": round(p.deleted_ratio, 4),
                 "overlap": None if p.overlap is None else round(p.overlap, 4),
+                "file_sizes": file_sizes(p.histogram),
                 "last_write": p.last_write.isoformat() if p.last_write else None,
             }
             for p in worst

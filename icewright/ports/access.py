@@ -39,6 +39,7 @@ class SessionRow:
     created: datetime
     seen: datetime
     expires: datetime
+    token_id: str | None = None  # by which they logged in: it ends with the token
 
 
 @dataclass(frozen=True, slots=True)

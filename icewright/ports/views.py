@@ -141,6 +141,19 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """What runs came to."""
+
+    runs: int = 0
+    gb_hours: float = 0.0
+    data_files: int = 0  # fewer than there were
+    manifests: int = 0  # likewise
+    snapshots: int = 0  # expired
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """What there is at a glance. Each part of the funnel is in the one before."""
 
@@ -154,6 +167,7 @@ class Overview:
     verdicts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by operation and verdict
     jobs: Mapping[str, int] = field(default_factory=dict)  # that wait or run, by state
     spend: Sequence[Spend] = ()
+    saved: Saved = Saved()
 
 
 class Views(Protocol):
@@ -179,8 +193,10 @@ class Views(Protocol):
         """Jobs that run, then those that wait for a worker, best first."""
         ...
 
-    def list_waiting(self, sight: Sight, after: After | None, limit: int) -> Page[WaitingItem]:
-        """Due operations that no job has, by their place in the queue."""
+    def list_waiting(
+        self, sight: Sight, after: After | None, limit: int, ref: TableRef | None = None
+    ) -> Page[WaitingItem]:
+        """Due operations that no job has, by their place in the queue; of one table, or of all."""
         ...
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
@@ -192,7 +208,7 @@ class Views(Protocol):
         ...
 
     def overview(self, sight: Sight, since: datetime) -> Overview:
-        """Everything at a glance; what was spent since then."""
+        """Everything at a glance; what was spent and saved since then."""
         ...
 
     def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:

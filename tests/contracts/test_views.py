@@ -11,12 +11,12 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import UsageError
 from icewright.core.permissions import Grant, Role
 from icewright.core.policy import Operation
-from icewright.core.runs import JobState
+from icewright.core.runs import JobState, committed
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate, thresholds
-from icewright.ports import Pointer, Trigger
+from icewright.ports import Pointer, RunRow, Trigger
 from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
-from icewright.ports.views import JobQuery, RunQuery, TableQuery, TableSort
+from icewright.ports.views import JobQuery, RunQuery, Saved, TableQuery, TableSort
 from icewright.testing import facts, knobs, manifests, metadata, partition
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -81,6 +81,37 @@ def test_what_is_in_sight(store: SqlStore) -> None:
     assert store.list_runs(RunQuery(), None, None, 10).items == []
 
 
+def test_what_waits_of_one_table(store: SqlStore) -> None:
+    """Its own due operations, and nothing of others."""
+    found = store.list_waiting(None, None, 50, REFS[2])
+    assert {item.ref for item in found.items} == {REFS[2]}
+    assert found.total == len(found.items) > 1
+    assert store.list_waiting(None, None, 50, REFS[1]).items == []
+    assert store.list_waiting(SALES, None, 50, REFS[2]).items == []
+
+
+def test_what_was_saved(store: SqlStore) -> None:
+    """The sums of what runs did since then, in the places that somebody sees; of what failed nothing but its cost."""
+    metrics: dict[Operation, dict[str, float]] = {
+        Operation.COMPACT: {"files_merged": 100, "files_written": 4, "gb_hours": 0.5},
+        Operation.REWRITE_DELETES: {"files_rewritten": 9, "files_written": 3},
+        Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 20, "manifests_written": 2},
+        Operation.EXPIRE_SNAPSHOTS: {"snapshots_expired": 7, "files_deleted": 30, "bytes_deleted": 2**40},
+        Operation.REMOVE_ORPHANS: {"orphans_removed": 5, "bytes_deleted": 1024},
+    }
+    for ref, when in ((REFS[4], NOW), (REFS[5], NOW - timedelta(days=30)), (REFS[0], NOW)):
+        job = store.claim(ref, "u", tuple(metrics), Trigger("cycle", "me", "host:1:2"), when)
+        assert job is not None
+        for operation, said in metrics.items():
+            run = RunRow(job, committed(operation, "", said), when, when, "m", "p", {}, {})
+            store.run_recorded(run, ref)
+        store.finish(job, JobState.SUCCEEDED, "", when)
+    saved = store.overview(SALES, NOW - timedelta(days=1)).saved
+    assert saved == Saved(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)
+    assert store.overview(None, NOW - timedelta(days=1)).saved.runs == 10
+    assert store.overview((), NOW - timedelta(days=1)).saved == Saved()
+
+
 def test_searching(store: SqlStore) -> None:
     """By a part of the name or namespace; signs of patterns stand for themselves."""
     for text, count in (("T1", 2), ("ALE", 4), ("%", 0), ("_", 0), ('"', 0), ("[", 0), ("\\", 0)):
@@ -97,7 +128,7 @@ def test_tokens_sessions_and_audit(store: SqlStore) -> None:
     assert store.revoke_token("a1", NOW)
     assert not store.revoke_token("a1", NOW)
     assert [(row.used, row.revoked) for row in store.tokens()] == [(NOW, NOW)]
-    session = SessionRow("d", "ann", (Grant(Role.ADMIN),), NOW, NOW, NOW + timedelta(hours=1))
+    session = SessionRow("d", "ann", (Grant(Role.ADMIN),), NOW, NOW, NOW + timedelta(hours=1), "a1")
     store.add_session(session)
     assert store.session("d") == session
     store.end_session("d")

@@ -13,8 +13,9 @@ from icewright.adapters.store.measures import STATE
 from icewright.adapters.store.schema import JOBS, POLICIES, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.views import in_sight
 from icewright.core.permissions import Sight
+from icewright.core.policy import Operation
 from icewright.core.runs import JobState
-from icewright.ports.views import Overview, RuleVersion, Spend
+from icewright.ports.views import Overview, RuleVersion, Saved, Spend
 
 _TENS = 10
 
@@ -44,6 +45,7 @@ class SqlGlance(SqlAccess):
                 verdicts=counted,
                 jobs=found,
                 spend=_spend(connection, in_sight(connection, sight), since),
+                saved=_saved(connection, in_sight(connection, sight), since),
             )
 
     def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
@@ -100,6 +102,31 @@ def _spend(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datet
     query = sa.select(*by, sa.func.sum(RUNS.c.gb_hours), sa.func.count()).select_from(runs)
     rows = connection.execute(query.where(mine, RUNS.c.finished >= since, RUNS.c.tried).group_by(*by).order_by(*by))
     return [Spend(_day(on), catalog, pool, float(spent or 0), count) for on, catalog, pool, spent, count in rows]
+
+
+def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> Saved:
+    """The sums of what runs say of themselves."""
+
+    def total(*names: str, of: Operation | None = None) -> sa.ColumnElement[Any]:
+        said = [sa.func.coalesce(RUNS.c.metrics[name].as_float(), 0.0) for name in names]
+        number = said[0] if len(said) == 1 else said[0] - said[1]
+        return sa.func.sum(number if of is None else sa.case((RUNS.c.operation == of, number), else_=0.0))
+
+    sums = {
+        "gb_hours": sa.func.sum(RUNS.c.gb_hours),
+        "data_files": total("files_merged", "files_written", of=Operation.COMPACT),
+        "manifests": total("manifests_rewritten", "manifests_written"),
+        "snapshots": total("snapshots_expired"),
+        "deleted": total("files_deleted", of=Operation.EXPIRE_SNAPSHOTS),
+        "orphans": total("orphans_removed"),
+        "deleted_bytes": total("bytes_deleted"),
+    }
+    columns = [sa.func.count().label("runs"), *(sums[name].label(name) for name in sums)]
+    query = sa.select(*columns).select_from(RUNS.join(TABLES, TABLES.c.id == RUNS.c.table_id))
+    row = connection.execute(query.where(mine, RUNS.c.finished >= since, RUNS.c.tried)).one()
+    whole = {name: round(getattr(row, name) or 0) for name in ("data_files", "manifests", "snapshots", "deleted_bytes")}
+    deleted = round((row.deleted or 0) + (row.orphans or 0))
+    return Saved(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **whole)
 
 
 def _day(said: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL

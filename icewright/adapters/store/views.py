@@ -121,7 +121,9 @@ class SqlViews(SqlMeasures):
             rows = connection.execute(runs.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([{**_mapped(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
 
-    def list_waiting(self, sight: Sight, after: After | None, limit: int) -> Page[WaitingItem]:
+    def list_waiting(
+        self, sight: Sight, after: After | None, limit: int, ref: TableRef | None = None
+    ) -> Page[WaitingItem]:
         """Due operations that no job has."""
         keys = (
             Key(VERDICTS.c.position, int, nullable=True),
@@ -129,7 +131,7 @@ class SqlViews(SqlMeasures):
             Key(VERDICTS.c.operation, str),
         )
         due = sa.select(VERDICTS, *_NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
-        free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped)
+        free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_of_places(ref, None))
         with self._reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *free)
             counted = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(mine)

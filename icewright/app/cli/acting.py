@@ -159,7 +159,9 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end, without serving pages.")
+    ] = False,
     catalog: Annotated[
         DemoCatalog,
         typer.Option(

@@ -29,6 +29,7 @@ catalogs:
     enabled: true
     properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}
 cache: {{folder: "{home}/cache"}}
+detect: {{interval_seconds: 3}}
 pools:
   default:
     conf: {{spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"}}  # a short life: less time in the compiler

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from rich.markup import escape
 from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application
 from icewright.app.demo import rot
+from icewright.app.demo.live import live
 from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
@@ -34,7 +34,6 @@ HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
 )  # there before the rot: seen once, then left alone
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
-_PAUSE_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "
         else:
             _show(report, here.home)
         if not once and report["ok"]:
-            _live(app, lake, console)
+            live(app, lake, console)
     return 0 if report["ok"] else 1
 
 
@@ -238,20 +237,3 @@ def _show(report: dict[str, Any], home: Path) -> None:
         output.OUT.print("[green]Every table, tag and branch reads the same rows as before.[/]")
     example = f"icewright --config {home}/icewright.yaml"
     output.OUT.print(f"Look around: {example} tables | {example} health {CATALOG}.web.clicks", soft_wrap=True)
-
-
-def _live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - Rich's
-    """Writers go on, and so does Icewright, until somebody presses Ctrl-C."""
-    console.print("[bold]Live[/]: Spark writes small files every few seconds, Icewright follows. Ctrl-C ends it.")
-    spark = lake.spark()
-    try:
-        for number in itertools.count(1):
-            for name in ("shop.products", "web.events"):
-                for _ in range(3):
-                    table = lake.quoted(name)
-                    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 20")  # noqa: S608 - quoted
-            result = run_cycle(app.world, [CATALOG])
-            console.print(f"[bold]Round {number}[/]: {result.changed} changed, {result.due} due, {result.run} run")
-            app.world.clock.sleep(_PAUSE_SECONDS)
-    except KeyboardInterrupt:
-        console.print("ended")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
 from dataclasses import dataclass, field
 
 from fastapi import FastAPI
@@ -9,7 +11,7 @@ from starlette.middleware import Middleware
 
 import icewright
 from icewright.app.config import Config
-from icewright.app.web import api, events, oidc, probes, problems
+from icewright.app.web import api, events, oidc, pages, probes, problems
 from icewright.app.web.access import Senders
 from icewright.app.web.identity import Access, access_of
 from icewright.app.web.limits import Bounded, Buckets, Throttled
@@ -19,7 +21,7 @@ from icewright.app.web.segments import Segmented
 from icewright.app.web.tags import Tagged
 from icewright.app.web.tracing import Traced
 
-ROUTERS = (probes.router, events.router, api.router, oidc.router)
+ROUTERS = (probes.router, events.router, api.router, oidc.router, pages.router)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
         redoc_url=None,
         telemetry={"auto_configure": False},  # which would read the environment
         middleware=[
+            Middleware(pages.Shown),
             Middleware(Traced),
             Middleware(Throttled, buckets=Buckets(settings.requests_per_second)),
             Middleware(Bounded, most=settings.max_body),
@@ -59,7 +62,8 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
     )
     app.state.opened, app.state.watch = opened, watch
     app.state.senders, app.state.access = settings.senders, settings.access
-    app.state.recent = Recent()
+    app.state.recent, app.state.secret = Recent(), secrets.token_urlsafe(32)
+    app.state.closing, app.state.followers = threading.Event(), pages.Followers()
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -18,7 +18,7 @@ from icewright.app.web.limits import Buckets
 from icewright.app.web.opened import Opened
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Grant, Principal, Role, Via
-from icewright.ports.access import AuditRow
+from icewright.ports.access import AuditRow, TokenRow
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 CSRF = "x-csrf-token"
@@ -76,21 +76,26 @@ def principal_of(request: Request, to: Opened) -> Principal:
     if not access.required:
         if not is_here(request):
             raise Problem(403, "only this machine may use this service; to let others, set auth in its configuration")
-        _same_site(request)
+        same_site(request)
         return _LOCAL
     raise _stranger(request, to, "send a token as `Authorization: Bearer ...`, or log in")
 
 
 def _bearer(request: Request, to: Opened, header: str, now: datetime) -> Principal:
     scheme, _, text = header.partition(" ")
-    text = text.strip()
-    found = token_id(text) if scheme.lower() == "bearer" else None
+    row = known_token(request, to, text.strip() if scheme.lower() == "bearer" else "", now)
+    return Principal(row.name, Via.TOKEN, row.grants)
+
+
+def known_token(request: Request, to: Opened, text: str, now: datetime) -> TokenRow:
+    """The token that a text is. Raises `Problem`."""
+    found = token_id(text)
     row = proven(to.world.store.token(found) if found else None, text, now)
     if row is None:
         raise _stranger(request, to, "the token is not known, is revoked, or has expired", claimed=found)
     if row.used is None or now - row.used >= _MINUTE:
         to.world.store.token_used(row.id, now)
-    return Principal(row.name, Via.TOKEN, row.grants)
+    return row
 
 
 def _session(request: Request, to: Opened, secret: str, now: datetime) -> Principal | None:
@@ -98,9 +103,13 @@ def _session(request: Request, to: Opened, secret: str, now: datetime) -> Princi
     row = to.world.store.session(digest(secret))
     if row is None or now >= row.expires or now - row.seen >= access.idle:
         return None
+    if row.token_id is not None:
+        token = to.world.store.token(row.token_id)
+        if token is None or not token.holds(now):
+            return None
     if request.method not in SAFE:
-        _same_site(request)
-        given = request.headers.get(CSRF, "").encode("latin-1", "replace")
+        same_site(request)
+        given = str(request.headers.get(CSRF) or getattr(request.state, "csrf", "")).encode("utf-8", "replace")
         if not hmac.compare_digest(given, csrf_of(secret).encode()):
             raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
     if now - row.seen >= _MINUTE:
@@ -108,7 +117,7 @@ def _session(request: Request, to: Opened, secret: str, now: datetime) -> Princi
     return Principal(row.name, Via.SESSION, row.grants)
 
 
-def _same_site(request: Request) -> None:
+def same_site(request: Request) -> None:
     """Refuse changes that a page of another site sends."""
     if request.method in SAFE:
         return

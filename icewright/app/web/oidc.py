@@ -20,7 +20,7 @@ from icewright.app.web.identity import COOKIE, Access, source_of
 from icewright.app.web.opened import Opened, opened
 from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Grant, Via, grant
-from icewright.ports.access import AuditRow, SessionRow
+from icewright.ports.access import AuditRow, SessionRow, TokenRow
 
 router = APIRouter(prefix="/auth", tags=["login"], responses=documented(400, 403, 404, 422, 429, 503))
 PENDING = "icewright_login"
@@ -69,7 +69,7 @@ def login(
             code_verifier=attempt.verifier,
         )
     answer = RedirectResponse(url, 302)
-    _set_cookie(answer, request, PENDING, f"{attempt.secret}.{_here(to)}", _SECONDS)
+    set_cookie(answer, request, PENDING, f"{attempt.secret}.{here(to)}", _SECONDS)
     return answer
 
 
@@ -94,8 +94,9 @@ def callback(
     grants = _grants(oidc, claims)
     if not grants:
         raise _refused(request, to, name, "none of your groups is given a role in auth.oidc.groups")
-    answer = RedirectResponse(_here(page), 303)
-    _begin(request, to, answer, name, grants)
+    answer = RedirectResponse(here(page), 303)
+    answer.delete_cookie(PENDING, path="/")
+    begin_session(request, to, answer, name, grants)
     return answer
 
 
@@ -115,14 +116,22 @@ def _configured(request: Request) -> OidcSection:
     return access.oidc
 
 
-def _begin(request: Request, to: Opened, answer: Response, name: str, grants: tuple[Grant, ...]) -> None:
+def begin_session(
+    request: Request,
+    to: Opened,
+    answer: Response,
+    name: str,
+    grants: tuple[Grant, ...],
+    token: TokenRow | None = None,
+) -> None:
+    """Let the answer's cookie stand for somebody who proved who they are, by the token if there is one."""
     access: Access = request.app.state.access
     secret, now = secrets.token_urlsafe(32), to.world.clock.now()
     if old := request.cookies.get(COOKIE):
         to.world.store.end_session(digest(old))
-    to.world.store.add_session(SessionRow(digest(secret), name, grants, now, now, now + access.lifetime))
-    _set_cookie(answer, request, COOKIE, secret, int(access.lifetime.total_seconds()))
-    answer.delete_cookie(PENDING, path="/")
+    row = SessionRow(digest(secret), name, grants, now, now, now + access.lifetime, token.id if token else None)
+    to.world.store.add_session(row)
+    set_cookie(answer, request, COOKIE, secret, int(access.lifetime.total_seconds()))
     to.world.store.audit(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
 
 
@@ -214,14 +223,15 @@ def _grants(oidc: OidcSection, claims: Mapping[str, Any]) -> tuple[Grant, ...]:
     return tuple(grant(g.role, g.scope) for name, g in oidc.groups.items() if name in groups)
 
 
-def _here(page: str) -> str:
+def here(page: str) -> str:
     """A page of this service, whatever was asked for: nobody is sent elsewhere."""
     parts = urlsplit(page)
     foreign = parts.scheme or parts.netloc or not page.startswith("/") or page.startswith(("//", "/\\"))
     return "/" if foreign or any(ord(c) < ord(" ") or c in ";\\" for c in page) else page
 
 
-def _set_cookie(answer: Response, request: Request, name: str, value: str, seconds: int) -> None:
+def set_cookie(answer: Response, request: Request, name: str, value: str, seconds: int) -> None:
+    """A cookie that no script reads, over HTTPS alone where the service is reached by it."""
     access: Access = request.app.state.access
     known = access.oidc.public_url if access.oidc is not None else None
     https = (known or str(request.url)).startswith("https:")

@@ -42,6 +42,7 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
         try:
             yield int(listener.getsockname()[1])
         finally:
+            app.state.closing.set()  # whoever follows what happens is let go at once
             server.should_exit = True
             thread.join()
 

@@ -39,6 +39,7 @@ def overview(
         health_unknown=found.unknown,
         verdicts=verdicts,
         jobs=dict(found.jobs),
+        saved=models.Saved(**asdict(found.saved)),
         spend=[models.Spent(**asdict(spent)) for spent in found.spend],
         alerts=dict(Counter(str(alert.severity) for alert in alerts)),
     )

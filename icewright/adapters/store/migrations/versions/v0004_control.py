@@ -37,7 +37,7 @@ def upgrade() -> None:
         verdicts.add_column(sa.Column("waits", sa.Text()))
         verdicts.add_column(sa.Column("position", sa.Integer()))
         verdicts.add_column(sa.Column("score", sa.Float()))
-    op.create_index("ix_verdicts_verdict", "verdicts", ["verdict"])
+    op.create_index("ix_verdicts_verdict", "verdicts", ["verdict", "operation", "table_id"])
     with op.batch_alter_table("jobs") as jobs:
         jobs.add_column(sa.Column("score", sa.Float(), nullable=False, server_default="0"))
         jobs.add_column(sa.Column("pool", sa.Text(), nullable=False, server_default="default"))

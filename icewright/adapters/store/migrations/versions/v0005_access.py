@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("created", sa.DateTime(), nullable=False),
         sa.Column("seen", sa.DateTime(), nullable=False),
         sa.Column("expires", sa.DateTime(), nullable=False),
+        sa.Column("token_id", sa.Text()),
         sa.PrimaryKeyConstraint("digest", name="pk_sessions"),
     )
     op.create_index("ix_sessions_expires", "sessions", ["expires"])

@@ -164,6 +164,18 @@ class Spent(BaseModel):
     runs: int
 
 
+class Saved(BaseModel):
+    """What runs came to."""
+
+    runs: int
+    gb_hours: float
+    data_files: int = Field(description="fewer than there were")
+    manifests: int = Field(description="fewer than there were")
+    snapshots: int = Field(description="expired")
+    deleted_files: int
+    deleted_bytes: int
+
+
 class Overview(BaseModel):
     """What there is at a glance."""
 
@@ -174,4 +186,5 @@ class Overview(BaseModel):
     verdicts: dict[Operation, dict[str, int]]
     jobs: dict[str, int]
     spend: list[Spent]
+    saved: Saved
     alerts: dict[str, int] = Field(description="open, by severity")

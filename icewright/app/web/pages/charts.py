@@ -1,0 +1,145 @@
+"""Charts: what they show as plain rows, for readers of any kind, and as Vega-Lite where a script draws them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from icewright.app.web.api import models
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_TENS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a histogram."""
+
+    label: str
+    count: int
+    height: float  # percent of the tallest
+    url: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart: its specification, and the same as a table."""
+
+    title: str
+    spec: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+def bars(counts: Iterable[tuple[str, int]], urls: Sequence[str] = (), tones: Sequence[str] = ()) -> list[Bar]:
+    """A histogram."""
+    found = list(counts)
+    most = max((count for _, count in found), default=0) or 1
+    return [
+        Bar(label, count, 100 * count / most, urls[i] if urls else "", tones[i] if tones else "")
+        for i, (label, count) in enumerate(found)
+    ]
+
+
+def health(tens: Sequence[int], unknown: int) -> list[Bar]:
+    """Tables by health; what is not known is no zero."""
+    labels = [f"{ten * 10}\u2013{100 if ten == _TENS - 1 else ten * 10 + 9}" for ten in range(_TENS)]
+    tones = ["bad"] * 5 + ["warn"] * 3 + ["good"] * 2 + ["calm"]
+    counted = [*zip(labels, tens or [0] * _TENS, strict=True), ("unknown", unknown)]
+    urls = ["/tables?sort=health"] * _TENS + ["/tables?state=new&state=unreadable"]
+    return bars(counted, urls, tones)
+
+
+def spend(found: Sequence[models.Spent], today: date, days: int) -> Chart | None:
+    """GB-hours per day and pool; None where nothing was spent."""
+    if not any(spent.gb_hours for spent in found):
+        return None
+    sums: dict[tuple[date, str], float] = {}
+    for spent in found:
+        key = spent.day, spent.pool or "service"
+        sums[key] = sums.get(key, 0.0) + spent.gb_hours
+    span = [today - timedelta(days=back) for back in range(days - 1, -1, -1)]
+    pools = sorted({pool for _, pool in sums})
+    rows = [(day.isoformat(), pool, round(sums.get((day, pool), 0.0), 6)) for day in span for pool in pools]
+    values = [{"day": day, "pool": pool, "gb_hours": cost} for day, pool, cost in rows]
+    spec = _spec(
+        values,
+        {"type": "bar", "cornerRadiusEnd": 2},
+        {
+            "x": {"field": "day", "type": "ordinal", "timeUnit": "utcyearmonthdate", "title": None, "axis": _DAYS},
+            "y": {"field": "gb_hours", "type": "quantitative", "title": "GB-hours"},
+            "color": {"field": "pool", "type": "nominal", "title": None, "legend": {"orient": "top"}},
+        },
+        height=150,
+    )
+    told = tuple(row for row in rows if row[2])
+    return Chart(f"Spent per day, the last {days} days", spec, ("day", "pool", "GB-hours"), told)
+
+
+_DAYS = {"format": "%d %b", "labelAngle": 0, "labelOverlap": True}
+
+
+def course(runs: Sequence[models.Run]) -> Chart | None:
+    """Data files of a table as its runs found and left them; None where there are fewer than two runs."""
+    told = []
+    for run in sorted(runs, key=lambda run: run.started):
+        for at, side in ((run.started, run.before), (run.finished, run.after)):
+            if "files" in side:
+                told.append((at.isoformat(timespec="seconds"), str(run.operation), int(side["files"])))
+    if len(runs) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    values = [{"at": at, "operation": operation, "files": files} for at, operation, files in told]
+    spec = _spec(
+        values,
+        {"type": "line", "interpolate": "step-after", "point": True},
+        {
+            "x": {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None},
+            "y": {"field": "files", "type": "quantitative", "title": "data files", "scale": {"zero": True}},
+        },
+        height=160,
+    )
+    return Chart("Data files, before and after each run", spec, ("time (UTC)", "operation", "data files"), tuple(told))
+
+
+def costs(runs: Sequence[models.Run]) -> Chart | None:
+    """What runs cost, against what was predicted; None where nothing was predicted."""
+    told = tuple(
+        (str(run.operation), float(run.metrics["gb_hours_predicted"]), float(run.gb_hours))
+        for run in runs
+        if run.metrics.get("gb_hours_predicted") and run.gb_hours
+    )
+    if not told:
+        return None
+    values = [{"operation": operation, "predicted": said, "real": real} for operation, said, real in told]
+    most = max(max(said, real) for _, said, real in told)
+    least = min(min(said, real) for _, said, real in told)
+    axis = {"type": "quantitative", "scale": {"type": "log", "domain": [least / 2, most * 2], "nice": False}}
+    few = {"tickCount": 4, "format": "~g"}
+    points = {
+        "mark": {"type": "point", "filled": True, "size": 50},
+        "encoding": {
+            "x": {"field": "predicted", **axis, "title": "predicted GB-hours", "axis": few},
+            "y": {"field": "real", **axis, "title": "real GB-hours", "axis": few},
+            "color": {"field": "operation", "type": "nominal", "title": None, "legend": {"orient": "top"}},
+        },
+    }
+    ends = [{"at": least / 2}, {"at": most * 2}]
+    line = {
+        "data": {"values": ends},
+        "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.5},
+        "encoding": {"x": {"field": "at", **axis}, "y": {"field": "at", **axis}},
+    }
+    whole = {"$schema": _SCHEMA, "width": "container", "height": 160, "data": {"values": values}}
+    spec = json.dumps(whole | {"layer": [line, points]})
+    return Chart("What runs cost, against what was predicted", spec, ("operation", "predicted", "real"), told)
+
+
+def _spec(
+    values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], encoding: Mapping[str, Any], height: int
+) -> str:
+    whole = {"$schema": _SCHEMA, "width": "container", "height": height, "data": {"values": values}}
+    return json.dumps(whole | {"mark": mark, "encoding": encoding})

@@ -1,0 +1,131 @@
+"""Numbers, times and words as people read them; what templates call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from markupsafe import Markup, escape
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_KILO = 1024
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+TONES: Mapping[str, str] = {
+    **dict.fromkeys(("well", "succeeded", "committed", "not_due", "ok", "Successful", "resolved", "deleted"), "good"),
+    **dict.fromkeys(("due", "partial", "warning", "deferred", "planned", "changed"), "warn"),
+    **dict.fromkeys(("unreadable", "failed", "interrupted", "critical", "refused", "Failed"), "bad"),
+    **dict.fromkeys(("busy", "running", "queued", "new", "info", "found"), "live"),
+}  # all others are neutral
+_WORDS = {"not_due": "not due", "Not_Yet_Run": "not run yet"}
+
+
+def tone(word: str) -> str:
+    """How a state is coloured, beside its word."""
+    return TONES.get(word, "calm")
+
+
+def word(state: str) -> str:
+    """A state or operation as people write it."""
+    return _WORDS.get(state, state.replace("_", " ").lower())
+
+
+def size(count: float | None) -> str:
+    """Bytes."""
+    if count is None:
+        return "\u2013"
+    value, sign = abs(float(count)), "\u2212" if count < 0 else ""
+    for unit in _UNITS:
+        if value < _KILO or unit == _UNITS[-1]:
+            return f"{sign}{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{sign}{value:.1f} {unit}"  # noqa: PLR2004
+        value /= _KILO
+    return ""
+
+
+def number(count: float | None, digits: int = 0) -> str:
+    """With thin spaces between thousands."""
+    if count is None:
+        return "\u2013"
+    return f"{count:,.{digits}f}".replace(",", "\u202f").replace("-", "\u2212")
+
+
+def gb_hours(count: float | None) -> str:
+    """As many digits as are worth reading."""
+    if count is None:
+        return "\u2013"
+    if count == 0:
+        return "0"
+    return number(count, 0 if count >= 100 else 2) if count >= 0.01 else format(Decimal(f"{count:.2g}"), "f")  # noqa: PLR2004
+
+
+def span(seconds: float | None) -> str:
+    """A duration."""
+    if seconds is None:
+        return "\u2013"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE:.0f} min {seconds % _MINUTE:.0f} s"
+    if seconds < 2 * _DAY:
+        return f"{seconds // _HOUR:.0f} h {seconds % _HOUR // _MINUTE:.0f} min"
+    return f"{seconds / _DAY:.0f} days"
+
+
+def rough(ago: timedelta) -> str:
+    """A distance in time, in one unit."""
+    seconds = abs(ago.total_seconds())
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        return f"{seconds / _HOUR:.0f} h"
+    return f"{seconds / _DAY:.0f} days"
+
+
+def moment(at: datetime | str | None, now: datetime) -> Markup:
+    """How long ago, or until then, with the whole time at hand."""
+    if at is None or at == "":
+        return Markup('<span class="faint">\u2013</span>')
+    when = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
+    said = f"in {rough(when - now)}" if when > now else f"{rough(now - when)} ago"
+    if abs((when - now).total_seconds()) < _MINUTE:
+        said = "in a moment" if when > now else "just now"
+    whole = f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), whole, said)
+
+
+def clock(at: datetime | str) -> Markup:
+    """The time of day, with the date at hand."""
+    when = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
+    whole = f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time class="num" data-fixed datetime="{}" title="{}">{}</time>').format(
+        when.isoformat(), whole, f"{when:%H:%M:%S}"
+    )
+
+
+def value(said: Any) -> str:  # noqa: ANN401 - of a knob or a detail
+    """A value of a knob or of an activity's details."""
+    match said:
+        case None:
+            return "\u2013"
+        case bool():
+            return "true" if said else "false"
+        case float() if said.is_integer():
+            return str(int(said))
+        case list() | tuple():
+            return ", ".join(value(one) for one in said) or "\u2013"
+        case dict():
+            return ", ".join(f"{name}: {value(one)}" for name, one in said.items()) or "\u2013"
+    return str(said)
+
+
+def breakable(name: object) -> Markup:
+    """A name that lines may break in after its dots, slashes and underlines."""
+    text = str(escape(str(name)))
+    for sign in (".", "/", "_", "="):
+        text = text.replace(sign, f"{sign}<wbr>")
+    return Markup(text)  # noqa: S704 - escaped above

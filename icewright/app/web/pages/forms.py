@@ -1,0 +1,77 @@
+"""What forms send: read once, and refused where it does not come from a page of ours."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import Depends, Request
+
+from icewright.app.web.callers import Caller, needs
+from icewright.app.web.identity import same_site
+from icewright.app.web.pages.render import form_token
+from icewright.app.web.problems import Problem
+from icewright.core.permissions import Action
+
+_KIND = "application/x-www-form-urlencoded"
+_FIELDS = 1000
+
+
+@dataclass(frozen=True)
+class Form:
+    """The fields of a form."""
+
+    fields: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def one(self, name: str) -> str:
+        """A field's value; blank where it was not sent."""
+        return self.fields.get(name, [""])[-1]
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field."""
+        return self.fields.get(name, [])
+
+
+async def form(request: Request) -> Form:
+    """The form of a request. Raises `Problem`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _KIND:
+        raise Problem(415, f"a form is sent as {_KIND}")
+    same_site(request)
+    try:
+        found = Form(parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_FIELDS))
+    except ValueError as error:
+        raise Problem(422, "the form cannot be read") from error
+    if any("\0" in text for values in found.fields.values() for text in values):
+        raise Problem(400, "no text holds a null character")
+    request.state.csrf = found.one("csrf")
+    return found
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A form, and who sent it."""
+
+    by: Caller
+    form: Form
+
+
+def _sent(action: Action) -> Callable[..., Sent]:
+    # as defaults: an annotation is read without knowing `action`
+    def known(given: Form = Depends(form), by: Caller = needs(action)) -> Sent:  # noqa: B008
+        if not hmac.compare_digest(given.one("csrf").encode(), form_token(by).encode()):
+            raise Problem(403, "the page that this came from is too old: load it again, and send the form from there")
+        return Sent(by, given)
+
+    return known
+
+
+_SENT = {action: _sent(action) for action in Action}
+
+
+def sends(action: Action) -> Any:  # noqa: ANN401 - a dependency
+    """Who may do so, by a form of ours; the form is read before they are asked who they are."""
+    return Depends(_SENT[action])

@@ -1,0 +1,81 @@
+"""The first page: how the tables are, what is done about them, what it costs and saves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from icewright.app.web import api
+from icewright.app.web.api import models
+from icewright.app.web.callers import Caller, needs
+from icewright.app.web.pages import charts
+from icewright.app.web.pages.live import Shot, follow
+from icewright.app.web.pages.render import page, part
+from icewright.core.permissions import Action
+from icewright.ports.views import TableSort
+
+router = APIRouter()
+DAYS = 14
+_LISTED = 6
+_EVERY = 3.0  # seconds
+_FUNNEL = (
+    ("tables", "that are maintained", "/tables"),
+    ("changed", "since they were last looked at, or worked on", "/tables?state=changed&state=due&state=busy"),
+    ("due", "for work that is worth its cost", "/tables?state=due&state=busy"),
+    ("running", "right now", "/jobs?state=running"),
+)
+_STATES = ("well", "due", "busy", "changed", "new", "paused", "unreadable")
+
+Reader = Annotated[Caller, needs(Action.PLAN_READ)]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the funnel."""
+
+    name: str
+    says: str
+    url: str
+    count: int
+    share: float  # of all tables
+
+
+@router.get("/")
+def home(by: Reader) -> Response:
+    """Everything at a glance."""
+    shown = _shown(by)
+    spend = charts.spend(shown["overview"].spend, by.world.clock.now().date(), DAYS)
+    return page(by, "home.html", live="/live/overview", spend=spend, **shown)
+
+
+@router.get("/live/overview")
+def live(by: Reader) -> Response:
+    """The same as it changes."""
+    return follow(by.request, lambda: Shot(part(by, "_home.html", **_shown(by))), _EVERY)
+
+
+def _shown(by: Caller) -> dict[str, Any]:
+    overview = api.overview.overview(by, days=DAYS)
+    tables = replace(by, action=Action.TABLES_READ)
+    worst = by.recently(
+        "worst", work=lambda: api.tables.tables(tables, sort=TableSort.HEALTH, health_below=101, limit=_LISTED)
+    )
+    return {
+        "overview": overview,
+        "funnel": _funnel(overview),
+        "states": [(name, overview.states[name]) for name in _STATES if overview.states.get(name)],
+        "health": charts.health(overview.health, overview.health_unknown),
+        "worst": worst.items,
+        "queue": api.jobs.queue(by, limit=_LISTED),
+        "jobs": api.jobs.jobs(replace(by, action=Action.JOBS_READ), limit=_LISTED).items,
+        "alerts": api.system.alerts(replace(by, action=Action.ALERTS_READ), resolved=False, limit=_LISTED),
+        "days": DAYS,
+    }
+
+
+def _funnel(overview: models.Overview) -> list[Step]:
+    whole = max(1, overview.funnel["tables"])
+    return [Step(name, says, url, overview.funnel[name], overview.funnel[name] / whole) for name, says, url in _FUNNEL]

@@ -1,0 +1,57 @@
+"""Logging in by a token or by the OpenID provider, and out again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from icewright.app.tokens import digest
+from icewright.app.web.callers import Caller, anybody
+from icewright.app.web.identity import COOKIE, Access, known_token
+from icewright.app.web.oidc import begin_session, here
+from icewright.app.web.opened import Opened, opened
+from icewright.app.web.pages.forms import Form, form
+from icewright.app.web.pages.render import bare, go
+from icewright.app.web.problems import Problem
+
+router = APIRouter()
+
+Next = Annotated[str, Query(alias="next", max_length=2000)]
+
+
+@router.get("/login")
+def login(request: Request, to: Next = "/") -> Response:
+    """The ways in; where nobody logs in, the first page."""
+    access: Access = request.app.state.access
+    if not access.required:
+        return RedirectResponse("/", 303)
+    return _asked(request, here(to))
+
+
+@router.post("/login")
+def log_in(request: Request, given: Annotated[Form, Depends(form)], to: Annotated[Opened, Depends(opened)]) -> Response:
+    """Begin a session by a token, with which it ends."""
+    page = here(given.one("next") or "/")
+    try:
+        token = known_token(request, to, given.one("token").strip(), to.world.clock.now())
+    except Problem as problem:
+        return _asked(request, page, problem.detail, problem.status)
+    answer = go(page)
+    begin_session(request, to, answer, token.name, token.grants, token)
+    return answer
+
+
+@router.post("/logout")
+def log_out(_: Annotated[Form, Depends(form)], by: Annotated[Caller, Depends(anybody)]) -> Response:
+    """End the session."""
+    by.world.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, path="/")
+    return answer
+
+
+def _asked(request: Request, page: str, fault: str = "", status: int = 200) -> Response:
+    access: Access = request.app.state.access
+    return bare(request, "login.html", status=status, next=page, fault=fault, oidc=access.oidc is not None)

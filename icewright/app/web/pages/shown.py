@@ -1,0 +1,77 @@
+"""Problems as pages where a browser asks: what went wrong, what helps, and the way to log in."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from icewright.app.web.pages.render import bare
+from icewright.app.web.problems import MEDIA_TYPE
+
+_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
+_KEPT = ("retry-after", "x-request-id", "connection")
+_UNKNOWN = 401
+_HELP = {
+    403: "Ask an owner of the catalog or an admin; the refusal is in the audit log.",
+    404: "It may have been dropped or renamed, or it is not yours to see.",
+    409: "Look at how it stands now, and try again.",
+    429: "Wait a moment, and load the page again.",
+    503: "Wait a moment, and load the page again.",
+}
+
+
+class Shown:
+    """The outermost layer: a problem that a browser is answered becomes a page."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and hold its answer when it is a problem."""
+        if scope["type"] != "http" or not _for_people(scope):
+            await self.app(scope, receive, send)
+            return
+        start: Message | None = None
+        body = bytearray()
+
+        async def sending(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and _is_problem(message):
+                start = message
+                return
+            if start is None:
+                await send(message)
+                return
+            body.extend(message.get("body", b""))
+            if not message.get("more_body", False):
+                await _page(scope, start, bytes(body))(scope, receive, send)
+
+        await self.app(scope, receive, sending)
+
+
+def _for_people(scope: Scope) -> bool:
+    return "text/html" in Headers(scope=scope).get("accept", "") and not scope["path"].startswith(_PROGRAMS)
+
+
+def _is_problem(message: Message) -> bool:
+    return Headers(raw=message["headers"]).get("content-type", "") == MEDIA_TYPE
+
+
+def _page(scope: Scope, start: Message, body: bytes) -> Response:
+    request, status = Request(scope), int(start["status"])
+    if status == _UNKNOWN and scope["method"] in ("GET", "HEAD") and scope["path"] != "/login":
+        query = f"?{request.url.query}" if request.url.query else ""
+        back = quote(f"{request.url.path}{query}", safe="")
+        return RedirectResponse(f"/login?next={back}", 303, {"cache-control": "no-store"})
+    problem = json.loads(body)
+    answer = bare(request, "problem.html", status=status, problem=problem, help=_HELP.get(status, ""))
+    given = Headers(raw=start["headers"])
+    for name in ("x-content-type-options", "x-frame-options", "cache-control", *_KEPT):
+        if name in given:
+            answer.headers[name] = given[name]
+    return answer

@@ -1,0 +1,67 @@
+// What the pages gain where scripts run: a theme that stays, ages that go on, parts that follow what happens.
+const root = document.documentElement;
+
+function themed(name) {
+  root.dataset.theme = name;
+  document.cookie = `icewright_theme=${name}; path=/; max-age=31536000; samesite=lax`;
+  document.dispatchEvent(new CustomEvent("themed"));
+}
+
+function isDark() {
+  return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+for (const button of document.querySelectorAll("[data-theme-toggle]")) {
+  button.hidden = false;
+  button.setAttribute("aria-pressed", String(isDark()));
+  button.addEventListener("click", () => {
+    themed(isDark() ? "light" : "dark");
+    button.setAttribute("aria-pressed", String(isDark()));
+  });
+}
+
+const STEPS = [[172800, 86400, "days"], [3600, 3600, "h"], [60, 60, "min"]];
+
+function aged() {
+  for (const time of document.querySelectorAll("time[datetime]:not([data-fixed])")) {
+    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    const far = Math.abs(seconds);
+    const step = STEPS.find(([least]) => far >= least);
+    const text = step ? `${Math.round(far / step[1])} ${step[2]}` : "";
+    const said = seconds < 0 ? (text ? `in ${text}` : "in a moment") : text ? `${text} ago` : "just now";
+    if (time.textContent !== said) time.textContent = said;
+  }
+}
+setInterval(aged, 10000);
+
+// A part that follows: what was opened in it stays open, and what has the focus keeps it.
+function replaced(part, html) {
+  const open = new Set([...part.querySelectorAll("details[open][data-key]")].map((one) => one.dataset.key));
+  const scrolls = new Map([...part.querySelectorAll("[data-keep]")].map((one) => [one.dataset.keep, one.scrollTop]));
+  const focus = part.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+  part.innerHTML = html;
+  for (const one of part.querySelectorAll("details[data-key]")) if (open.has(one.dataset.key)) one.open = true;
+  for (const one of part.querySelectorAll("[data-keep]")) one.scrollTop = scrolls.get(one.dataset.keep) ?? 0;
+  if (focus) part.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
+}
+
+for (const part of document.querySelectorAll("[data-live]")) {
+  const source = new EventSource(part.dataset.live);
+  const state = document.querySelector("[data-live-state]");
+  const say = (text) => { if (state) state.textContent = text; };
+  let ended = false;
+  source.addEventListener("open", () => say("live"));
+  source.addEventListener("part", (event) => replaced(part, event.data));
+  source.addEventListener("end", () => { ended = true; source.close(); say(""); });
+  source.addEventListener("error", () => { if (!ended) say("reconnecting"); });
+  addEventListener("pagehide", () => source.close());
+}
+
+for (const form of document.querySelectorAll("form[data-once]")) {
+  form.addEventListener("submit", () => setTimeout(() => {
+    for (const button of form.querySelectorAll("button")) button.disabled = true;
+  }));
+}
+addEventListener("pageshow", (event) => {
+  if (event.persisted) for (const button of document.querySelectorAll("form[data-once] button")) button.disabled = false;
+});

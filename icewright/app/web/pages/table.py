@@ -1,0 +1,120 @@
+"""One table: how it is, what was done and why, what it cost, what happens next."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from icewright.app.web import api
+from icewright.app.web.api import models
+from icewright.app.web.callers import Caller, needs
+from icewright.app.web.pages import charts, table_view, timeline
+from icewright.app.web.pages.listing import Asked
+from icewright.app.web.pages.render import Crumb, page
+from icewright.app.web.pages.urls import table_url, with_query
+from icewright.app.web.problems import Problem
+from icewright.core.errors import IcewrightError
+from icewright.core.permissions import DELETING, Action, place_of
+from icewright.core.policy import HOT_MINUTES
+from icewright.core.table import TableRef
+from icewright.ports.views import WaitingItem
+
+router = APIRouter()
+SHOWS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("knobs", "Settings"))
+_RUNS, _SNAPSHOTS = 50, 100
+
+Reader = Annotated[Caller, needs(Action.TABLES_READ)]
+
+
+@router.get("/tables/{name:named}")
+def table(name: str, by: Reader) -> Response:
+    """One of its sides; all have its state, and what can be done, on top."""
+    detail = api.tables.table(name, by)
+    asked = Asked(by.request.query_params)
+    show = asked.text("show") or ""
+    if show not in dict(SHOWS):
+        raise Problem(404, f"a table has no side {show}")
+    ref = TableRef.parse(detail.table)
+    waiting = by.world.store.list_waiting(by.sight, None, 20, ref).items
+    runs = api.jobs.runs(replace(by, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
+    around: dict[str, Any] = {
+        "table": detail,
+        "ref": ref,
+        "crumbs": _crumbs(ref),
+        "shows": [(key, title, table_url(ref, show=key)) for key, title in SHOWS],
+        "show": show,
+        "next": table_view.outlook(detail, waiting),
+        "saved": table_view.saved(runs),
+        "runs": runs,
+        "may_act": _may(by, ref),
+        "key": secrets.token_urlsafe(12),
+    }
+    return page(by, "table.html", **around, **_side(show, by, detail, runs, waiting))
+
+
+def _side(
+    show: str, by: Caller, detail: models.TableDetail, runs: Sequence[models.Run], waiting: Sequence[WaitingItem]
+) -> dict[str, Any]:
+    match show:
+        case "runs":
+            drawn = (charts.course(runs), charts.costs(runs))
+            return {"side": "_table_runs.html", "charts": [chart for chart in drawn if chart is not None]}
+        case "snapshots":
+            return {"side": "_table_snapshots.html", **_snapshots(by, detail)}
+        case "knobs":
+            return {"side": "_table_knobs.html", **_knobs(by, detail)}
+    return {"side": "_table_health.html", **_health(by, detail, waiting)}
+
+
+def _health(by: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:
+    ref = TableRef.parse(detail.table)
+    hot = by.world.policy().knobs_for(ref, None)[HOT_MINUTES]
+    return {
+        "parts": table_view.parts(detail),
+        "sizes": table_view.sizes(detail.facts),
+        "partitions": table_view.partitions(detail.facts, by.world.clock.now(), hot),
+        "operations": table_view.operations(detail, waiting),
+        "deleting": DELETING,
+    }
+
+
+def _snapshots(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
+    found, fault = _read(lambda: api.tables.snapshots(detail.table, by, limit=_SNAPSHOTS))
+    line = timeline.made(found, by.world.clock.now()) if found is not None else None
+    return {"snapshots": found, "line": line, "fault": fault}
+
+
+def _knobs(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
+    found, fault = _read(lambda: api.tables.knobs(detail.table, by))
+    every = Asked(by.request.query_params).text("all") == "yes"
+    groups = table_view.knobs(found.knobs, every=every) if found is not None else []
+    return {"groups": groups, "every": every, "fault": fault}
+
+
+def _read(read: Callable[[], Any]) -> tuple[Any, str]:
+    """What the catalog says, or why it does not: the rest of the page is shown all the same."""
+    try:
+        return read(), ""
+    except Problem as problem:
+        return None, problem.detail
+    except IcewrightError as error:
+        return None, f"the table's metadata cannot be read now ({type(error).__name__})"
+
+
+def _may(by: Caller, ref: TableRef) -> dict[str, bool]:
+    wanted = (Action.JOBS_DRY_RUN, Action.JOBS_RUN, Action.JOBS_DELETE, Action.TABLES_PAUSE, Action.JOBS_CANCEL)
+    return {action.name.lower(): by.principal.may(action, place_of(ref)) for action in wanted}
+
+
+def _crumbs(ref: TableRef) -> list[Crumb]:
+    namespace = str(TableRef("c", ref.namespace, "t")).removeprefix("c.").removesuffix(".t")
+    return [
+        Crumb("Tables", "/tables"),
+        Crumb(ref.catalog, with_query("/tables", {"catalog": ref.catalog})),
+        Crumb(".".join(ref.namespace), with_query("/tables", {"catalog": ref.catalog, "namespace": namespace})),
+    ]

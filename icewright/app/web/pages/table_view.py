@@ -1,0 +1,218 @@
+"""What the page of a table shows, made from what the API says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from icewright.app.web.api import models
+from icewright.app.web.pages import charts
+from icewright.core.health import WEIGHTS
+from icewright.core.policy import KNOBS, Operation
+from icewright.core.table import FileHistogram
+from icewright.ports.views import WaitingItem
+
+_COLD = timedelta(days=30)  # without a write
+_LOW, _MIDDLE = 50, 80  # of a health
+_CLASSES = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
+_UPPER = [*FileHistogram.LIMITS_MB, float("inf")]
+_MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the health."""
+
+    name: str
+    score: int | None
+    behind: str
+    weight: int
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition that has something to gain."""
+
+    name: str
+    files: int
+    bytes: int
+    candidates: int
+    deletes: int
+    deleted_ratio: float
+    last_write: str | None
+    heat: str  # hot, warm, cold; blank where nobody knows
+    sizes: Sequence[charts.Bar]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """An operation: its verdict, its last run, what is next."""
+
+    operation: Operation
+    verdict: str
+    reason: str
+    notes: Sequence[str]
+    benefit_mb: float | None
+    cost: float | None
+    revisit: str | None
+    last: models.Maintenance
+    waits: WaitingItem | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What happens next, in one sentence."""
+
+    kind: str
+    says: str
+    at: datetime | None = None
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What recent runs came to."""
+
+    runs: int
+    data_files: int
+    snapshots: int
+    deleted_files: int
+    deleted_bytes: int
+    gb_hours: float
+    since: datetime | None
+
+
+def tone_of(score: int | None) -> str:
+    """How a health is coloured."""
+    if score is None:
+        return "calm"
+    return "bad" if score < _LOW else "warn" if score < _MIDDLE else "good"
+
+
+def parts(detail: models.TableDetail) -> list[Part]:
+    """The parts of the health, the weightiest first."""
+    return [
+        Part(name.replace("_", " "), found["score"], found["behind"], WEIGHTS.get(name, 0), tone_of(found["score"]))
+        for name, found in sorted(detail.parts.items(), key=lambda item: -WEIGHTS.get(item[0], 0))
+    ]
+
+
+def sizes(facts: Mapping[str, Any]) -> list[charts.Bar]:
+    """Files by size; those classes are coloured that are far below the target."""
+    return _histogram(facts.get("file_sizes", {}), facts.get("target_file_size_bytes"))
+
+
+def _histogram(counted: Mapping[str, int], target: int | None) -> list[charts.Bar]:
+    if not counted:
+        return []
+    goal = (target or 128 * _MB) / _MB
+    tones = ["warn" if upper <= goal / 2 else "good" for upper in _UPPER]
+    return charts.bars([(_words(name), counted.get(name, 0)) for name in _CLASSES], tones=tones)
+
+
+def _words(name: str) -> str:
+    sign, amount = ("≥", name[2:-2]) if name.startswith(">=") else ("<", name[1:-2])
+    return f"{sign} 1 GB" if amount == "1024" else f"{sign} {amount} MB"
+
+
+def partitions(facts: Mapping[str, Any], now: datetime, hot_minutes: int) -> list[Partition]:
+    """Those that have most to gain, as the last evaluation saw them."""
+    return [
+        Partition(
+            name=found["partition"] or "whole table",
+            files=found["files"],
+            bytes=found["bytes"],
+            candidates=found["candidate_files"],
+            deletes=found["delete_files"],
+            deleted_ratio=found["deleted_ratio"],
+            last_write=found["last_write"],
+            heat=_heat(found["last_write"], now, timedelta(minutes=hot_minutes)),
+            sizes=_histogram(found.get("file_sizes", {}), found["target_file_size_bytes"]),
+        )
+        for found in facts.get("worst_partitions", [])
+    ]
+
+
+def _heat(last_write: str | None, now: datetime, hot: timedelta) -> str:
+    if last_write is None:
+        return ""
+    quiet = now - datetime.fromisoformat(last_write)
+    return "hot" if quiet < hot else "cold" if quiet >= _COLD else "warm"
+
+
+def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> list[OperationView]:
+    """Every operation, in the order in which they are done."""
+    verdicts = {verdict.operation: verdict for verdict in detail.verdicts}
+    waits = {item.operation: item for item in waiting}
+    found = []
+    for operation in Operation:
+        verdict = verdicts.get(operation)
+        said = verdict.model_dump() if verdict is not None else {}
+        found.append(
+            OperationView(
+                operation=operation,
+                verdict=verdict.verdict if verdict is not None else "",
+                reason=verdict.reason if verdict is not None else "not looked at yet",
+                notes=said.get("notes", []),
+                benefit_mb=said.get("benefit_mb"),
+                cost=said.get("cost_gb_hours"),
+                revisit=said.get("revisit"),
+                last=detail.maintenance[operation],
+                waits=waits.get(operation),
+            )
+        )
+    return found
+
+
+def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlook:
+    """What happens next, of everything that can be said the most pressing."""
+    if detail.state == "dropped":
+        return Outlook("calm", "The table was dropped. Nothing is done to it any more.")
+    if detail.job is not None:
+        held = f"Paused: {detail.paused}. " if detail.paused is not None else ""
+        return Outlook("live", f"{held}A job has its turn with this table", job=detail.job)
+    if detail.error is not None:
+        return Outlook("bad", f"It cannot be read: {detail.error}", detail.evaluate_at)
+    if detail.paused is not None:
+        return Outlook("warn", f"Paused: {detail.paused}. Nothing is done until it is resumed.")
+    if waiting:
+        first = waiting[0]
+        names = " and ".join(str(item.operation).replace("_", " ") for item in waiting)
+        place = f" at place {first.position} of the queue" if first.position is not None else ""
+        why = f": {first.reason}" if first.reason else ", and starts with the next plan"
+        return Outlook("warn", f"{names.capitalize()} {'waits' if len(waiting) == 1 else 'wait'}{place}{why}")
+    if detail.evaluated_at is None:
+        return Outlook("live", "It was found and is looked at soon", detail.evaluate_at)
+    return Outlook("good", "Nothing is due. It is looked at when it changes, and again", detail.evaluate_at)
+
+
+def saved(runs: Sequence[models.Run]) -> Savings:
+    """The sums of recent runs."""
+
+    def total(*names: str) -> float:
+        return sum(float(run.metrics.get(name, 0)) for run in runs for name in names)
+
+    compactions = [run.metrics for run in runs if run.operation is Operation.COMPACT]
+    merged = sum(float(m.get("files_merged", 0)) - float(m.get("files_written", 0)) for m in compactions)
+    return Savings(
+        runs=len(runs),
+        data_files=round(merged),
+        snapshots=round(total("snapshots_expired")),
+        deleted_files=round(total("files_deleted", "orphans_removed")),
+        deleted_bytes=round(total("bytes_deleted")),
+        gb_hours=sum(run.gb_hours for run in runs),
+        since=min((run.started for run in runs), default=None),
+    )
+
+
+def knobs(found: Sequence[models.Knob], *, every: bool) -> list[tuple[str, list[tuple[models.Knob, str]]]]:
+    """Knobs by what they are of, with their help; those that somebody set, or every one."""
+    groups: dict[str, list[tuple[models.Knob, str]]] = {}
+    for knob in found:
+        if every or knob.level != "default":
+            group, dot, _ = knob.knob.rpartition(".")
+            groups.setdefault(group if dot else "table", []).append((knob, KNOBS[knob.knob].help))
+    return list(groups.items())

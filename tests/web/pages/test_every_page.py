@@ -1,0 +1,153 @@
+"""Every page in Chromium: it opens without a complaint, fits the window, and keeps nobody from using it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import expect
+
+from icewright.app.web.pages.urls import table_url
+from icewright.core.table import TableRef
+from tests.web.pages.conftest import CLICKS, EVENTS, Desk, Opener, Site
+
+pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+# rows of a table are alike: the first ones stand for all
+RUN = "asked => axe.run({exclude: ['tbody tr:nth-child(n + 4)']}, asked).then(r => r.violations)"
+COLOURS = ["color-contrast", "link-in-text-block"]  # what another theme changes
+WIDER = "document.documentElement.scrollWidth - innerWidth"
+
+
+def paths(site: Site, *, states: bool) -> list[str]:
+    """Every page; sides and states of it too."""
+    jobs = {job.state: job.job_id for job in site.store.jobs()}
+    every = [
+        "/",
+        "/tables",
+        *(table_url(CLICKS, show=show) for show in ("", "runs", "snapshots", "knobs")),
+        "/queue",
+        "/jobs",
+        f"/jobs/{jobs['succeeded']}",
+    ]
+    more = [
+        "/tables?sort=health&order=desc&state=due&state=paused&search=t0",
+        "/tables?search=nothing-is-called-so",
+        table_url(TableRef("fleet", ("n3",), "t0003")),
+        table_url(TableRef("fleet", ("n5",), "t0005"), show="snapshots"),
+        "/jobs?state=cancelled",
+        *(f"/jobs/{job_id}" for state, job_id in jobs.items() if state != "succeeded"),
+    ]
+    return [*every, *more] if states else every
+
+
+def faults(desk: Desk, *rules: str) -> list[str]:
+    """What axe-core says of the page: by some rules, or by all."""
+    desk.page.evaluate(AXE)
+    asked = {"runOnly": list(rules) or TAGS, "resultTypes": ["violations"]}
+    found: list[Any] = desk.page.evaluate(RUN, asked)
+    return [f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes'][:3]]}" for one in found]
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+def test_every_page(site: Site, desk: Opener, look: str) -> None:
+    """Opens with its title and one heading, is no wider than the window, and axe-core finds nothing."""
+    window = desk(site.local, dark=look == "dark", phone=look == "phone")
+    seen = {}
+    for path in paths(site, states=look == "light"):
+        answer = window.page.goto(path)
+        assert answer is not None
+        assert answer.status == 200, path
+        assert window.page.title().endswith("· Icewright")
+        assert window.page.locator("h1").count() == 1, path
+        assert window.page.evaluate(WIDER) <= 0, path
+        if found := faults(window, *(COLOURS if look == "dark" else ())):
+            seen[path] = found
+    assert not seen, seen
+
+
+def test_pages_for_strangers(site: Site, desk: Opener) -> None:
+    """The login, also after a wrong token, and what is not there: as usable as all others."""
+    window = desk(site.closed)
+    for path in ("/login", "/tables?sort=health"):
+        window.page.goto(path)
+        assert window.page.locator("h1").inner_text() == "Log in"
+        assert not faults(window)
+    window.page.get_by_label("Token").fill("iw_000000000000_wrong")
+    window.page.get_by_role("button", name="Log in by token").click()
+    assert "not known" in window.page.get_by_role("alert").inner_text()
+    assert not faults(window)
+    window = desk(site.local)
+    for path in ("/nowhere", "/tables/lake/web/nowhere", "/jobs/nowhere", "/tables?state=nowhere"):
+        answer = window.page.goto(path)
+        assert answer is not None
+        assert answer.status in (404, 422)
+        assert not faults(window)
+
+
+def test_hostile_names(site: Site, desk: Opener) -> None:
+    """Tables of any name are listed, found by their names, opened, run and paused; their names are text everywhere."""
+    window = desk(site.local)
+    page = window.page
+    for ref in site.hostile[::3]:  # every name is asked for in tests without a browser
+        page.goto(f"/tables?search={quote(ref.name)}&catalog=fleet")
+        page.locator(f'tbody a[href="{table_url(ref)}"]').first.click()
+        assert page.locator("h1").inner_text() == " ".join(ref.name.split()), ref
+        page.get_by_role("link", name="Runs", exact=True).click()
+        assert page.locator("h1").inner_text() == " ".join(ref.name.split()), ref
+    bold = page.goto(table_url(site.hostile[0], show="runs"))
+    assert bold is not None
+    page.goto("/jobs?state=failed")
+    assert page.locator("main b").count() == 0
+    assert "<b>no space</b>" in page.locator("tbody").inner_text()
+
+
+def test_charts_are_drawn(site: Site, desk: Opener) -> None:
+    """By Vega-Lite under a policy that lets no code be made of text; without scripts they are tables."""
+    window = desk(site.local)
+    window.page.goto("/")
+    figure = window.page.locator("figure.drawn")
+    figure.wait_for(timeout=40_000)  # the bundle is put together for the first who asks
+    assert figure.locator("svg").count() == 1
+    plain = desk(site.local, scripts=False)
+    plain.page.goto("/")
+    assert plain.page.locator("figure table tbody tr").count() >= 1
+
+
+def test_by_keyboard(site: Site, desk: Opener) -> None:
+    """Past the navigation with one key, and from there to everything that can be used."""
+    window = desk(site.local)
+    page = window.page
+    page.goto(table_url(EVENTS))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.innerText || document.activeElement.value || ''"))
+    assert {"Run now", "Dry run", "Runs", "Snapshots", "Settings", "compact"} <= reached
+    page.goto("/tables")
+    page.get_by_label("Name").focus()
+    page.keyboard.type("click")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_themes(site: Site, desk: Opener) -> None:
+    """As the system has it, until somebody chooses; the choice stays, and the page comes in it at once."""
+    window = desk(site.local)
+    page = window.page
+    page.goto("/queue")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Dark theme").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != light
+    page.goto("/jobs")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark

@@ -1,0 +1,203 @@
+"""What people do on the pages, in Chromium: log in and out, run, cancel, pause, and be refused."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from icewright.app.web.pages.urls import table_url
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from tests.web.pages.conftest import CLICKS, EVENTS, Opener, Site
+
+pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+SESSIONS = TableRef.parse("lake.web.sessions")
+
+
+def log_in(page: Page, token: str, path: str = "/") -> None:
+    """By a token, on the way to a page."""
+    page.goto(path)
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in by token").click()
+
+
+def test_a_job_from_its_start_to_its_end(site: Site, desk: Opener) -> None:
+    """It is started by a form; its page follows it, without being loaded again, until it ends."""
+    window = desk(site.local)
+    page = window.page
+    page.goto(table_url(SESSIONS))
+    page.get_by_label("Remove orphans").check()
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_role("status")).to_contain_text("Started")
+    assert "/jobs/" in page.url
+    (job,) = site.store.jobs(SESSIONS, 1)
+    holder, now = site.app.world.trigger.holder, site.app.world.clock.now()
+    taken = site.store.take(holder, ["lake"], now, 10)
+    assert job.job_id in [one.job_id for one in taken]
+    expect(page.locator("h1 + .pill")).to_have_text("running")
+    said = {"job_id": job.job_id, "operation": "remove_orphans"}
+    site.tell("operation_started", SESSIONS, **said)
+    for done in (1, 3):
+        site.tell("progress", SESSIONS, **said, groups=4, groups_done=done)
+        bar = page.get_by_role("progressbar")
+        expect(bar).to_have_attribute("aria-valuenow", str(done))
+    page.get_by_role("button", name="Cancel").focus()
+    site.tell("operation_finished", SESSIONS, **said, state="committed", summary="2 of 3 <i>orphans</i> removed")
+    expect(page.locator(".stages")).to_contain_text("2 of 3 <i>orphans</i> removed")
+    assert page.evaluate("document.activeElement.innerText") == "Cancel"
+    site.finish(job.job_id)
+    expect(page.locator("h1 + .pill")).to_have_text("succeeded")
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    for other in taken:
+        if other.job_id != job.job_id:
+            site.finish(other.job_id, JobState.SKIPPED, "not by this test")
+
+
+def test_a_job_is_cancelled(site: Site, desk: Opener) -> None:
+    """Also where scripts do not run."""
+    window = desk(site.local, scripts=False)
+    page = window.page
+    job = site.running(SESSIONS)
+    page.goto(f"/jobs/{job}")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("status")).to_contain_text("asked to stop")
+    assert site.store.job(job).cancel_requested
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    site.finish(job, JobState.CANCELLED, "cancelled")
+
+
+def test_a_dry_run(site: Site, desk: Opener) -> None:
+    """Says what would be done, and does nothing."""
+    before = len(site.store.jobs(limit=1000))
+    window = desk(site.local)
+    page = window.page
+    page.goto(table_url(EVENTS))
+    page.get_by_label("Compact").uncheck()
+    page.get_by_label("Remove orphans").check()
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.locator("h1")).to_have_text("Dry run")
+    expect(page.locator("main")).to_contain_text("remove orphans")
+    assert len(site.store.jobs(limit=1000)) == before
+    page.get_by_role("link", name="Back to the table").click()
+    expect(page.locator("h1")).to_have_text("events")
+    for box in page.locator("input[name=operation]").all():
+        box.uncheck()
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_role("status")).to_contain_text("at least one")
+
+
+@pytest.mark.parametrize("number", [0, 8, 15])
+def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
+    """A table of any name, with a reason that is shown as it was written."""
+    ref = site.hostile[number]
+    window = desk(site.local)
+    page = window.page
+    page.goto(table_url(ref))
+    page.locator("summary", has_text="Pause").click()
+    page.get_by_label("Why it is paused").fill("<em>migrating</em> & waiting")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".next")).to_contain_text("Paused: <em>migrating</em> & waiting")
+    row = site.store.table(ref)
+    assert row.paused == "<em>migrating</em> & waiting"
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("status")).to_contain_text("Resumed")
+    assert site.store.table(ref).paused is None
+
+
+def test_a_viewer_is_shown_and_given_nothing_to_change(site: Site, desk: Opener) -> None:
+    """And is refused, in words, when a form comes all the same; the refusal is written down."""
+    window = desk(site.closed)
+    page = window.page
+    log_in(page, site.token("viewer"), table_url(CLICKS))
+    expect(page.locator("h1")).to_have_text("clicks")
+    for name in ("Run now", "Dry run", "Pause"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    csrf = page.locator("form[action='/logout'] input[name=csrf]").get_attribute("value")
+    page.evaluate(
+        """([csrf, table]) => {
+        const form = Object.assign(document.createElement("form"), {method: "post", action: "/do/pause"});
+        for (const [name, value] of [["csrf", csrf], ["table", table]])
+          form.append(Object.assign(document.createElement("input"), {name, value}));
+        document.body.append(form);
+        form.submit();
+        }""",
+        [csrf, str(CLICKS)],
+    )
+    expect(page.locator("h1")).to_have_text("Forbidden")
+    expect(page.locator("main")).to_contain_text("tables.pause on")
+    assert site.store.audited(None, None, 1, refused=True)[0].action == "tables.pause"
+    assert site.store.table(CLICKS).paused is None
+
+
+def test_an_operator_may_not_delete(site: Site, desk: Opener) -> None:
+    """What rewrites they may start, what deletes is for owners."""
+    window = desk(site.closed)
+    page = window.page
+    log_in(page, site.token("operator"), table_url(SESSIONS))
+    expect(page.locator("main")).to_contain_text("What deletes is for owners")
+    page.get_by_label("Expire snapshots").check()
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("h1")).to_have_text("Forbidden")
+    expect(page.locator("main")).to_contain_text("jobs.delete")
+
+
+def test_an_owner_sees_what_is_theirs(site: Site, desk: Opener) -> None:
+    """And nothing of anybody else's."""
+    window = desk(site.closed)
+    page = window.page
+    log_in(page, site.token("owner", "lake"), "/tables")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.goto("/")
+    expect(page.locator("main")).not_to_contain_text("fleet")
+    answer = page.goto(table_url(site.hostile[0]))
+    assert answer is not None
+    assert answer.status == 404
+
+
+def test_in_and_out_by_a_token(site: Site, desk: Opener) -> None:
+    """The page that was asked for comes after the login; the session ends with the token, or by logging out."""
+    window = desk(site.closed)
+    page = window.page
+    log_in(page, site.token("admin"), "/queue?from=3")
+    expect(page.locator("h1")).to_have_text("Queue")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("h1")).to_have_text("Log in")
+    page.goto("/")
+    expect(page.locator("h1")).to_have_text("Log in")
+    token = site.token("admin")
+    log_in(page, token)
+    page.goto("/jobs")
+    expect(page.locator("h1")).to_have_text("Jobs")
+    site.store.revoke_token(token.split("_")[1], site.app.world.clock.now())
+    page.goto("/jobs")
+    expect(page.locator("h1")).to_have_text("Log in")
+
+
+def test_in_by_the_provider(site: Site, desk: Opener) -> None:
+    """With what the groups of the OpenID provider grant."""
+    window = desk(site.closed)
+    page = window.page
+    page.goto(table_url(CLICKS))
+    page.get_by_role("link", name="Log in with your account").click()
+    page.locator("input[name=sub]").fill("ann")
+    page.locator("input[name=sub]").press("Enter")
+    expect(page.locator("h1")).to_have_text("clicks")
+    expect(page.locator(".who")).to_contain_text("ann@example.com")
+    page.locator("summary", has_text="Pause").click()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".next")).to_contain_text("Paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("status")).to_contain_text("Resumed")
+    assert site.store.audited(None, None, 1)[0].actor == "ann@example.com"
+
+
+def test_the_queue_follows(site: Site, desk: Opener) -> None:
+    """A job that begins shows up by itself."""
+    window = desk(site.local)
+    page = window.page
+    page.goto("/queue")
+    expect(page.locator("[data-live-state]")).to_have_text("live")
+    job = site.running(EVENTS)
+    expect(page.get_by_role("link", name=job[-8:])).to_be_visible()
+    site.finish(job, JobState.SKIPPED, "nothing")
+    expect(page.get_by_role("link", name=job[-8:])).to_have_count(0)

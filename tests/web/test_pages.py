@@ -1,0 +1,383 @@
+"""The pages as a server answers them: who gets what, how forms are held, how parts follow, what numbers look like."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from base64 import urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icewright.app.web.identity import COOKIE, Access
+from icewright.app.web.pages import assets, formats
+from icewright.app.web.pages.live import Followers
+from icewright.app.web.pages.render import SAID
+from icewright.app.web.pages.urls import Named, table_url, with_query
+from icewright.app.web.problems import Problem
+from icewright.app.web.running import serving
+from icewright.core.permissions import Role
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.testing import NOW
+from tests.web.conftest import ELSEWHERE, HERE, Served
+from tests.web.test_access import bearer
+from tests.web.test_api import HOSTILE, TABLE, add
+
+BROWSER = {"accept": "text/html,application/xhtml+xml"}
+PAGE = "/tables/lake/sales/orders"
+PAGES = ("/", "/tables", "/queue", "/jobs", PAGE, *(f"{PAGE}?show={side}" for side in ("runs", "snapshots", "knobs")))
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+CHANGES = {
+    "/do/run": {"table": "lake.sales.orders", "operation": "compact", "how": "run"},
+    "/do/pause": {"table": "lake.sales.orders", "reason": "x"},
+    "/do/resume": {"table": "lake.sales.orders"},
+    "/do/cancel": {"job": "JOB"},
+}
+
+
+def token_of(client: TestClient, path: str = PAGE) -> str:
+    """What the page's forms bring."""
+    found = re.search(r'name="csrf" value="([^"]+)"', client.get(path, headers=BROWSER).text)
+    assert found is not None
+    return found[1]
+
+
+def test_headers_of_pages(served: Served) -> None:
+    """Scripts and style come from here alone, nobody frames them, nothing is kept; no page has either inside it."""
+    served.evaluate()
+    client = served.client()
+    for path in PAGES:
+        page = client.get(path, headers=BROWSER)
+        assert page.status_code == 200, path
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "same-origin"
+        assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|https?://(?!vega)", page.text), path
+
+
+def test_a_browser_is_answered_by_a_page(served: Served) -> None:
+    """What goes wrong is a page for a browser, a problem for a program; of the API always a problem."""
+    client = served.client()
+    page = client.get("/nowhere", headers=BROWSER)
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "frame-ancestors" in page.headers["content-security-policy"]
+    assert page.headers["x-request-id"] in page.text
+    assert client.get("/nowhere").headers["content-type"] == "application/problem+json"
+    assert client.get("/api/v1/nowhere", headers=BROWSER).headers["content-type"] == "application/problem+json"
+    served.bench.store.list_jobs = None  # type: ignore[method-assign, assignment] # a fault of ours
+    broken = client.get("/jobs", headers=BROWSER)
+    assert broken.status_code == 500
+    assert "<h1>Internal Server Error</h1>" in broken.text
+
+
+def test_strangers_are_led_to_the_login(served: Served) -> None:
+    """With the page that they asked for; a program is told to bring a token."""
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    sent = client.get(f"{PAGE}?show=runs", headers=BROWSER, follow_redirects=False)
+    assert (sent.status_code, sent.headers["location"]) == (
+        303,
+        "/login?next=%2Ftables%2Flake%2Fsales%2Forders%3Fshow%3Druns",
+    )
+    assert client.get(PAGE).status_code == 401
+    assert 'value="/x"' in client.get("/login?next=/x", headers=BROWSER).text
+    assert "evil" not in client.get("/login?next=//evil.example", headers=BROWSER).text
+    assert served.client().get("/login", headers=BROWSER, follow_redirects=False).headers["location"] == "/"
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_forms_come_from_our_pages(served: Served, path: str) -> None:
+    """Without their token, with another's, from another site or as another kind of body, none changes anything."""
+    served.log_in("secret")
+    served.evaluate()
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    client.cookies.set(COOKIE, "secret")
+    fields = CHANGES[path]
+    right = token_of(client)
+    for wrong in ({}, {"csrf": ""}, {"csrf": "x"}, {"csrf": "ü"}):
+        assert client.post(path, data=fields | wrong, headers=BROWSER).status_code == 403
+    foreign = {"origin": "https://evil.example", **BROWSER}
+    assert client.post(path, data=fields | {"csrf": right}, headers=foreign).status_code == 403
+    other = {"sec-fetch-site": "cross-site", **BROWSER}
+    assert client.post(path, data=fields | {"csrf": right}, headers=other).status_code == 403
+    assert client.post(path, json=fields | {"csrf": right}).status_code == 415
+    assert client.get(path, headers=BROWSER).status_code == 405
+    assert served.bench.store.jobs() == []
+    row = served.bench.store.table(served.ref)
+    assert row is not None
+    assert row.paused is None
+    assert client.post(path, data=fields | {"csrf": right}, headers=BROWSER).status_code in (200, 404)
+
+
+def test_forms_where_nobody_logs_in(served: Served) -> None:
+    """They bring a token too; it is not that of another service."""
+    served.evaluate()
+    client = served.client()
+    fields = CHANGES["/do/pause"]
+    other = served.client(served.app())
+    assert client.post("/do/pause", data=fields | {"csrf": token_of(other)}, headers=BROWSER).status_code == 403
+    done = client.post("/do/pause", data=fields | {"csrf": token_of(client)}, headers=BROWSER)
+    assert "Paused: it is left alone" in done.text
+    assert "Paused: it is left alone" not in client.get(PAGE, headers=BROWSER).text
+
+
+def test_a_form_that_is_sent_twice(served: Served) -> None:
+    """Starts one job."""
+    served.evaluate()
+    client = served.client()
+    fields = {**CHANGES["/do/run"], "csrf": token_of(client), "key": "k1"}
+    for _ in range(2):
+        sent = client.post("/do/run", data=fields, headers=BROWSER, follow_redirects=False)
+        assert sent.status_code == 303
+        assert sent.headers["location"].startswith("/jobs/")
+    assert len(served.bench.store.jobs()) == 1
+    again = client.post("/do/run", data=fields | {"key": "k2"}, headers=BROWSER)
+    assert "has a job already" in again.text
+    assert len(served.bench.store.jobs()) == 1
+
+
+@pytest.mark.parametrize("role", Role)
+def test_pages_by_role(served: Served, role: Role) -> None:
+    """Everybody sees; buttons are shown to those alone who may press them."""
+    served.evaluate()
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    headers = BROWSER | bearer(served, role, *(["lake"] if role is Role.OWNER else []))
+    for path in PAGES:
+        assert client.get(path, headers=headers).status_code == 200
+    page = client.get(PAGE, headers=headers).text
+    assert ("/do/run" in page and "Run now" in page) is (role is not Role.VIEWER)
+    assert ("/do/pause" in page) is (role is not Role.VIEWER)
+    assert ("What deletes is for owners" in page) is (role is Role.OPERATOR)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "..", ".", "``", "`a", "\u202ex"])
+def test_hostile_names(served: Served, name: str) -> None:
+    """The page of a table of any name is found, and shows the name as text."""
+    (ref,) = add(served, name, namespace=name)
+    client = served.client()
+    page = client.get(table_url(ref), headers=BROWSER)
+    assert page.status_code == 200, page.text
+    assert "<script>alert" not in page.text
+    for path in ("/", "/tables", "/queue", with_query("/jobs", {"table": str(ref)})):
+        assert "<script>alert" not in client.get(path, headers=BROWSER).text
+    assert (
+        client.post("/do/pause", data={"table": str(ref), "reason": name, "csrf": token_of(client)}).status_code == 200
+    )
+    row = served.bench.store.table(ref)
+    assert row is not None
+    assert row.paused == (name.strip() or row.paused)
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), min_size=3, max_size=5
+    )
+)
+def test_addresses_of_tables(parts: list[str]) -> None:
+    """Each name has one, and each address leads to its name."""
+    from urllib.parse import unquote
+
+    ref = TableRef(parts[0], tuple(parts[1:-1]), parts[-1])
+    segments = table_url(ref).removeprefix("/tables/").split("/")
+    assert not {"", ".", ".."} & set(map(unquote, segments))
+    encoded = "/".join(unquote(segment).replace("/", "\udc2f") for segment in segments)
+    assert Named().convert(encoded) == str(ref)
+
+
+def test_values_of_queries(served: Served) -> None:
+    """What a form leaves blank is not asked for; what nobody can mean is refused, in words."""
+    client = served.client()
+    assert client.get("/tables?search=&catalog=&due=&health_below=", headers=BROWSER).status_code == 200
+    for query in (
+        "state=x",
+        "due=x",
+        "sort=x",
+        "health_below=-1",
+        "health_below=999",
+        "cursor=x",
+        "from=x",
+        f"search={'x' * 2000}",
+    ):
+        assert client.get(f"/tables?{query}", headers=BROWSER).status_code == 422, query
+    assert client.get("/jobs?state=x", headers=BROWSER).status_code == 422
+    assert client.get(f"{PAGE}?show=x", headers=BROWSER).status_code == 404
+    said = urlsafe_b64encode(json.dumps(["evil", "<b>"]).encode()).decode()
+    for cookie in (said, "x", "", "e30="):
+        client.cookies.set(SAID, cookie)
+        assert client.get("/", headers=BROWSER).status_code == 200
+
+
+def test_pages_of_a_catalog_that_does_not_answer(served: Served) -> None:
+    """Show what the store knows, and say what cannot be read."""
+    from icewright.core.errors import CatalogUnavailable
+
+    served.evaluate()
+    served.bench.catalog.down = CatalogUnavailable("lake: connection to db.internal:5432 refused")
+    client = served.client()
+    page = client.get(f"{PAGE}?show=snapshots", headers=BROWSER)
+    assert page.status_code == 200
+    assert "cannot be read now" in page.text
+    assert "db.internal" not in page.text
+
+
+def test_static_files(served: Served) -> None:
+    """Are kept for ever under the mark of their content, packed for who takes it; nothing else is found there."""
+    client = served.client()
+    for name in ("style.css", "app.js", "charts.js", "icon.svg"):
+        found = client.get(assets.asset_url(name))
+        assert found.status_code == 200
+        assert "immutable" in found.headers["cache-control"]
+        assert found.headers["content-encoding"] == "gzip"
+        assert client.get(assets.asset_url(name), headers={"accept-encoding": "identity"}).text == found.text
+    assert client.get("/static/older/style.css").headers["cache-control"] == "no-store"
+    for path in ("/static/x/nowhere.css", "/static/x/..%2F..%2Fapplication.py", "/static/x/__init__.py"):
+        assert client.get(path).status_code == 404
+
+
+def follow(client: httpx2.Client, path: str) -> Any:
+    """What comes by a stream, event by event."""
+    with client.stream("GET", path) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        name = ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif not line and name:
+                yield name
+                name = ""
+
+
+def test_a_job_is_followed_until_it_ends(served: Served) -> None:
+    """Each change comes once; the end closes the stream."""
+    served.evaluate()
+    client = served.client()
+    job = served.job()
+    assert list(follow(client, f"/live/jobs/{job}")) == ["part", "end"]
+    assert client.get("/live/jobs/nowhere").status_code == 404
+
+
+def test_followers_are_let_go(served: Served) -> None:
+    """When the server stops they do not hold it up; so many at the same time are answered, and no more."""
+    app = served.app()
+    app.state.followers = Followers(most=2)
+    events: list[str] = []
+    with httpx2.Client(timeout=10) as client:
+        with serving(app, HERE, 0) as port:
+            here = f"http://{HERE}:{port}"
+            threads = [
+                threading.Thread(target=lambda: events.extend(follow(client, f"{here}/live/queue"))) for _ in "ab"
+            ]
+            for thread in threads:
+                thread.start()
+            until = time.monotonic() + 5
+            while len(events) < 2 and time.monotonic() < until:
+                time.sleep(0.02)
+            assert events == ["part", "part"]
+            assert client.get(f"{here}/live/overview").status_code == 503
+            began = time.monotonic()
+        for thread in threads:
+            thread.join(5)
+    assert time.monotonic() - began < 5
+    for _ in "ab":
+        app.state.followers.join()  # there is room again
+
+
+def test_how_many_follow() -> None:
+    """One more than may is refused; who leaves makes room."""
+    followers = Followers(most=1)
+    followers.join()
+    with pytest.raises(Problem) as refused:
+        followers.join()
+    assert refused.value.status == 503
+    followers.leave()
+    followers.join()
+
+
+def test_what_a_job_page_says(served: Served) -> None:
+    """Of a job that failed why, with its text as text; the log in order."""
+    from icewright.core.policy import Operation
+    from icewright.ports import Trigger
+
+    store, now = served.bench.store, NOW
+    job = store.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "<i>eve</i>", "h:1:2"), now)
+    assert job is not None
+    store.event("progress", now, served.ref, job_id=job, operation="compact", groups=4, groups_done=1)
+    client = served.client()
+    running = client.get(f"/jobs/{job}", headers=BROWSER).text
+    assert "1 of 4 file groups" in running
+    assert "&lt;i&gt;eve&lt;/i&gt;" in running
+    assert "/do/cancel" in running
+    store.finish(job, JobState.FAILED, "no <b>space</b>", now)
+    ended = client.get(f"/jobs/{job}", headers=BROWSER).text
+    assert "no &lt;b&gt;space&lt;/b&gt;" in ended
+    assert "/do/cancel" not in ended
+    assert "not done" in ended
+
+
+@pytest.mark.parametrize(
+    ("given_bytes", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KB"),
+        (None, "\u2013"),
+        (-2048, "\u22122.0 KB"),
+        (5 * 1024**4, "5.0 TB"),
+    ],
+)
+def test_sizes(given_bytes: float | None, said: str) -> None:
+    """In the unit that is worth reading."""
+    assert formats.size(given_bytes) == said
+
+
+def test_numbers_and_times() -> None:
+    """With as many digits as are worth reading, and the whole of it at hand."""
+    assert formats.number(1234567) == "1\u202f234\u202f567"
+    assert [formats.gb_hours(x) for x in (None, 0, 0.000015, 1.5, 1234)] == [
+        "\u2013",
+        "0",
+        "0.000015",
+        "1.50",
+        "1\u202f234",
+    ]
+    assert [formats.span(x) for x in (None, 0.05, 5, 65, 7200, 10**6)] == [
+        "\u2013",
+        "50 ms",
+        "5.0 s",
+        "1 min 5 s",
+        "2 h 0 min",
+        "12 days",
+    ]
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    for ago, said in (
+        (0, "just now"),
+        (-30, "in a moment"),
+        (300, "5 min ago"),
+        (-7200, "in 2 h"),
+        (10**6, "12 days ago"),
+    ):
+        moment = formats.moment(now - timedelta(seconds=ago), now)
+        assert f">{said}<" in moment
+    assert "2026-01-02 03:04:05 UTC" in formats.moment(now, now)
+    assert formats.value({"a": [1.0, True, None]}) == "a: 1, true, \u2013"
+    assert formats.breakable("<a>.b") == "&lt;a&gt;.<wbr>b"
+
+
+def test_the_api_says_what_was_saved(served: Served) -> None:
+    """The overview's sums are those of the runs."""
+    served.evaluate()
+    found = served.client().get("/api/v1/overview").json()["saved"]
+    assert set(found) == {"runs", "gb_hours", "data_files", "manifests", "snapshots", "deleted_files", "deleted_bytes"}
+    assert served.client().get(TABLE).json()["facts"]["worst_partitions"][0]["file_sizes"]
