@@ -32,6 +32,11 @@ class KnobField:
         return f"{PREFIX}{self.knob.name}"
 
     @property
+    def default(self) -> str:
+        """What holds where nobody sets it."""
+        return value(self.knob.default) if self.knob.default not in (None, {}) else "none"
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """What can be chosen; none: anything can be written."""
         return ("true", "false") if self.knob.kind is Kind.FLAG else self.knob.choices

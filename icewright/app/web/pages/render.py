@@ -48,6 +48,9 @@ NAVIGATION = (
     Place("/queue", "Queue", Action.PLAN_READ),
     Place("/jobs", "Jobs", Action.JOBS_READ),
     Place("/policies", "Policies", Action.POLICIES_READ),
+    Place("/alerts", "Alerts", Action.ALERTS_READ),
+    Place("/audit", "Audit", Action.AUDIT_READ),
+    Place("/settings", "Settings", Action.SYSTEM_READ),
 )
 
 
