@@ -15,14 +15,16 @@ from icewright.app.web.pages import (
     policies,
     queue,
     settings,
+    simulate,
     table,
     tables,
 )
 from icewright.app.web.pages.live import Followers
 from icewright.app.web.pages.shown import Shown
+from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)
-for part in (assets, login, home, tables, table, jobs, queue, actions, policies, alerts, audit, settings):
+for part in (assets, login, home, tables, table, jobs, queue, actions, simulate, policies, alerts, audit, settings):
     router.include_router(part.router)
 
-__all__ = ["Followers", "Shown", "router"]
+__all__ = ["Followers", "Shown", "Simulations", "router"]
