@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from icewright.app.web.pages import (
     actions,
+    activity,
     alerts,
     assets,
     audit,
@@ -24,7 +25,22 @@ from icewright.app.web.pages.shown import Shown
 from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)
-for part in (assets, login, home, tables, table, jobs, queue, actions, simulate, policies, alerts, audit, settings):
+for part in (
+    assets,
+    login,
+    home,
+    tables,
+    table,
+    jobs,
+    queue,
+    actions,
+    activity,
+    simulate,
+    policies,
+    alerts,
+    audit,
+    settings,
+):
     router.include_router(part.router)
 
 __all__ = ["Followers", "Shown", "Simulations", "router"]
