@@ -169,17 +169,17 @@ def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[As
             policy = with_rule(policy, rule)
         policies[PROPOSED] = policy
     room = Slots(world.limits, {name: scope.pool for name, scope in world.scopes.items() if scope.pool})
-    begin = BEGIN
+    begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
     origin: Made | Replayed
     if query["of"] == RECORDED:
         origin = Replayed(_recorded(by, most))
         begin = (world.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
-        title = f"{len(origin.writes)} tables as their snapshots record them, {days} days"
+        title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
         if not origin.writes:
             raise UsageError("no snapshot of your tables can be read: simulate a made-up fleet")
     elif query["of"] in FLEETS:
         origin = Made(query["of"], most, 0, next(iter(sorted(world.scopes)), "lake"))
-        title = f"made-up fleet {query['of']}: {most} tables over {days} days"
+        title = f"made-up fleet {query['of']}: {most} tables, {long}"
     else:
         raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEETS)}")
     return Asked(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
