@@ -19,10 +19,10 @@ demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 end
 	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
 
 test: install ## all tests, and the branches of the core that they cover
-	$(BIN)/pytest --cov -n 2 --dist loadgroup
+	$(BIN)/pytest --cov
 
 test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not spark and not external"
+	$(BIN)/pytest -m "not spark and not external"
 
 lint: install ## style, types and walls
 	$(BIN)/ruff check .

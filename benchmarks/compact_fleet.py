@@ -14,7 +14,7 @@ from benchmarks.kit.bench import Bench, bench, options
 from benchmarks.kit.lake import Lake, Saved
 from benchmarks.kit.live import live_files
 from benchmarks.kit.procedures import cron, rewrite_data_files
-from benchmarks.kit.report import Comparison, Run, in_turn
+from benchmarks.kit.report import Comparison, Run, in_turn, multiplied
 from benchmarks.kit.tables import Seed
 from icewright.core.policy import Operation
 
@@ -85,8 +85,7 @@ def quiet(fleet: Fleet, tables: Sequence[Saved], sample: int, sides: Bench) -> C
 
     def peer() -> Run:
         statements = [text for saved in tables[:sample] for text in cron(saved.table, TARGET)]
-        run = sides.spark.ask("each", statements=statements)
-        return {**run, **{what: run[what] * len(tables) / sample for what in ("s", "cpu")}}
+        return multiplied(sides.spark.ask("each", statements=statements), len(tables) / sample)
 
     def left(run: Run) -> Hashable:
         assert not run["rows"]

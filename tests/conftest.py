@@ -11,10 +11,15 @@ import pytest
 from hypothesis import settings
 
 from icewright.app.demo.rest_server import RestHost
+from tests.hive import Metastore, metastore_server
+from tests.nessie import NessieServer, nessie_server
 from tests.postgres import postgres
 from tests.rest import fixture
+from tests.s3 import s3_server
 
 if TYPE_CHECKING:
+    from icewright.adapters.catalogs.translate import SqlCatalogProperties
+    from icewright.adapters.engines.spark.pool import SparkPool
     from tests.cli.house import House
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
@@ -22,10 +27,15 @@ settings.register_profile("long", max_examples=300, deadline=None)  # pytest --h
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole."""
+    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole.
+
+    Files that name a group of their own share its servers.
+    """
     for item in items:
-        group = "spark" if item.get_closest_marker("spark") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +72,71 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     made = House(tmp_path / "house", monkeypatch, capsys)
     yield made
     assert not made.spark_started
+
+
+@pytest.fixture(scope="session")
+def catalog_properties(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalogProperties:
+    """A catalog named `lake` in a temporary folder of the session, its warehouse beside it."""
+    from icewright.adapters.catalogs.translate import sql_catalog
+
+    home = tmp_path_factory.mktemp("lake")
+    warehouse = home / "warehouse"
+    warehouse.mkdir()
+    return sql_catalog("lake", {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{warehouse}"})
+
+
+@pytest.fixture(scope="session")
+def spark_pool(
+    tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties
+) -> Iterator[SparkPool]:
+    """A pool over the catalog `lake`; Spark starts when a test first asks for the session."""
+    from icewright.adapters.catalogs.translate import spark_conf, spark_packages, sql_catalog
+    from icewright.adapters.engines.spark.pool import SparkPool
+
+    postgres = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
+    home = tmp_path_factory.mktemp("spark")
+    pool = SparkPool(
+        "tests",
+        "local[2]",
+        {
+            "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short sessions: less time in the compiler
+        },
+        spark_conf(catalog_properties),
+        (*spark_packages(catalog_properties), *spark_packages(postgres)),
+        os.environ.get("JAVA_HOME"),
+        home / "cache",
+        home / "spark.log",
+    )
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture
+def own_spark(spark_pool: SparkPool) -> None:
+    """A process runs one Spark: the session's ends, and starts again when a test next asks for it."""
+    spark_pool.stop()
+
+
+@pytest.fixture(scope="session")
+def glue_address() -> Iterator[str]:
+    """A server of Glue and S3 for the whole session; mark as `external` what asks for it."""
+    with s3_server(glue=True) as said:
+        yield said["s3.endpoint"]
+
+
+@pytest.fixture(scope="session")
+def nessie() -> Iterator[NessieServer]:
+    """A Nessie server for the whole session, to be emptied for each test; mark as `external` what asks for it."""
+    with nessie_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def metastore() -> Iterator[Metastore]:
+    """A Hive metastore for the whole session; mark as `external` what asks for it."""
+    with metastore_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

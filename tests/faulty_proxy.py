@@ -16,7 +16,7 @@ Reply = tuple[int, Mapping[str, str], bytes]
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests that match: `METHOD path`, as a regular expression.
+    """What happens to the next `times` requests that match: `METHOD path` (and action), as a regular expression.
 
     `forward` first lets the server do its work. Then the answer is dropped, replaced, or what `act` makes of it.
     """
@@ -80,6 +80,8 @@ def faulty_proxy(server: str) -> Iterator[Proxy]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             line = f"{self.command} {self.path}"
+            if action := self.headers.get("X-Amz-Target"):  # AWS's protocols have one path for all
+                line += action.rpartition(".")[2]
             fault = proxy.take(line)
             reply: Reply | None = None
             if fault is None or fault.forward:

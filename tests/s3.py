@@ -28,10 +28,14 @@ S3PROXY = (
 
 
 @contextmanager
-def s3_server(*, versioned: bool = False) -> Iterator[Mapping[str, str]]:
-    """Moto's: the properties by which a catalog reaches it; it has the bucket `lake`, which may keep old versions."""
+def s3_server(*, versioned: bool = False, glue: bool = False) -> Iterator[Mapping[str, str]]:
+    """Moto's: the properties by which a catalog reaches it; it has the bucket `lake`, which may keep old versions.
+
+    With `glue` it serves Glue too, at the same address.
+    """
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    module = ["-m", "moto.server"] if not glue else [str(Path(__file__).with_name("glue_server.py"))]
+    command = [sys.executable, *module, "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, port) as found:
         if versioned:
             content = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"

@@ -50,6 +50,20 @@ def test_functions_are_short(module: Path) -> None:
     assert not too_long
 
 
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_structs_are_decoded_by_decoders(module: Path) -> None:
+    """What a struct of msgspec takes is worked out when its module is imported: threads that do it together crash."""
+    told = [
+        f"{module}:{node.lineno}"
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("msgspec.json.decode", "msgspec.convert")
+        for given in node.keywords
+        if given.arg == "type"
+        and not ast.unparse(given.value).startswith(("dict[str, msgspec.Raw]", "list[msgspec.Raw]"))
+    ]
+    assert not told
+
+
 @pytest.mark.parametrize("module", CORE, ids=str)
 def test_core_needs_the_standard_library_only(module: Path) -> None:
     """The core imports itself and the standard library; which parts of that, import-linter says."""

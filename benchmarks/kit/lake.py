@@ -6,8 +6,8 @@ import json
 import os
 import sqlite3
 import subprocess
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ class Lake:
     """Everything of one benchmark, under `home`."""
 
     home: Path
+    database: str = ""  # URL of the catalog's; blank: a SQLite file under `home`
 
     @property
     def warehouse(self) -> Path:
@@ -34,7 +35,8 @@ class Lake:
     @property
     def properties(self) -> Mapping[str, str]:
         """The catalog as Icewright's configuration names it."""
-        return {"uri": f"sqlite:///{self.home}/catalog.db", "warehouse": f"file://{self.warehouse}"}
+        uri = self.database or f"sqlite:///{self.home}/catalog.db"
+        return {"uri": uri, "warehouse": f"file://{self.warehouse}"}
 
     @property
     def catalog(self) -> SqlCatalogProperties:
@@ -56,9 +58,16 @@ class Lake:
         with closing(self._opened()) as catalog:
             catalog.register_table((NAMESPACE, table), metadata)
 
+    def add(self, table: str, metadata: str) -> None:
+        """The same without a look at the file."""
+        with self._written() as database:
+            names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
+            row = (CATALOG, NAMESPACE, table, metadata, "TABLE")
+            database.execute(f"insert into iceberg_tables ({names}) values (?, ?, ?, ?, ?)", row)  # noqa: S608
+
     def point(self, table: str, metadata: str, previous: str | None = None) -> None:
         """Let the catalog name another metadata file."""
-        with closing(sqlite3.connect(self.home / "catalog.db", timeout=60)) as database, database:
+        with self._written() as database:
             database.execute(
                 "update iceberg_tables set metadata_location = ?, previous_metadata_location = ? where table_name = ?",
                 (metadata, previous, table),
@@ -82,6 +91,11 @@ class Lake:
         copy.parent.mkdir(exist_ok=True)
         subprocess.run(["cp", "-al", self.folder(table), copy], check=True)  # noqa: S607
         return Saved(self, table, copy, self.pointer(table), files(copy))
+
+    @contextmanager
+    def _written(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.home / "catalog.db", timeout=60)) as database, database:
+            yield database
 
     def _opened(self) -> SqlCatalog:
         return SqlCatalog(CATALOG, **pyiceberg_properties(self.catalog))

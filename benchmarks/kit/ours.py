@@ -6,7 +6,7 @@ import cProfile
 import pstats
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +14,22 @@ from typing import Any
 
 from benchmarks.kit.child import Answer, Measured, measured, serve
 from benchmarks.kit.jvm import Jvm
+from benchmarks.kit.known import scanned
 from benchmarks.kit.listing import Listing
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.adapters.store.database import open_database
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.flow.cycle import run_cycle
+from icewright.flow.cycle import look, run_cycle
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_table, read_facts
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.queue import plan_now
 
 _CONFIG = """\
 state: sqlite:///{home}/ours/state.db
@@ -86,27 +89,65 @@ class Ours:
             detect(world, ["lake"])  # a table that the store does not know cannot be claimed
             evaluate_table(world, ref, world.clock.now())
             request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
-            with _profiled(profile), self._measured() as found:
+            with profiled(profile), self._measured() as found:
                 result = execute(world, request)
         if [outcome.state for outcome in result.outcomes] != [OperationState.COMMITTED]:
             raise RuntimeError(f"{result.state}: {result.summary}")
         return found.answer(summary=result.summary, rows=[[f.path] for f in result.outcomes[0].files])
 
-    def cycle(self, knobs: Mapping[str, str], *, fresh: bool) -> Answer:
-        """One pass over all tables, either as they are known or, `fresh`, by an Icewright that has seen none yet."""
-        with self._application(parse_settings("--set", knobs), fresh=fresh) as app, self._measured() as found:
+    def cycle(self, knobs: Mapping[str, str], *, fresh: bool, kept: bool = False, profile: bool = False) -> Answer:
+        """One pass over all tables, as they are known, or were when it was `kept`, or `fresh`: none was seen yet."""
+        if kept:
+            self._copy(self.kept, self.home)
+        command = parse_settings("--set", knobs)
+        with self._application(command, fresh=fresh) as app, profiled(profile), self._measured() as found:
             result = run_cycle(app.world, ["lake"])
         faults = [
             f"{job.ref}: {job.state}: {job.summary}" for job in result.jobs if job.state is not JobState.SUCCEEDED
         ]
         if faults or result.errors:
             raise RuntimeError(f"{faults} {result.errors}")
-        return found.answer(rows=[[str(job.ref), job.summary] for job in result.jobs])
+        funnel = [result.tables, result.changed, result.due, result.run]
+        return found.answer(rows=[[str(job.ref), job.summary] for job in result.jobs], funnel=funnel)
+
+    def known(self, uuids: Mapping[str, str]) -> Answer:
+        """Let an Icewright that has seen no table know these, and have looked for their orphans."""
+        with self._application({}, fresh=True) as app:
+            detect(app.world, ["lake"])
+            engine = open_database(self.config.state)
+            scanned(engine, uuids, app.world.clock.now())
+            engine.dispose()
+        return {}
+
+    def look(self, knobs: Mapping[str, str]) -> Answer:
+        """What a pass does before its jobs: detect, evaluate, plan; from what was kept."""
+        self._copy(self.kept, self.home)
+        with self._application(parse_settings("--set", knobs), fresh=False) as app, self._measured() as found:
+            look(app.world, ["lake"])
+            plan = plan_now(app.world, ["lake"])
+        return found.answer(rows=[str(job.ref) for job in plan.jobs])
+
+    def keep(self) -> Answer:
+        """Put the store and the cache aside as they are."""
+        self._copy(self.home, self.kept)
+        return {}
+
+    @property
+    def kept(self) -> Path:
+        """Where the store and the cache are kept."""
+        return self.home.with_name("ours-kept")
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        target.mkdir(exist_ok=True)
+        shutil.copy(source / "state.db", target)
+        shutil.rmtree(target / "cache", ignore_errors=True)
+        shutil.copytree(source / "cache", target / "cache")
 
     def facts(self, table: str, *, fresh: bool, profile: bool = False) -> Answer:
         """Load the metadata and read the facts, with an empty manifest cache or as the last question left it."""
         ref = TableRef("lake", ("bench",), table)
-        with self._application({}, fresh=fresh) as app, _profiled(profile), measured() as found:
+        with self._application({}, fresh=fresh) as app, profiled(profile), measured() as found:
             facts, _ = read_facts(app.world, app.world.catalog(ref).load(ref))
         return found.answer(rows=sorted((p.values[0], p.data_files, p.data_bytes) for p in facts.partitions))
 
@@ -134,7 +175,8 @@ def _listing_other_files(app: Application, listing: Mapping[str, int]) -> Remove
 
 
 @contextmanager
-def _profiled(wanted: bool) -> Iterator[None]:
+def profiled(wanted: bool) -> Iterator[None]:
+    """Say on standard error where the block spends its time."""
     if not wanted:
         yield
         return
@@ -146,7 +188,16 @@ def _profiled(wanted: bool) -> Iterator[None]:
 if __name__ == "__main__":
     ours = Ours(Path(sys.argv[1]))
     try:
-        serve({"spark": ours.spark, "run": ours.run, "cycle": ours.cycle, "facts": ours.facts})
+        asked: Mapping[str, Callable[..., Answer]] = {
+            "spark": ours.spark,
+            "run": ours.run,
+            "cycle": ours.cycle,
+            "facts": ours.facts,
+            "known": ours.known,
+            "look": ours.look,
+            "keep": ours.keep,
+        }
+        serve(asked)
     finally:
         for pool in ours.pools.values():
             pool.stop()

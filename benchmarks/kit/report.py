@@ -29,6 +29,7 @@ def in_turn(
     *,
     expected: Hashable | None = None,
     discard: int = 1,
+    repeats: int = REPEATS,
 ) -> Turns:
     """Let each side run in turn, the first runs uncounted.
 
@@ -36,13 +37,18 @@ def in_turn(
     """
     runs: tuple[list[Run], list[Run]] = ([], [])
     seen = {expected} - {None}
-    for number in range(discard + REPEATS):
+    for number in range(discard + repeats):
         for side, timed in zip((ours, peer), runs, strict=True):
             run = side()
             seen.add(left(run))
             if number >= discard:
                 timed.append(run)
     return Turns(*runs, len(seen) == 1)
+
+
+def multiplied(run: Run, by: float) -> Run:
+    """A run on a sample, as if it had been on all."""
+    return {**run, **{what: run[what] * by for what in ("s", "cpu")}}
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,11 @@ class Comparison:
     shape: str
     turns: Turns
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ours_peak_mib(self) -> int:
+        """The most memory that ours had."""
+        return round(max(float(run["mib"]) for run in self.turns.ours))
 
     def document(self) -> dict[str, Any]:
         """As it is printed. A peer that takes no time is a limit of memory: then the ratio is one of memory."""

@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from icewright.adapters.catalogs.nessie import NessieCatalog
+from icewright.adapters.catalogs.opening import AnyCatalog, open_catalog
 from icewright.adapters.catalogs.rest import RestCatalog
-from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import (
     CatalogProperties,
-    NessieCatalogProperties,
-    RestCatalogProperties,
-    SqlCatalogProperties,
     catalog_properties,
+    driver_properties,
     hosts,
     pyiceberg_properties,
     spark_conf,
@@ -61,8 +59,6 @@ from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, WhenNeeded
 from icewright.flow.world import Listener, World
 from icewright.ports import Archive, Clock, CommitReports, Grant, Trigger
-
-_AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ def check_channels(urls: Sequence[str]) -> None:
 
 def _engines(
     config: Config,
-    catalogs: Mapping[str, _AnyCatalog],
+    catalogs: Mapping[str, AnyCatalog],
     pools: Mapping[str, SparkPool],
     files: TableFiles,
     store: SqlStore,
@@ -213,9 +209,9 @@ def application(
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
     clock = clock or shared
-    catalogs: dict[str, _AnyCatalog] = {}
+    catalogs: dict[str, AnyCatalog] = {}
     files = _files(config, lambda path: _granted(catalogs, path))
-    catalogs |= {name: _catalog(entry, files, clock) for name, entry in config.catalogs.items()}
+    catalogs |= {name: open_catalog(_properties(entry), files, clock) for name, entry in config.catalogs.items()}
     pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
     reports = _reports(config)
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
@@ -319,20 +315,6 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
     return catalog_properties(catalog.type, catalog.name, catalog.properties, catalog.allowed_locations)
 
 
-def _catalog(entry: CatalogConfig, files: TableFiles, clock: Clock) -> _AnyCatalog:
-    """The adapter of the catalog's type."""
-    properties = _properties(entry)
-    match properties:
-        case SqlCatalogProperties():
-            return SqlCatalog(properties, files, clock)
-        case NessieCatalogProperties():
-            return NessieCatalog(properties, files, clock)
-        case RestCatalogProperties():
-            return RestCatalog(properties, files, clock)
-        case _:
-            assert_never(properties)
-
-
 def _inside(config: Config, path: str) -> bool:
     """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
     declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
@@ -343,7 +325,7 @@ def _inside(config: Config, path: str) -> bool:
 
 
 def _vacuums(
-    catalogs: Mapping[str, _AnyCatalog],
+    catalogs: Mapping[str, AnyCatalog],
     deletion: Deletion,
     guard: Guard,
     policy: Callable[[], Policy],
@@ -365,7 +347,7 @@ def _vacuums(
     return found
 
 
-def _granted(catalogs: Mapping[str, _AnyCatalog], path: str) -> Grant | None:
+def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> Grant | None:
     """What the catalog that a file belongs to lends for it."""
     lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
     return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
@@ -376,9 +358,15 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     mine: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
     conf: dict[str, str] = {}
     packages: set[str] = set()
+    driver: dict[str, str] = {}
     for catalog in mine:
         conf |= spark_conf(_properties(catalog))
         packages |= set(spark_packages(_properties(catalog)))
+        for key, value in driver_properties(_properties(catalog)).items():
+            if driver.setdefault(key, value) != value:
+                raise ConfigError(
+                    [f"catalogs.{catalog.name}.pool: pool {pool.name} has AWS keys of another catalog; give it its own"]
+                )
     return SparkPool(
         name=pool.name,
         master=pool.master,
@@ -390,4 +378,5 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
         log=config.cache_folder / "logs" / f"spark-{pool.name}.log",
         max_concurrent=pool.max_concurrent,
         remote=pool.remote,
+        driver=driver,
     )

@@ -386,9 +386,9 @@ def _default_pools() -> dict[str, PoolConfig]:
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
-    """The warehouse where it is a place: a REST server may know it by a name, which allows nothing."""
+    """The warehouse where it is a place: a name, as REST servers have them, or none allows nothing."""
     place = properties.get("warehouse", "")
-    return [place] if kind not in ("rest", "nessie") or is_location(place) else []
+    return [place] if kind == "sql" or is_location(place) else []
 
 
 def _text(value: object) -> str:

@@ -65,8 +65,8 @@ class Policy:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for policies that say the same."""
-        said = [(r.match, sorted((k, repr(v)) for k, v in r.settings.items()), r.source) for r in self.rules]
-        return sha256(repr((said, self.guardrails)).encode()).hexdigest()[:16]
+        said = [(r.match, _said(r.settings), r.source) for r in self.rules]
+        return sha256(repr((said, self.guardrails, _said(self.command))).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
         """The knobs of one table with their origins.
@@ -127,10 +127,19 @@ def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     )
 
 
+def _said(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return sorted((name, repr(value)) for name, value in settings.items())
+
+
 def matches_any(patterns: str, name: str) -> bool:
     """Whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
-    wanted = [p.strip() for p in patterns.split(",") if p.strip()]
+    wanted = _listed(patterns)
     return not wanted or any(_compiled(p).fullmatch(name) for p in wanted)
+
+
+@lru_cache(maxsize=4096)
+def _listed(patterns: str) -> tuple[str, ...]:
+    return tuple(p.strip() for p in patterns.split(",") if p.strip())
 
 
 @lru_cache(maxsize=4096)

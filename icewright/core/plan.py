@@ -76,7 +76,7 @@ class Candidate:
 class Active:
     """A job that waits for a worker or runs."""
 
-    catalog: str
+    ref: TableRef
     pool: str
     operations: tuple[Operation, ...]
     on_pool: bool
@@ -147,16 +147,17 @@ def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, us
     waiting: list[tuple[float, Candidate, dict[Operation, float]]] = []
     for candidate in candidates:
         scores: dict[Operation, float] = {}
+        shut = candidate.blocked or _closed(candidate, now)
         for operation, wish in candidate.wishes.items():
             points = score(wish, candidate.importance, now - candidate.due_since, candidate.heat)
-            reason = candidate.blocked or _cooling(wish, now) or _closed(candidate, now)
+            reason = candidate.blocked or _cooling(wish, now) or shut
             if reason is None:
                 scores[operation] = points
             else:
                 deferred.append(Deferred(candidate.ref, operation, reason, points))
         if scores:
             waiting.append((max(scores.values()), candidate, scores))
-    waiting.sort(key=lambda item: (-item[0], item[1].ref))
+    waiting.sort(key=lambda item: (-item[0], item[1].ref.catalog, item[1].ref.namespace, item[1].ref.name))
     jobs, queued = _admit(waiting, _Room(limits, usage or Usage()))
     return Plan(jobs, (*queued, *deferred))
 
@@ -196,12 +197,12 @@ class _Room:
         self._limits = limits
         self._jobs, self._started = len(usage.active), usage.started
         self._operations = Counter(op for job in usage.active for op in job.operations)
-        self._in_catalog = Counter(job.catalog for job in usage.active)
+        self._in_catalog = Counter(job.ref.catalog for job in usage.active)
         self._in_pool = Counter(job.pool for job in usage.active if job.on_pool)
         self._by_pool = defaultdict(float, usage.spent_by_pool)
         self._by_catalog = defaultdict(float, usage.spent_by_catalog)
         for job in usage.active:
-            self._by_catalog[job.catalog] += job.cost
+            self._by_catalog[job.ref.catalog] += job.cost
             self._by_pool[job.pool] += job.cost if job.on_pool else 0.0
 
     def admit(self, candidate: Candidate, operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], str | None]:

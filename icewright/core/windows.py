@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from functools import lru_cache
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"(?:(?P<days>[a-z,\- ]+?)\s*)?(?:(?P<begin>\d{1,2}:\d{2})\s*-\s*(?P<end>\d{1,2}:\d{2}))?")
@@ -40,6 +41,7 @@ class Window:
         ]
 
 
+@lru_cache(maxsize=4096)  # thousands of tables have few of them
 def parse_windows(text: str) -> tuple[Window, ...]:
     """`mon-fri 22:00-06:00; sat,sun` into windows. Raises `ValueError`."""
     return tuple(_window(part.strip().lower()) for part in text.split(";") if part.strip())

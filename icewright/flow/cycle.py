@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from icewright.core.plan import Deferred, PlannedJob
+from icewright.core.plan import Deferred, Plan, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -38,12 +38,7 @@ def run_cycle(world: World, catalogs: Sequence[str], *, dry_run: bool = False, f
     plan = plan_now(world, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     world.tell("evaluated", {"due": len(due)})
-    jobs: list[JobResult] = []
-    done: set[tuple[TableRef, Operation]] = set()
-    while plan.jobs:
-        jobs += _round(world, plan.jobs, dry_run=dry_run)
-        done |= {(job.ref, op) for job in plan.jobs for op in job.operations}
-        plan = plan_now(world, catalogs, started=len(jobs), without=done)
+    jobs, plan = _run(world, catalogs, plan, dry_run=dry_run)
     known = [row for name in catalogs for row in world.store.tables(name) if not row.dropped]
     unreadable = [(str(row.ref), row.error) for row in known if row.error]
     result = CycleResult(
@@ -71,11 +66,25 @@ def look(world: World, catalogs: Sequence[str], *, force: bool = False) -> tuple
     return found, evaluate_due(world, read)
 
 
-def _round(world: World, jobs: Sequence[PlannedJob], *, dry_run: bool) -> list[JobResult]:
-    """The planned jobs side by side; the plan has kept to the limits."""
-    requests = [Request(j.ref, j.operations, j.table_uuid, dry_run=dry_run) for j in jobs]
-    with ThreadPoolExecutor(world.limits.per_worker) as pool:
-        return list(pool.map(lambda request: _guarded(world, request), requests))
+def _run(world: World, catalogs: Sequence[str], plan: Plan, *, dry_run: bool) -> tuple[list[JobResult], Plan]:
+    """The jobs of the plan, and of the plans that are made when some of them have ended; and the plan at the end.
+
+    Each table and operation has one try in a pass; the plans keep to the limits.
+    """
+    begun: list[Future[JobResult]] = []
+    running: dict[Future[JobResult], PlannedJob] = {}
+    tried: set[tuple[TableRef, Operation]] = set()
+    with ThreadPoolExecutor(world.limits.per_worker) as threads:
+        while plan.jobs or running:
+            for job in plan.jobs:
+                request = Request(job.ref, job.operations, job.table_uuid, dry_run=dry_run)
+                begun.append(threads.submit(_guarded, world, request))
+                running[begun[-1]] = job
+                tried |= {(job.ref, operation) for operation in job.operations}
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[ended]
+            plan = plan_now(world, catalogs, len(begun), tried, tuple(running.values()))
+    return [job.result() for job in begun], plan
 
 
 def _guarded(world: World, request: Request) -> JobResult:

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from icewright.core.plan import Candidate, Limits, Plan, make_plan
+from icewright.core.plan import Active, Candidate, Limits, Plan, PlannedJob, make_plan
 from icewright.core.policy import Operation
 from icewright.core.pressure import Load, adapted
 from icewright.core.table import TableRef
@@ -17,21 +17,28 @@ TURN = timedelta(seconds=60)  # how long a process that plans keeps others from 
 
 
 def plan_now(
-    world: World, catalogs: Sequence[str], started: int = 0, without: Container[tuple[TableRef, Operation]] = ()
+    world: World,
+    catalogs: Sequence[str],
+    started: int = 0,
+    without: Container[tuple[TableRef, Operation]] = (),
+    running: Sequence[PlannedJob] = (),
 ) -> Plan:
     """What would start now of what is due by the last evaluations, and what waits. Nothing is changed.
 
-    `started` and `without` are the number of jobs that a pass began already, and what it has done.
+    Of a pass: `started` is the number of jobs that it began already, `without` what it need not do again, and
+    `running` what it has not ended, which the store may not know yet.
     """
     now = world.clock.now()
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    usage = replace(world.store.usage(midnight), started=started)
+    usage = world.store.usage(midnight)
+    known = {job.ref for job in usage.active}
+    unknown = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in known]
+    usage = replace(usage, active=(*usage.active, *unknown), started=started)
     candidates = []
     for candidate in world.store.candidates(catalogs):
         if not world.scopes[candidate.ref.catalog].holds(candidate.ref):
             continue
-        wishes = {op: wish for op, wish in candidate.wishes.items() if (candidate.ref, op) not in without}
-        candidates.append(replace(_placed(world, candidate), wishes=wishes))
+        candidates.append(_placed(world, candidate, without))
     return make_plan(candidates, _limits(world), now, usage)
 
 
@@ -49,12 +56,13 @@ def plan_due(world: World) -> int:
     return sum(job_id is not None for job_id in queued)
 
 
-def _placed(world: World, candidate: Candidate) -> Candidate:
+def _placed(world: World, candidate: Candidate, without: Container[tuple[TableRef, Operation]]) -> Candidate:
+    wishes = {op: wish for op, wish in candidate.wishes.items() if (candidate.ref, op) not in without}
     scope, blocked = world.scopes[candidate.ref.catalog], candidate.blocked
     if not scope.enabled:
         name = candidate.ref.catalog
         blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
-    return replace(candidate, pool=scope.pool, blocked=blocked)
+    return replace(candidate, pool=scope.pool, blocked=blocked, wishes=wishes)
 
 
 def _limits(world: World) -> Limits:

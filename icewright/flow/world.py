@@ -29,9 +29,12 @@ class Scope:
 
     def holds(self, ref: TableRef) -> bool:
         """Whether the table is in scope."""
-        if self.archive and ".".join(ref.namespace) == self.archive:
+        if not self.namespaces and not self.tables:  # asked of ten thousand tables a minute
             return True
-        return matches_any(self.namespaces, ".".join(ref.namespace)) and matches_any(self.tables, ref.name)
+        namespace = ".".join(ref.namespace)
+        if self.archive and namespace == self.archive:
+            return True
+        return matches_any(self.namespaces, namespace) and matches_any(self.tables, ref.name)
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]

@@ -150,7 +150,9 @@ def test_a_table_that_no_catalog_knows_any_more(house: House) -> None:
 
 
 @pytest.mark.cases(62)
-@pytest.mark.parametrize("location", ["gs://bucket/t/metadata/v1.metadata.json", "file:///nowhere/t/metadata/v1.json"])
+@pytest.mark.parametrize(
+    "location", ["hdfs://bucket/t/metadata/v1.metadata.json", "file:///nowhere/t/metadata/v1.json"]
+)
 def test_a_table_that_nobody_here_can_read_hinders_no_other(house: House, location: str) -> None:
     """A neighbour on a storage that is not supported, or whose metadata is gone, lies where its metadata does."""
     folder = house.table()

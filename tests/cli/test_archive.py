@@ -78,7 +78,7 @@ def test_a_cycle_archives_whole_days(lived: House) -> None:
 def test_a_cycle_whose_archive_fails(lived: House) -> None:
     """The pass is partial, the error is told, and every row stays."""
     store = lived.store()
-    before = keys(store.engine)
+    before = keys(store.engine) - {("alerts", 2)}  # never raised: a pass forgets it, as there is no cause any more
     lived.write("archive: {catalog: pond}\n")
     path, sealed = lived.path, lived.home / "sealed"
     sealed.write_text("no folder", encoding="utf-8")

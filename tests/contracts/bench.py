@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -18,6 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog as PyIcebergCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy.exc import OperationalError
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
@@ -30,10 +32,6 @@ from icewright.ports import AddSnapshot, Change, RemoveSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCHEMA = Schema(NestedField(1, "id", LongType()))
-# for tests of what only a database can show, such as files that are changed under the catalog's feet
-only_sql = pytest.mark.parametrize(
-    "uri", ["sql-sqlite", pytest.param("sql-postgres", marks=pytest.mark.external)], indirect=True
-)
 TYPES = {"V0": "", "V1": ", iceberg_type varchar(5)"}
 
 
@@ -52,6 +50,37 @@ class FixedClock:
         self.time += timedelta(seconds=seconds)
 
 
+def lost() -> OperationalError:
+    """What a driver says of a connection that broke."""
+    return OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly"))
+
+
+@dataclass
+class Losing:
+    """An engine over the real one whose commits end in an error: `landing` says whether they happen all the same."""
+
+    real: sa.Engine
+    landing: bool
+    afterwards: Callable[[], None] = field(default=lambda: None)
+    dead: bool = False  # whether nobody answers after the error
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """A transaction whose end is never heard of."""
+        with self.real.connect() as connection:
+            transaction = connection.begin()
+            yield connection
+            (transaction.commit if self.landing else transaction.rollback)()
+        self.afterwards()
+        raise lost()
+
+    def connect(self) -> sa.Connection:
+        """A connection, as long as somebody answers."""
+        if self.dead:
+            raise lost()
+        return self.real.connect()
+
+
 @dataclass
 class Bench:
     """A catalog, PyIceberg's client of it, and the database and warehouse behind both."""
@@ -60,6 +89,8 @@ class Bench:
     warehouse: Path
     clock: FixedClock = field(default_factory=FixedClock)
     name: str = "lake"
+    rounds: ClassVar[int] = 3  # of many commits at once
+    overlaid: ClassVar[dict[str, str]] = {}  # properties that the catalog gives each table
     row_name = "lake"  # the catalog's name in the rows of the database
 
     def __post_init__(self) -> None:
@@ -73,6 +104,10 @@ class Bench:
     def open(self) -> Any:
         """Another client of the same catalog."""
         return SqlCatalog(self.properties, LocalStorage(), self.clock)
+
+    def lose(self, **how: Any) -> None:
+        """From now on replies to commits are lost; see `Losing`."""
+        self.catalog._engine = Losing(self.catalog._engine, **how)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -186,3 +221,61 @@ def addition(base: TableMetadata, **fields: Any) -> AddSnapshot:
 
 
 CHANGES: dict[str, Callable[[TableMetadata], Change]] = {"remove": lambda base: removal(base, 0), "add": addition}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A catalog that the suite runs over, and what it can."""
+
+    name: str
+    external: bool = True  # it needs a server
+    deep: bool = True  # namespaces of several levels
+    any_name: bool = True  # names of any characters
+    removes: bool = True  # snapshots, by itself: Nessie leaves them to vacuum, which sees all branches
+    compares: bool = True  # the metadata file as a whole: commits to one base exclude one another
+    pyiceberg: bool = True  # knows it where files are local: Nessie's REST side serves S3 alone
+    loses: bool = True  # tests can take its reply to a commit away
+    sql: bool = False  # a database that tests change behind everybody's back
+
+    def __str__(self) -> str:
+        return self.name
+
+
+KINDS = (
+    Kind("sql-sqlite", external=False, sql=True),
+    Kind("sql-postgres", sql=True),
+    Kind("rest", compares=False, loses=False),
+    Kind("nessie", removes=False, pyiceberg=False, loses=False),
+    Kind("glue", deep=False),
+    Kind("hive", deep=False, any_name=False),
+)
+
+
+def where(can: Callable[[Kind], bool]) -> pytest.MarkDecorator:
+    """Run the test over the catalogs that can do it."""
+    return pytest.mark.parametrize("uri", [_param(kind) for kind in KINDS if can(kind)], indirect=True)
+
+
+def _param(kind: Kind) -> Any:
+    return pytest.param(kind.name, marks=[pytest.mark.external] if kind.external else [])
+
+
+# for tests of what only a database can show, such as files that are changed under the catalog's feet
+only_sql = where(lambda kind: kind.sql)
+deep = where(lambda kind: kind.deep)
+any_name = where(lambda kind: kind.any_name)
+removes = where(lambda kind: kind.removes)
+local = where(lambda kind: kind.sql or kind.name == "rest")
+by_pyiceberg = where(lambda kind: kind.pyiceberg)
+loses = where(lambda kind: kind.loses)
+compares = where(lambda kind: kind.compares and kind.removes)
+each_change = pytest.mark.parametrize(
+    ("uri", "change"),
+    [
+        pytest.param(kind.name, change, marks=_param(kind).marks, id=f"{kind}-{name}")
+        for kind in KINDS
+        for name, change in CHANGES.items()
+        if kind.removes or name != "remove"
+    ],
+    indirect=["uri"],
+)

@@ -12,20 +12,29 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.schema import SCHEMA
 from icewright.adapters.store.sql import SqlStore
-from tests.contracts.bench import Bench, new_database
+from tests.contracts.bench import KINDS, Bench, new_database
+from tests.contracts.glue_bench import GlueBench
+from tests.contracts.hive_bench import HiveBench
+from tests.contracts.nessie_bench import NessieBench
 from tests.contracts.rest_bench import RestBench
 
-_SERVERS = [pytest.param(kind, marks=pytest.mark.external) for kind in ("sql-postgres", "rest")]
+_KINDS = [pytest.param(kind.name, marks=[pytest.mark.external] if kind.external else []) for kind in KINDS]
 
 
-@pytest.fixture(params=["sql-sqlite", *_SERVERS])
+@pytest.fixture(params=_KINDS)
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of the kind that the suite runs over; behind a REST server it is one too."""
+    """What the suite runs over: an empty database, which is behind a REST server too, or the address of a server."""
     match request.param:
         case "sql-sqlite":
             return f"sqlite:///{tmp_path}/catalog.db"
         case "rest":
             return f"rest+sqlite:///{tmp_path}/catalog.db"
+        case "nessie":
+            return str(request.getfixturevalue("nessie").api)
+        case "glue":
+            return str(request.getfixturevalue("glue_address"))
+        case "hive":
+            return str(request.getfixturevalue("metastore").uri)
     return new_database(request.getfixturevalue("postgres_url"))
 
 
@@ -43,9 +52,18 @@ def bench(uri: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
         made.close()
         host.end(address)
         return
-    made = Bench(uri, warehouse)
+    made = _bench(uri, warehouse)
     yield made
     made.close()
+
+
+def _bench(uri: str, warehouse: Path) -> Bench:
+    match uri.partition(":")[0]:
+        case "thrift":
+            return HiveBench(uri, warehouse)
+        case "http":
+            return NessieBench(uri, warehouse) if uri.endswith("/api/v2") else GlueBench(uri, warehouse)
+    return Bench(uri, warehouse)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from icewright.flow.archive import Archiving, archived
 from icewright.flow.world import World
 from icewright.ports import Trigger
 from icewright.ports.archive import SOURCES
-from tests.contracts.bench import Bench
+from tests.contracts.bench import Bench, by_pyiceberg, local
 from tests.flow.bench import Bench as Fakes
 from tests.flow.history import TABLE_OF, JobSpec, Key, keys, seed
 
@@ -72,6 +72,8 @@ def in_the_archive(bench: Bench) -> list[Key]:
     return found
 
 
+@pytest.mark.xdist_group("catalogs")  # whose process has the servers
+@by_pyiceberg
 def test_all_that_is_old_goes(bench: Bench, store: SqlStore) -> None:
     """Every kind of row, each once, into tables of every column; a second pass finds nothing."""
     before, old = keys(store.engine), datetime.now(UTC) - AFTER
@@ -90,6 +92,7 @@ def test_all_that_is_old_goes(bench: Bench, store: SqlStore) -> None:
         assert {f.name for f in bench.read("icewright", source).schema().fields} == columns | {"batch", "table_name"}
 
 
+@local  # the same code writes through PyIceberg elsewhere, each time with many commits
 def test_two_at_once(bench: Bench, store: SqlStore) -> None:
     """Processes that archive at the same time, and try again while another does: each row goes once."""
     before, old, together = keys(store.engine), datetime.now(UTC) - AFTER, threading.Barrier(3)

@@ -13,8 +13,22 @@ from icewright.app.demo.craft import Craft
 from icewright.core.errors import IcewrightError, Refused
 from icewright.core.table import MAIN, TableMetadata
 from icewright.ports import AddSnapshot, Change
-from tests.contracts.bench import CHANGES, NOW, Bench, addition, edit, file_of, json_of, only_sql, removal
+from tests.contracts.bench import (
+    CHANGES,
+    NOW,
+    Bench,
+    addition,
+    each_change,
+    edit,
+    file_of,
+    json_of,
+    only_sql,
+    removal,
+    removes,
+)
 from tests.contracts.rest_bench import RestBench
+
+pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
 
 
 def _rows(bench: Bench) -> list[Any]:
@@ -22,6 +36,7 @@ def _rows(bench: Bench) -> list[Any]:
     return sorted(ids)
 
 
+@removes
 def test_removed_snapshots_are_gone(bench: Bench) -> None:
     """After the removal of snapshots PyIceberg reads the same rows, and the others' history."""
     base = bench.craft("sales.orders", 5)
@@ -95,7 +110,7 @@ def test_unknown_fields_survive(bench: Bench, change: Callable[[TableMetadata], 
     assert all(kept.get(s["snapshot-id"], s) == s for s in old["snapshots"])
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@each_change
 def test_the_metadata_log_grows(bench: Bench, change: Callable[[TableMetadata], Change]) -> None:
     """The log ends with the replaced file and its time; the database names it as the previous one."""
     base = bench.craft("sales.orders")
@@ -108,6 +123,7 @@ def test_the_metadata_log_grows(bench: Bench, change: Callable[[TableMetadata], 
     assert after.last_updated == NOW or isinstance(bench, RestBench)  # whose server has a clock of its own
 
 
+@removes
 @pytest.mark.parametrize(("limit", "kept"), [("3", 3), ("1", 1), ("0", 1), (None, 7)])
 def test_the_metadata_log_is_bounded(bench: Bench, limit: str | None, kept: int) -> None:
     """`write.metadata.previous-versions-max` bounds the log, the newest are kept; without it there is room for 100."""
@@ -132,6 +148,7 @@ def test_a_bound_that_is_no_number_is_an_error_on_purpose(bench: Bench) -> None:
         assert "previous-versions-max" in str(error)  # noqa: PT017 - going on with the default is right too
 
 
+@removes
 def test_statistics_of_removed_snapshots_go(bench: Bench) -> None:
     """Statistics and partition statistics go with their snapshot; those of the others stay whole."""
     base = bench.craft("sales.orders", 3)
@@ -155,6 +172,7 @@ def test_statistics_of_removed_snapshots_go(bench: Bench) -> None:
     assert (new["statistics"], new["partition-statistics"]) == (table[2:], partitions[2:])
 
 
+@removes
 @pytest.mark.parametrize(("removed", "logged"), [((0, 1), (2, 3, 4)), ((2,), (3, 4)), ((1, 3), (4,)), ((), range(5))])
 def test_the_snapshot_log_has_no_gaps(bench: Bench, removed: tuple[int, ...], logged: tuple[int, ...]) -> None:
     """The log begins after the last removed snapshot: across a gap, time travel would read a wrong snapshot."""
@@ -190,6 +208,7 @@ def test_gzip_stays_gzip(bench: Bench, change: Callable[[TableMetadata], Change]
     assert _rows(bench) == [0, 1, 2, 3]
 
 
+@removes
 def test_main_is_not_removed(bench: Bench) -> None:
     """The ref main cannot be taken from a table that has a current snapshot."""
     base = bench.craft("sales.orders")
@@ -206,6 +225,6 @@ def test_metadata_goes_where_the_table_wants_it(bench: Bench, folder: str) -> No
     base = bench.craft("sales.orders")
     place = f"file://{bench.warehouse}/{folder}"
     edit(base.metadata_location, properties={"write.metadata.path": place + "/"})
-    after = bench.catalog.commit(base, removal(base, 0))
+    after = bench.catalog.commit(base, addition(base))
     assert str(file_of(after.metadata_location)).startswith(f"{bench.warehouse}/{folder}/00005-")
     assert bench.read("sales", "orders").metadata_location == after.metadata_location

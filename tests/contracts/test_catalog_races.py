@@ -12,7 +12,9 @@ from icewright.app.demo.craft import Craft
 from icewright.core.errors import CommitConflict, Refused
 from icewright.core.table import MAIN, TableMetadata
 from icewright.ports import Change
-from tests.contracts.bench import CHANGES, SCHEMA, Bench, only_sql, removal
+from tests.contracts.bench import SCHEMA, Bench, compares, each_change, removal, removes
+
+pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
 
 THREADS = 20
 
@@ -49,7 +51,7 @@ OTHERS = {f.__name__.strip("_"): f for f in (_append, _tag, _branch, _property, 
 
 
 @pytest.mark.cases(6, 75, 82)
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@each_change
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_somebody_else_was_first(
     bench: Bench, other: Callable[[Bench], None], change: Callable[[TableMetadata], Change]
@@ -64,14 +66,14 @@ def test_somebody_else_was_first(
     assert {path: path.read_bytes() for path in files} == files
 
 
-@only_sql  # elsewhere removals of different snapshots do not contradict one another
+@compares  # elsewhere removals of different snapshots do not contradict one another
 @pytest.mark.cases(76)
 @pytest.mark.parametrize("clients", ["one client", "many clients"])
 def test_of_many_at_once_one_wins(bench: Bench, clients: str) -> None:
     """Of twenty commits to one base exactly one lands, the others are conflicts, and nothing is lost in between."""
-    base, rounds = bench.craft("sales.orders", 2 + THREADS), 3
+    base = bench.craft("sales.orders", 2 + THREADS)
     catalogs = [bench.catalog if clients == "one client" else bench.open() for _ in range(THREADS)]
-    for _ in range(rounds):
+    for _ in range(bench.rounds):
         start = threading.Barrier(THREADS)
 
         def commit(index: int, base: TableMetadata = base, start: threading.Barrier = start) -> TableMetadata | None:
@@ -89,7 +91,7 @@ def test_of_many_at_once_one_wins(bench: Bench, clients: str) -> None:
         assert len(won[0].snapshots) == len(base.snapshots) - 1
         base = won[0]
     for catalog in catalogs:
-        catalog._engine.dispose()
+        catalog.close()
 
 
 def _held(craft: Craft) -> None:
@@ -98,6 +100,7 @@ def _held(craft: Craft) -> None:
     craft.refs["dev"] = {"snapshot-id": second, "type": "branch"}
 
 
+@removes
 @pytest.mark.cases(5)
 @pytest.mark.parametrize(("index", "holder"), [(0, "v1"), (1, "dev"), (-1, MAIN)])
 def test_what_a_ref_holds_is_not_removed(bench: Bench, index: int, holder: str) -> None:
@@ -109,6 +112,7 @@ def test_what_a_ref_holds_is_not_removed(bench: Bench, index: int, holder: str) 
     assert (bench.rows(), sorted(bench.warehouse.rglob("*"))) == (rows, files)
 
 
+@removes
 @pytest.mark.cases(4)
 def test_a_ref_and_its_snapshot_go_together(bench: Bench) -> None:
     """A tag that is removed in the same commit holds its snapshot no more; the others stay."""

@@ -6,13 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import sql_catalog
@@ -20,57 +18,24 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, UnknownOutcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
-from tests.contracts.bench import Bench, FixedClock, only_sql
+from tests.contracts.bench import Bench, FixedClock, Losing, loses, lost, only_sql
 from tests.postgres import free_port
 
+pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
 SECRET = "hunter2%40\u00e9x"
 REF = TableRef("lake", ("sales",), "orders")
-
-
-def _lost() -> OperationalError:
-    return OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly"))
-
-
-@dataclass
-class Losing:
-    """An engine over the real one whose commits end in an error: `landing` says whether they happen all the same."""
-
-    real: sa.Engine
-    landing: bool
-    afterwards: Callable[[], None] = field(default=lambda: None)
-    dead: bool = False  # whether nobody answers after the error
-
-    @contextmanager
-    def begin(self) -> Iterator[sa.Connection]:
-        """A transaction whose end is never heard of."""
-        with self.real.connect() as connection:
-            transaction = connection.begin()
-            yield connection
-            (transaction.commit if self.landing else transaction.rollback)()
-        self.afterwards()
-        raise _lost()
-
-    def connect(self) -> sa.Connection:
-        """A connection, as long as somebody answers."""
-        if self.dead:
-            raise _lost()
-        return self.real.connect()
-
-
-def _losing(bench: Bench, **how: Any) -> None:
-    bench.catalog._engine = cast(Any, Losing(bench.catalog._engine, **how))
 
 
 def _first(base: TableMetadata) -> RemoveSnapshots:
     return RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset())
 
 
-@only_sql
+@loses
 @pytest.mark.cases(77)
 def test_the_commit_landed_and_its_reply_was_lost(bench: Bench) -> None:
     """The pointer names the new file: the commit succeeded, whatever the connection said."""
     base = bench.craft("sales.orders")
-    _losing(bench, landing=True)
+    bench.lose(landing=True)
     after = bench.catalog.commit(base, _first(base))
     assert bench.rows()["sales", "orders"] == (after.metadata_location, base.metadata_location)
     assert bench.read("sales", "orders").metadata_location == after.metadata_location
@@ -82,24 +47,24 @@ def test_the_commit_did_not_land(bench: Bench) -> None:
     """The pointer names the old file: it is safe to plan again."""
     base = bench.craft("sales.orders")
     rows = bench.rows()
-    _losing(bench, landing=False)
+    bench.lose(landing=False)
     with pytest.raises(CommitConflict):
         bench.catalog.commit(base, _first(base))
     assert bench.rows() == rows
 
 
-@only_sql
+@loses
 @pytest.mark.cases(77)
 @pytest.mark.parametrize("landing", [True, False])
 def test_nobody_answers_after_the_commit(bench: Bench, *, landing: bool) -> None:
     """What cannot be known is called unknown: the new files may be the table's."""
     base = bench.craft("sales.orders")
-    _losing(bench, landing=landing, dead=True)
+    bench.lose(landing=landing, dead=True)
     with pytest.raises(CommitStateUnknown, match=r"lake\.sales\.orders"):
         bench.catalog.commit(base, _first(base))
 
 
-@only_sql
+@loses
 @pytest.mark.cases(77)
 def test_somebody_commits_on_top_before_the_look(bench: Bench) -> None:
     """The reply was lost and another client committed on top: never a conflict, as our snapshot may be below theirs."""
@@ -108,7 +73,7 @@ def test_somebody_commits_on_top_before_the_look(bench: Bench) -> None:
     def on_top() -> None:
         bench.read("sales", "orders").transaction().set_properties({"owner": "me"}).commit_transaction()
 
-    _losing(bench, landing=True, afterwards=on_top)
+    bench.lose(landing=True, afterwards=on_top)
     try:
         after = bench.catalog.commit(base, _first(base))
     except CommitStateUnknown:
@@ -116,7 +81,7 @@ def test_somebody_commits_on_top_before_the_look(bench: Bench) -> None:
     assert after.metadata_location in bench.catalog.load(base.ref).metadata_log
 
 
-@only_sql
+@loses
 @pytest.mark.cases(77, 82)
 @pytest.mark.parametrize("what", ["renamed", "dropped"])
 def test_the_table_is_renamed_before_the_look(bench: Bench, what: str) -> None:
@@ -129,7 +94,7 @@ def test_the_table_is_renamed_before_the_look(bench: Bench, what: str) -> None:
         else:
             bench.iceberg.drop_table(("sales", "orders"))
 
-    _losing(bench, landing=True, afterwards=vanish)
+    bench.lose(landing=True, afterwards=vanish)
     with pytest.raises(UnknownOutcome):
         bench.catalog.commit(base, _first(base))
 
@@ -155,7 +120,7 @@ def test_a_commit_still_under_way_is_no_conflict(bench: Bench) -> None:
 
         threads.append(threading.Thread(target=late))
         threads[0].start()
-        raise _lost()
+        raise lost()
 
     slow = Losing(real, landing=True)
     slow.begin = begin  # type: ignore[method-assign]

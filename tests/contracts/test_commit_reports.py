@@ -13,7 +13,9 @@ from icewright.adapters.catalogs.reports import IcebergReports
 from icewright.adapters.catalogs.translate import pyiceberg_properties, sql_catalog
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, TableNotFound
 from icewright.ports import NewReports
-from tests.contracts.bench import Bench
+from tests.contracts.bench import Bench, by_pyiceberg, file_of
+
+pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
 
 SCHEMA = Schema(NestedField(1, "table_name", StringType()), NestedField(2, "committed_at", TimestamptzType()))
 
@@ -39,6 +41,7 @@ def append(bench: Bench, *names: str | None) -> int:
     return int(snapshot.snapshot_id)
 
 
+@by_pyiceberg
 def test_each_snapshot_is_read_once(bench: Bench, reports: IcebergReports) -> None:
     """Each name once, blanks left out; nothing while there is nothing new."""
     assert reports.since(None) == NewReports(None)
@@ -50,6 +53,7 @@ def test_each_snapshot_is_read_once(bench: Bench, reports: IcebergReports) -> No
     assert reports.since(first) == NewReports(last, ("lake.sales.customers", "sales.orders"))
 
 
+@by_pyiceberg
 def test_rows_that_were_rewritten_are_no_reports(bench: Bench, reports: IcebergReports) -> None:
     """Nor are those that were taken away."""
     first = append(bench, "sales.orders", "sales.customers")
@@ -60,12 +64,14 @@ def test_rows_that_were_rewritten_are_no_reports(bench: Bench, reports: IcebergR
     assert reports.since(first) == NewReports(snapshot.snapshot_id)
 
 
+@by_pyiceberg
 def test_where_the_reading_ended_is_not_known_any_more(bench: Bench, reports: IcebergReports) -> None:
     """Because it expired, or the table was rolled back or made anew: there may be reports that nobody read."""
     last = append(bench, "sales.orders")
     assert reports.since(4711) == NewReports(last, gap=True)
 
 
+@by_pyiceberg
 def test_what_is_no_table_of_commit_reports(bench: Bench, reports: IcebergReports) -> None:
     """Is named, with what must be changed."""
     bench.iceberg.create_table("ops.other", Schema(NestedField(1, "table_name", LongType())))
@@ -79,11 +85,12 @@ def test_what_is_no_table_of_commit_reports(bench: Bench, reports: IcebergReport
     missing.close()
 
 
+@by_pyiceberg
 def test_files_that_are_missing(bench: Bench, reports: IcebergReports) -> None:
     """Reports that cannot be read are an error, never fewer reports."""
     first = append(bench, "sales.orders")
     append(bench, "sales.customers")
-    for file in (bench.warehouse / "ops" / "commits" / "data").rglob("*.parquet"):
+    for file in file_of(bench.read("ops", "commits").location()).rglob("*.parquet"):
         file.unlink()
     with pytest.raises(CatalogUnavailable, match=r"lake.ops.commits: commit reports cannot be read: "):
         reports.since(first)

@@ -28,6 +28,7 @@ from icewright.testing import NOW
 
 COMPACT, MANIFESTS, EXPIRE = Operation.COMPACT, Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS
 HOUR = timedelta(hours=1)
+RUNNING = TableRef("lake", ("sales",), "running")
 
 
 def due(operation: Operation = COMPACT, benefit: float = 10, cost: float = 1, **more: Any) -> Wish:
@@ -135,7 +136,7 @@ POOLED = {COMPACT: Wish(10, 1, "small files", on_pool=True)}
 
 def test_limits_of_pools() -> None:
     """A pool takes so many jobs; what needs no pool does not count, nor wait."""
-    active = Active("lake", "default", (COMPACT,), on_pool=True)
+    active = Active(RUNNING, "default", (COMPACT,), on_pool=True)
     limits = Limits(9, pools={"default": PoolLimits(2)})
     crowd = [candidate("a", wishes=POOLED), candidate("b", wishes=POOLED), candidate("c", EXPIRE)]
     plan = make_plan(crowd, limits, NOW, Usage((active,)))
@@ -149,7 +150,10 @@ def test_limits_of_catalogs() -> None:
     """A catalog's tables take so many jobs, whatever runs for others."""
     limits = Limits(9, catalogs={"lake": CatalogLimits(1)})
     plan = make_plan(
-        [candidate("a"), candidate("b")], limits, NOW, Usage((Active("pond", "default", (COMPACT,), True),))
+        [candidate("a"), candidate("b")],
+        limits,
+        NOW,
+        Usage((Active(replace(RUNNING, catalog="pond"), "default", (COMPACT,), True),)),
     )
     assert [job.ref.name for job in plan.jobs] == ["a"]
     assert [d.reason for d in plan.deferred] == ["limit of catalog lake (1) reached"]
@@ -171,7 +175,7 @@ def test_limits_of_catalogs() -> None:
 def test_budgets(pool: float | None, catalog: float | None, spent: float, active: float, admitted: int) -> None:
     """GB-hours of a day: what was spent, what runs and what is admitted stay within."""
     limits = Limits(9, {}, 9, 9, {"default": PoolLimits(9, pool)}, {"lake": CatalogLimits(None, catalog)})
-    jobs = (Active("lake", "default", (COMPACT,), on_pool=True, cost=active),)
+    jobs = (Active(RUNNING, "default", (COMPACT,), on_pool=True, cost=active),)
     usage = Usage(jobs, {"default": spent}, {"lake": spent})
     plan = make_plan([candidate("a", wishes=POOLED), candidate("b", wishes=POOLED)], limits, NOW, usage)
     assert len(plan.jobs) == admitted
@@ -202,7 +206,10 @@ def test_blocked_tables_wait_with_their_reason() -> None:
 )
 def test_limits(limits: Limits, running: Sequence[Sequence[Operation]], started: int, reasons: Sequence[str]) -> None:
     """What no limit holds back starts; the rest waits with the limit as its reason, and its place."""
-    usage = Usage(tuple(Active("lake", "default", tuple(ops), on_pool=True) for ops in running), started=started)
+    usage = Usage(
+        tuple(Active(RUNNING, "default", tuple(ops), on_pool=True) for ops in running),
+        started=started,
+    )
     plan = make_plan([candidate(name) for name in "abc"], limits, NOW, usage)
     assert [job.ref.name for job in plan.jobs] == [n for n, r in zip("abc", reasons, strict=True) if not r]
     waiting = [(n, r) for n, r in zip("abc", reasons, strict=True) if r]

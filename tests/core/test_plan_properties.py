@@ -47,7 +47,14 @@ LIMITS = st.builds(
     pools=st.dictionaries(POOLS, st.builds(PoolLimits, st.integers(0, 3), BUDGETS)),
     catalogs=st.dictionaries(CATALOGS, st.builds(CatalogLimits, st.none() | st.integers(0, 3), BUDGETS)),
 )
-ACTIVE = st.builds(Active, CATALOGS, POOLS, SOME.map(tuple), st.booleans(), st.integers(0, 3))
+ACTIVE = st.builds(
+    Active,
+    st.builds(TableRef, CATALOGS, st.just(("n",)), st.just("running")),
+    POOLS,
+    SOME.map(tuple),
+    st.booleans(),
+    st.integers(0, 3),
+)
 SPENT = st.integers(0, 9)
 USAGE = st.builds(
     Usage,
@@ -72,7 +79,7 @@ def test_no_limit_is_ever_passed(candidates: list[Candidate], limits: Limits, us
         running = sum(job.on_pool and job.pool == name for job in usage.active)
         assert sum(job.on_pool and job.pool == name for job in jobs) <= max(0, pool.max_concurrent - running)
     for name, catalog in limits.catalogs.items():
-        running = sum(job.catalog == name for job in usage.active)
+        running = sum(job.ref.catalog == name for job in usage.active)
         most = catalog.max_concurrent
         assert most is None or sum(job.ref.catalog == name for job in jobs) <= max(0, most - running)
 
@@ -84,7 +91,7 @@ def test_no_budget_is_ever_passed(candidates: list[Candidate], limits: Limits, u
     jobs = make_plan(candidates, limits, NOW, usage).jobs
     for name, catalog in limits.catalogs.items():
         costs = [c.cost for job in jobs if job.ref.catalog == name for c in _wishes(candidates, job)]
-        taken = usage.spent_by_catalog.get(name, 0) + sum(j.cost for j in usage.active if j.catalog == name)
+        taken = usage.spent_by_catalog.get(name, 0) + sum(j.cost for j in usage.active if j.ref.catalog == name)
         _within(catalog.gb_hours_per_day, taken, costs)
     for name, pool in limits.pools.items():
         costs = [c.cost for job in jobs if job.pool == name for c in _wishes(candidates, job) if c.on_pool]

@@ -87,7 +87,7 @@ def crash(bench: Bench, both: Archiving, at: int, *, after: bool) -> None:
         pass
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     jobs=st.lists(specs, max_size=8),
     later=st.lists(specs, max_size=3),

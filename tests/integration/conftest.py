@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,57 +11,18 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.adapters.catalogs.translate import (
-    SqlCatalogProperties,
-    pyiceberg_properties,
-    spark_conf,
-    spark_packages,
-    sql_catalog,
-)
+from icewright.adapters.catalogs.translate import SqlCatalogProperties, pyiceberg_properties
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.rot import Lake
 from tests.integration.bench import CONFIG, Bench
 
-POSTGRES = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
 _COUNTER = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """PySpark leaves the sockets of its results to the garbage collector, in whichever test that runs."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture(scope="session")
-def catalog_properties(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalogProperties:
-    """A catalog named `lake` in a temporary folder of the session, its warehouse beside it."""
-    home = tmp_path_factory.mktemp("lake")
-    warehouse = home / "warehouse"
-    warehouse.mkdir()
-    return sql_catalog("lake", {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{warehouse}"})
-
-
-@pytest.fixture(scope="session")
-def spark_pool(
-    tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCatalogProperties
-) -> Iterator[SparkPool]:
-    """A pool over the catalog `lake`; Spark starts when a test first asks for the session."""
-    home = tmp_path_factory.mktemp("spark")
-    pool = SparkPool(
-        "tests",
-        "local[2]",
-        {
-            "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short sessions: less time in the compiler
-        },
-        spark_conf(catalog_properties),
-        (*spark_packages(catalog_properties), *spark_packages(POSTGRES)),
-        os.environ.get("JAVA_HOME"),
-        home / "cache",
-        home / "spark.log",
-    )
-    yield pool
-    pool.stop()
 
 
 @pytest.fixture(scope="session")

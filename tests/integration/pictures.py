@@ -26,6 +26,7 @@ KNOBS: Mapping[str, object] = {
     "compact.delete_file_threshold": 1,
     "compact.hot_partitions": "include",
 }
+_LINEAGE = {"_row_id", "_last_updated_sequence_number"}
 _COUNTS = ("value-counts", "null-value-counts", "nan-value-counts")
 _LARGE = 100_000  # bytes from which sizes are compared
 _MOST_MORE = 1.05
@@ -144,7 +145,7 @@ def picture(bench: Bench, name: str) -> Picture:
         deletes,
         _counted(table.set_column(at, "_file", placed)),
         _read(lambda: loaded.scan().to_arrow()),
-        _read(lambda: _by_duckdb(files, loaded.schema().as_arrow().names, version)) if not deletes else "deletes",
+        _read(lambda: _by_duckdb(files)) if not deletes else "deletes",
         {number: kind for number, kind in kinds.items() if isinstance(kind, PrimitiveType)},
     )
 
@@ -179,14 +180,15 @@ def live(
     return files, Counter(deletes.values())
 
 
-def _by_duckdb(files: Mapping[str, Sequence[DataFile]], names: Sequence[str], version: int) -> pa.Table:
+def _by_duckdb(files: Mapping[str, Sequence[DataFile]]) -> pa.Table:
+    """The columns by name: files that nobody rewrote may have others, and which file comes first says nothing."""
     paths = [local_path(file.path) for some in files.values() for file in some]
     if not paths:
         return pa.table({})
     found: pa.Table
     with duckdb.connect() as connection:
-        found = connection.sql("SELECT * FROM read_parquet(?)", params=[paths]).to_arrow_table()
-    return found.select(range(len(names))) if version > 2 else found
+        found = connection.sql("SELECT * FROM read_parquet(?, union_by_name => true)", params=[paths]).to_arrow_table()
+    return found.select(sorted(set(found.column_names) - _LINEAGE))
 
 
 def _read(read: Callable[[], pa.Table]) -> Rows | str:

@@ -22,7 +22,7 @@ from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 
-pytestmark = [pytest.mark.spark, pytest.mark.external]
+pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
 REF = TableRef("lake", ("sales",), "orders")
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 CONFIG = """\

@@ -21,7 +21,7 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from tests.s3 import s3_server, store
 
-pytestmark = [pytest.mark.spark, pytest.mark.external]
+pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 CONFIG = """\
 state: sqlite:///{home}/icewright.db

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.nessie import NessieServer, nessie_server
+from tests.nessie import NessieServer
 from tests.vacuuming import NessieHouse
-
-
-@pytest.fixture(scope="session")
-def nessie() -> Iterator[NessieServer]:
-    """The server; mark as `external` what asks for it."""
-    with nessie_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ POOL = "pools:\n  default: {master: 'local[2]', conf: {spark.ui.enabled: false}}
 
 @pytest.mark.spark
 @pytest.mark.external
+@pytest.mark.usefixtures("own_spark")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_written_and_compacted_by_the_native_client(house: NessieHouse) -> None:
     """Every row of both branches stays; the history of main in its metadata goes with the vacuum, not before."""

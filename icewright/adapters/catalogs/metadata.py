@@ -115,6 +115,12 @@ class _Metadata(_Struct, frozen=True, gc=False):
     default_sort_order_id: int | None = None
 
 
+# made at once: threads that are the first to decode a struct at the same time crash in msgspec
+_METADATA = msgspec.json.Decoder(_Metadata)
+_SNAPSHOT = msgspec.json.Decoder(_Snapshot)
+_IDENTIFIED = msgspec.json.Decoder(_Identified)
+
+
 def _inflated(content: bytes, location: str) -> bytes:
     try:
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
@@ -136,7 +142,7 @@ def decode(content: bytes, location: str) -> Document:
 def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
     """A metadata file as values. Raises `MetadataUnreadable`."""
     try:
-        read = msgspec.json.decode(_inflated(content, location), type=_Metadata)
+        read = _METADATA.decode(_inflated(content, location))
         return _parse(ref, location, len(content), read)
     except (
         AttributeError,
@@ -219,9 +225,6 @@ def _snapshot(item: msgspec.Raw) -> Snapshot:
         summary=summary,
         schema_id=raw.schema_id,
     )
-
-
-_SNAPSHOT = msgspec.json.Decoder(_Snapshot)
 
 
 def _statistics(raw: list[_Statistics] | None) -> tuple[StatisticsFile, ...]:
@@ -330,7 +333,7 @@ def _remove_snapshots(new: _Editor, change: RemoveSnapshots) -> None:
 
 
 def _id(item: msgspec.Raw) -> int:
-    return msgspec.json.decode(item, type=_Identified).snapshot_id
+    return _IDENTIFIED.decode(item).snapshot_id
 
 
 def _add_snapshot(new: _Editor, change: AddSnapshot) -> None:

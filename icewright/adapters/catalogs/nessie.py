@@ -12,12 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
-from icewright.adapters.catalogs.sql import MetadataFiles
+from icewright.adapters.catalogs.staging import MetadataFiles, Staged, staged
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.core.errors import (
     AccessDenied,
@@ -122,7 +120,10 @@ class NessieCatalog:
             raise Refused(
                 f"{base.ref}: other branches may need its snapshots; `icewright vacuum {self.name}` sees them"
             )
-        content, hash_ = self._content(base.ref)
+        try:
+            content, hash_ = self._content(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         if content.metadata_location != base.metadata_location:
             raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
         return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
@@ -166,23 +167,17 @@ class NessieCatalog:
         return self._commit(replace(reference, hash=hash_), content, base, change)
 
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
-        document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
-        new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
-        location = json_metadata.next_location(document, base.metadata_location)
-        written = json_metadata.encode(new)
-        after = json_metadata.parse(base.ref, location, written)  # what cannot be read back is not written
-        described = _described(new, after)
-        self.files.write(location, written)
+        new = staged(self.files, base, change, self.clock.now())
         try:
-            self._client.commit(branch, content, described, _message(base, change))
+            self._client.commit(branch, content, _described(new), _message(base, change))
         except (CommitConflict, AccessDenied, NotThere) as error:
-            self.files.delete([location], 1)  # no commit came to use it
+            self.files.delete([new.location], 1)  # no commit came to use it
             if isinstance(error, NotThere):
                 raise CommitConflict(f"{base.ref}: {branch.name} is not there any more ({error})") from error
             raise
         except CommitStateUnknown as error:
-            self._settle(branch, content, location, error)
-        return after
+            self._settle(branch, content, new.location, error)
+        return new.after
 
     def _settle(self, branch: Reference, content: Content, location: str, error: CommitStateUnknown) -> None:
         """After a lost reply: returns when the commit landed; a later commit may hide it, so all else is unknown."""
@@ -219,23 +214,16 @@ class NessieCatalog:
         return TableRef(self.name, key[:-1], key[-1])
 
 
-def _described(document: Mapping[str, Any], after: TableMetadata) -> dict[str, Any]:
+def _described(new: Staged) -> dict[str, Any]:
     """What Nessie keeps of a metadata file beside its place."""
-    snapshot = after.current_snapshot_id
+    snapshot = new.after.current_snapshot_id
     return {
-        "metadataLocation": after.metadata_location,
+        "metadataLocation": new.location,
         "snapshotId": _NO_SNAPSHOT if snapshot is None else snapshot,
-        "schemaId": _id(document, "current-schema-id"),
-        "specId": _id(document, "default-spec-id"),
-        "sortOrderId": _id(document, "default-sort-order-id"),
+        "schemaId": new.ids["current-schema-id"],
+        "specId": new.ids["default-spec-id"],
+        "sortOrderId": new.ids["default-sort-order-id"],
     }
-
-
-def _id(document: Mapping[str, Any], name: str) -> int:
-    """The id of what is in force; format v1 may leave it out."""
-    value = document.get(name)
-    value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
-    return value if isinstance(value, int) else 0
 
 
 def _message(base: TableMetadata, change: Change) -> str:

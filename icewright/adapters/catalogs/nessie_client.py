@@ -106,6 +106,10 @@ class _One(_Struct):
     reference: _Ref
 
 
+# made at once: threads that are the first to decode a struct at the same time crash in msgspec
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Contents, _Refs, _One)}
+
+
 @dataclass(frozen=True)
 class NessieClient:
     """One server. Raises `AccessDenied` on 401 and 403, `NotThere` on 404, `CatalogUnavailable` when it is down."""
@@ -216,7 +220,7 @@ class NessieClient:
 
     def _decoded(self, answer: requests.Response, kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            return _DECODERS[kind].decode(answer.content)
         except msgspec.MsgspecError as error:
             raise CatalogUnavailable(
                 f"catalog {self.catalog}: {self.api} does not answer as Nessie's API v2 does ({error})"

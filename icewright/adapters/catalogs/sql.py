@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.staging import MetadataFiles, staged
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
@@ -27,26 +27,6 @@ _TABLES = sa.table(
     sa.column("previous_metadata_location"),
     sa.column("iceberg_type"),
 )
-
-
-class MetadataFiles(Protocol):
-    """The part of the Files port that a catalog needs."""
-
-    def read(self, path: str, /) -> bytes:
-        """The file's content."""
-        ...
-
-    def size(self, path: str, /) -> int | None:
-        """Length in bytes, None when there is no such file."""
-        ...
-
-    def write(self, path: str, content: bytes, /) -> None:
-        """A new file."""
-        ...
-
-    def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
-        """Delete files."""
-        ...
 
 
 @dataclass
@@ -79,8 +59,8 @@ class SqlCatalog:
             )
             if self._has_types(connection):  # schema V0 knows no views
                 query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
-            rows = connection.execute(query).all()
-        return [Pointer(TableRef(self.name, tuple(n.split(".")), t), m) for n, t, m in rows]
+            name = self.name
+            return [Pointer(TableRef(name, _namespace(n), t), m) for n, t, m in connection.execute(query)]
 
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
@@ -93,13 +73,8 @@ class SqlCatalog:
         The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
         property that somebody else changed meanwhile makes it a conflict.
         """
-        document = json_metadata.decode(self.files.read(base.metadata_location), base.metadata_location)
-        new = json_metadata.changed(document, base.metadata_location, change, self.clock.now())
-        location = json_metadata.next_location(document, base.metadata_location)
-        content = json_metadata.encode(new)
-        del document, new  # which hold the whole file as it was
-        after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
-        self.files.write(location, content)
+        after = staged(self.files, base, change, self.clock.now()).after
+        location = after.metadata_location
         swing = (
             sa.update(_TABLES)
             .where(*self._row(base.ref), _TABLES.c.metadata_location == base.metadata_location)
@@ -174,6 +149,11 @@ class SqlCatalog:
     def _has_types(connection: sa.Connection) -> bool:
         columns = sa.inspect(connection).get_columns("iceberg_tables")
         return any(c["name"] == "iceberg_type" for c in columns)
+
+
+@lru_cache(maxsize=4096)  # thousands of tables have few namespaces
+def _namespace(text: str) -> tuple[str, ...]:
+    return tuple(text.split("."))
 
 
 def _said(error: SQLAlchemyError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,7 +10,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import inserting
 from icewright.adapters.store.events import SqlEvents
-from icewright.adapters.store.ledger import chunks, named
+from icewright.adapters.store.ledger import chunks, named, namespace_of
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.tables import ref_of
 from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Forget, Raise, Resolve, Severity, Told
@@ -246,6 +245,6 @@ def _alert(row: Any, tellings: Sequence[Told] = ()) -> Alert:  # noqa: ANN401 - 
         since=row.since,
         raised_at=row.raised_at,
         resolved_at=row.resolved_at,
-        ref=TableRef(row.catalog, tuple(json.loads(row.namespace)), row.name) if row.catalog is not None else None,
+        ref=TableRef(row.catalog, namespace_of(row.namespace), row.name) if row.catalog is not None else None,
         tellings=tuple(tellings),
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import named
+from icewright.adapters.store.ledger import named, namespace_of
 from icewright.adapters.store.schema import TABLES
 from icewright.core.events.directory import holds
 from icewright.core.events.model import Name
@@ -47,7 +46,7 @@ def _exact(connection: sa.Connection, names: Sequence[Name]) -> dict[Name, Seque
     for chunk in _chunks([tuple(ref.values()) for ref in refs]):
         mine = sa.tuple_(*(TABLES.c[column] for column in ("catalog", "namespace", "name"))).in_(chunk)
         for row in connection.execute(sa.select(*_NAME).where(~TABLES.c.dropped, mine)):
-            found[(row.catalog, *json.loads(row.namespace), row.name)] = [row]
+            found[(row.catalog, *namespace_of(row.namespace), row.name)] = [row]
     return found
 
 
@@ -56,7 +55,7 @@ def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> di
     dotted: dict[str, list[Any]] = {}
     folded: dict[str, list[Any]] = {}
     for row in _with_names(connection, catalog, {end for name in names for end in _ends(name[1:])}):
-        full = ".".join((*json.loads(row.namespace), row.name))
+        full = ".".join((*namespace_of(row.namespace), row.name))
         dotted.setdefault(full, []).append(row)
         folded.setdefault(full.casefold(), []).append(row)
     said = {name: ".".join(name[1:]) for name in names}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,7 +102,7 @@ class SqlLedger:
         with self._begin() as connection:
             rows = [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
         for row in rows:
-            row["table"] = str(TableRef(row["catalog"], tuple(json.loads(row["namespace"])), row["name"]))
+            row["table"] = str(TableRef(row["catalog"], namespace_of(row["namespace"]), row["name"]))
         try:
             return f"ledger: {write_ledger(self.exports, job_id, rows)}"
         except OSError as error:
@@ -113,7 +114,8 @@ class SqlLedger:
             sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
             .join(TABLES)
             .where(JOBS.c.state != JobState.RUNNING)
-            .where(sa.exists().where(DELETIONS.c.job_id == JOBS.c.job_id, DELETIONS.c.state == LedgerState.PLANNED))
+            .where(JOBS.c.job_id.in_(sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.PLANNED)))
+            .order_by(JOBS.c.created, TABLES.c.id)
         )
         found = []
         with self._begin() as connection:
@@ -121,7 +123,7 @@ class SqlLedger:
                 planned = sa.select(DELETIONS.c.path, DELETIONS.c.bytes, DELETIONS.c.kind).where(
                     DELETIONS.c.job_id == job.job_id, DELETIONS.c.state == LedgerState.PLANNED
                 )
-                ref = TableRef(job.catalog, tuple(json.loads(job.namespace)), job.name)
+                ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
                 operations = tuple(Operation(op) for op in job.operations)
                 files = tuple(FileFate(*row) for row in connection.execute(planned))
                 found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files))
@@ -141,7 +143,19 @@ class SqlLedger:
 
 def named(ref: TableRef) -> dict[str, str]:
     """The columns of TABLES that say a name."""
-    return {"catalog": ref.catalog, "namespace": json.dumps(ref.namespace, ensure_ascii=False), "name": ref.name}
+    return {"catalog": ref.catalog, "namespace": namespace_text(ref.namespace), "name": ref.name}
+
+
+@lru_cache(maxsize=4096)  # thousands of tables have few namespaces
+def namespace_text(namespace: tuple[str, ...]) -> str:
+    """A namespace as its column has it: a JSON list, so that a dot in a name stays one."""
+    return json.dumps(namespace, ensure_ascii=False)
+
+
+@lru_cache(maxsize=4096)
+def namespace_of(text: str) -> tuple[str, ...]:
+    """A namespace out of its column."""
+    return tuple(json.loads(text))
 
 
 def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from icewright.adapters.store import totals
 from icewright.adapters.store.ledger import named, of_table
-from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.many import given
+from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.tables import SqlTables, ref_of
 from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, Wish, heat_factor
 from icewright.core.policy import ON_POOL, Operation
@@ -25,6 +26,7 @@ from icewright.ports import Beat, JobRow, Trigger
 
 LEASE = timedelta(seconds=120)
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
+_OPERATIONS = {str(operation): operation for operation in Operation}
 
 
 class SqlQueue(SqlTables):
@@ -36,24 +38,21 @@ class SqlQueue(SqlTables):
         """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
         columns = [TABLES.c[n] for n in ("id", "catalog", "namespace", "name", "table_uuid", "due_since", "importance")]
         columns += [TABLES.c[n] for n in ("run_order", "windows", "queries_per_day", "paused", "held_by")]
-        wishes = [VERDICTS.c[n] for n in ("operation", "benefit", "cost", "reason", "on_pool", "cooled")]
-        query = (
-            sa.select(*columns, *wishes)
-            .join(VERDICTS)
-            .where(VERDICTS.c.verdict == "due", TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped)
-            .order_by(TABLES.c.id)
-        )
-        found: dict[int, tuple[Any, dict[Operation, Wish]]] = {}
+        wishes = [VERDICTS.c[n] for n in ("table_id", "operation", "benefit", "cost", "reason", "on_pool", "cooled")]
+        due = VERDICTS.c.verdict == "due"
+        tables = sa.select(*columns).where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped).order_by(TABLES.c.id)
+        wished: dict[int, dict[Operation, Wish]] = {}
         with self._begin() as connection:
-            for row in connection.execute(query):
-                wish = Wish(row.benefit, row.cost, row.reason, row.on_pool, row.cooled)
-                found.setdefault(row.id, (row, {}))[1][Operation(row.operation)] = wish
-        return [_candidate(row, due) for row, due in found.values()]
+            for table, operation, *wish in connection.execute(sa.select(*wishes).where(due)):
+                wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
+            rows = connection.execute(tables.where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(due))))
+            return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
 
     def usage(self, day: datetime) -> Usage:
         """What is queued or runs, and what was spent since the day began."""
-        active = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.operations, JOBS.c.on_pool, JOBS.c.cost)
-        active = active.join_from(JOBS, TABLES).where(JOBS.c.state.in_(_OPEN))
+        columns = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
+        columns += [JOBS.c[name] for name in ("pool", "operations", "on_pool", "cost")]
+        active = sa.select(*columns).join_from(JOBS, TABLES).where(JOBS.c.state.in_(_OPEN))
         spent = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
         spent = spent.select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
         spent = spent.where(RUNS.c.finished >= day, RUNS.c.gb_hours > 0)
@@ -62,7 +61,7 @@ class SqlQueue(SqlTables):
         by_catalog: dict[str, float] = {}
         with self._begin() as connection:
             jobs = tuple(
-                Active(row.catalog, row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
+                Active(ref_of(row), row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
                 for row in connection.execute(active)
             )
             for row in connection.execute(spent):
@@ -73,22 +72,23 @@ class SqlQueue(SqlTables):
     def waits(self, deferred: Sequence[Deferred]) -> None:
         """Write down what the plan left waiting, and why; only what changed is written."""
         told = {(*named(d.ref).values(), str(d.operation)): d for d in deferred}
-        names = ("catalog", "namespace", "name")
-        columns = [VERDICTS.c[n] for n in ("table_id", "operation", "waits", "position")]
-        query = sa.select(*(TABLES.c[n] for n in names), *columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
+        columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
+        columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]
+        query = sa.select(*columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
         changes = []
         with self._begin() as connection:
-            for row in connection.execute(query):
-                said = told.get((row.catalog, row.namespace, row.name, row.operation))
-                reason, position, score = (said.reason, said.position, said.score) if said else (None, None, None)
-                if (row.waits, row.position) != (reason, position):
-                    key = {"row": row.table_id, "op": row.operation}
-                    changes.append({**key, "why": reason, "place": position, "points": score})
+            for *key, table, reason, position in connection.execute(query):
+                said = told.get(tuple(key))
+                now = (said.reason, said.position, said.score) if said else (None, None, None)
+                if (reason, position) != now[:2]:
+                    changes.append((table, key[-1], *now))
             if changes:
-                mine = (VERDICTS.c.table_id == sa.bindparam("row")) & (VERDICTS.c.operation == sa.bindparam("op"))
-                values = {"waits": "why", "position": "place", "score": "points"}
-                update = sa.update(VERDICTS).where(mine).values({k: sa.bindparam(v) for k, v in values.items()})
-                connection.execute(update, changes)
+                kinds = {"table_id": sa.Integer, "operation": sa.Text}
+                kinds |= {"waits": sa.Text, "position": sa.Integer, "score": sa.Float}
+                new = given(connection, changes, **kinds)
+                mine = (VERDICTS.c.table_id == new.c.table_id) & (VERDICTS.c.operation == new.c.operation)
+                values = {name: new.c[name] for name in ("waits", "position", "score")}
+                connection.execute(sa.update(VERDICTS).where(mine).values(values))
 
     # -- the life of a job
 
@@ -152,27 +152,10 @@ class SqlQueue(SqlTables):
 
     def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         """The best of the queued jobs, this worker's from now on."""
-        best = (
-            sa.select(JOBS.c.job_id)
-            .join_from(JOBS, TABLES)
-            .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
-            .order_by(JOBS.c.score.desc(), JOBS.c.created)
-            .limit(limit)
-            .with_for_update(skip_locked=True, of=JOBS)
-        )
+        given = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
         with self._begin() as connection:
-            ids = connection.execute(best).scalars().all()
-            if not ids:
-                return ()
-            mine = JOBS.c.job_id.in_(ids) & (JOBS.c.state == JobState.QUEUED)
-            taken = (
-                sa.update(JOBS).where(mine).values(state=JobState.RUNNING, holder=holder, started=now, heartbeat=now)
-            )
-            connection.execute(taken)
-            # whoever pins a snapshot waits for this, or this for the pin
-            connection.execute(sa.update(TABLES).where(TABLES.c.held_by.in_(ids)).values(held_by=TABLES.c.held_by))
-            rows = connection.execute(_jobs().where(JOBS.c.job_id.in_(ids)).order_by(JOBS.c.score.desc())).all()
-            return [job_of(row) for row in rows]
+            rows = connection.execute(_TAKING, given).all()
+        return [job_of(row) for row in sorted(rows, key=lambda row: (-row.score, row.created))]
 
     def heartbeat(self, job_id: str, now: datetime) -> Beat:
         """Renew the lease of a running job."""
@@ -193,7 +176,7 @@ class SqlQueue(SqlTables):
             .where(JOBS.c.job_id == job_id, JOBS.c.state.in_(sources))
             .values(state=state, summary=summary, finished=now)
         )
-        connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+        connection.execute(_freed(job_id))
         if ended.rowcount == 1:
             totals.add(connection, of_job(state))
         return ended.rowcount == 1
@@ -215,7 +198,7 @@ class SqlQueue(SqlTables):
             queued = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.QUEUED)
             gone = {"state": JobState.CANCELLED, "finished": now, "summary": "cancelled before it began"}
             if connection.execute(sa.update(JOBS).where(queued).values(**gone)).rowcount == 1:
-                connection.execute(sa.update(TABLES).where(TABLES.c.held_by == job_id).values(held_by=None))
+                connection.execute(_freed(job_id))
                 return True
             running = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.RUNNING)
             return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
@@ -238,10 +221,17 @@ class SqlQueue(SqlTables):
 
     def job(self, job_id: str) -> JobRow | None:
         """A job by its id or a beginning of it that no other has."""
-        query = _jobs().where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
+        begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
         with self._begin() as connection:
-            rows = connection.execute(query).all()
+            rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()
+            rows = rows or connection.execute(_jobs().where(JOBS.c.job_id.in_(begins))).all()
         return job_of(rows[0]) if len(rows) == 1 else None
+
+
+def _freed(job_id: str) -> sa.Update:
+    """Let the table go that the job holds: found by the job, as no index leads from a holder to a table."""
+    mine = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+    return sa.update(TABLES).where(TABLES.c.id == mine, TABLES.c.held_by == job_id).values(held_by=None)
 
 
 def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa: ANN401 - a result row
@@ -257,6 +247,33 @@ def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa
         heat=heat_factor(row.queries_per_day),
         blocked=blocked,
     )
+
+
+def _taking() -> sa.Executable:
+    """The statement by which a worker takes the best of the queued jobs: made once, for making it costs as much again.
+
+    It locks the jobs and the rows of their tables, and leaves for later what another has locked: so no job is taken
+    twice, and of a job that begins and a snapshot that somebody pins, one sees the other.
+    """
+    best = (
+        sa.select(JOBS.c.job_id)
+        .join_from(JOBS, TABLES)
+        .where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)))
+        .order_by(JOBS.c.score.desc(), JOBS.c.created)
+        .limit(sa.bindparam("most", type_=sa.Integer))
+        .with_for_update(skip_locked=True, key_share=True, of=[JOBS, TABLES])
+        .cte("best")
+    )
+    at = sa.bindparam("at", type_=Moment)
+    began = {"state": JobState.RUNNING, "holder": sa.bindparam("me"), "started": at, "heartbeat": at}
+    of_job = TABLES.c.id == JOBS.c.table_id
+    columns = (TABLES.c[name] for name in ("catalog", "namespace", "name"))
+    named = [sa.select(column).where(of_job).scalar_subquery().label(column.name) for column in columns]
+    taken = sa.update(JOBS).where(JOBS.c.job_id.in_(sa.select(best.c.job_id))).values(began)
+    return taken.returning(JOBS, *named)
+
+
+_TAKING = _taking()
 
 
 def _jobs() -> sa.Select[Any]:

@@ -70,7 +70,7 @@ TABLES = sa.Table(
     sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
     sa.Column("bytes", sa.BigInteger),
     sa.UniqueConstraint("catalog", "namespace", "name"),
-    sa.Index("ix_tables_evaluate_at", "evaluate_at"),
+    sa.Index("ix_tables_catalog_evaluate_at", "catalog", "evaluate_at"),
 )
 
 FACTS = sa.Table(
@@ -96,7 +96,7 @@ VERDICTS = sa.Table(
     sa.Column("waits", sa.Text),  # why the last plan did not start it
     sa.Column("position", sa.Integer),  # its place in the queue then
     sa.Column("score", sa.Float),
-    sa.Index("ix_verdicts_verdict", "verdict"),
+    sa.Index("ix_verdicts_verdict", "verdict", "operation", "table_id"),  # counted from it alone
 )
 
 JOBS = sa.Table(

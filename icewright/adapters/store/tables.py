@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import named, of_table
+from icewright.adapters.store.ledger import chunks, namespace_of, namespace_text, of_table
 from icewright.adapters.store.pins import SqlPins
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.core.describe import evaluation_document
@@ -40,34 +40,28 @@ class SqlTables(SqlPins):
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """New, moved and dropped tables of one catalog; returns how many are new or moved."""
-        columns = [TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "rest_until", "dropped")]
+        listed = {(namespace_text(p.ref.namespace), p.ref.name): p.metadata_location for p in pointers}
+        known = sa.select(*(TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped")))
+        moved, gone = [], []
         with self._begin() as connection:
-            rows = connection.execute(sa.select(*columns).where(TABLES.c.catalog == catalog)).all()
-            known = {(row.namespace, row.name): row for row in rows}
-            new, moved, seen = [], [], set()
-            for pointer in pointers:
-                name = named(pointer.ref)
-                seen.add(key := (name["namespace"], name["name"]))
-                row, location = known.get(key), pointer.metadata_location
-                if row is None:
-                    more = {"metadata_location": location, "first_seen": now, "evaluate_at": now, "dropped": False}
-                    new.append({**name, **more})
-                elif row.metadata_location != location or row.dropped:
-                    at = max(now, row.rest_until or now)
-                    moved.append({"row": row.id, "moved_to": location, "look": at})
-            gone = [{"row": row.id} for key, row in known.items() if key not in seen and not row.dropped]
+            for row, namespace, name, before, dropped in connection.execute(known.where(TABLES.c.catalog == catalog)):
+                location = listed.pop((namespace, name), None)
+                if location is None:
+                    gone += [] if dropped else [row]
+                elif location != before or dropped:
+                    moved.append({"row": row, "moved_to": location})
+            new = [{"namespace": n, "name": t, "metadata_location": location} for (n, t), location in listed.items()]
             moved.sort(key=lambda row: row["row"])  # one order everywhere: no two transactions wait for each other
-            mine = TABLES.c.id == sa.bindparam("row")
             if new:
-                connection.execute(sa.insert(TABLES), new)
+                first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
+                connection.execute(sa.insert(TABLES).values(**first), new)
             if moved:
-                moving = sa.update(TABLES).where(mine)
-                values = {"metadata_location": sa.bindparam("moved_to"), "dropped": False}
-                connection.execute(moving.values(evaluate_at=sa.bindparam("look"), **values), moved)
-            if gone:
+                rested = sa.case((TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
+                values = {"metadata_location": sa.bindparam("moved_to"), "dropped": False, "evaluate_at": rested}
+                connection.execute(sa.update(TABLES).where(TABLES.c.id == sa.bindparam("row")).values(**values), moved)
+            for ids in chunks(gone):
                 nothing = {"due_since": None, "evaluated_location": None, "evaluate_at": None}
-                connection.execute(sa.update(TABLES).where(mine).values(dropped=True, **nothing), gone)
-                ids = [row["row"] for row in gone]
+                connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(dropped=True, **nothing))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
@@ -208,11 +202,14 @@ def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[dateti
 
 def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
     """The name that a row has."""
-    return TableRef(row.catalog, tuple(json.loads(row.namespace)), row.name)
+    return TableRef(row.catalog, namespace_of(row.namespace), row.name)
 
 
-def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a result row
+_PLAIN = [name for name in TableRow.__dataclass_fields__ if name not in ("ref", "write_paths")]
+_plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN))
+
+
+def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of which there may be thousands
     """What a row says of a table."""
-    names = TableRow.__dataclass_fields__.keys() - {"ref", "write_paths"}
     paths = None if row.write_paths is None else tuple(row.write_paths)
-    return TableRow(ref=ref_of(row), write_paths=paths, **{name: getattr(row, name) for name in names})
+    return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN, _plain(row), strict=True)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import of_table
+from icewright.adapters.store.ledger import namespace_of, of_table
 from icewright.adapters.store.measures import STATE, SqlMeasures
 from icewright.adapters.store.paging import Key, beyond, cursor, ordered
 from icewright.adapters.store.queue import job_of
@@ -52,7 +52,8 @@ def in_sight(connection: sa.Connection, sight: Sight, of: sa.Table = TABLES) -> 
     seen = [
         (row.catalog, row.namespace)
         for row in places
-        if row.catalog is not None and any(covers(scope, (row.catalog, *json.loads(row.namespace))) for scope in sight)
+        if row.catalog is not None
+        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
     ]
     return sa.tuple_(of.c.catalog, of.c.namespace).in_(seen) if seen else sa.false()
 

@@ -187,7 +187,7 @@ class Service:
         known.held = True
         self._due.pop(number)
         self._queue.started(number)
-        self._active[number] = Active(job.ref.catalog, job.pool, job.operations, job.on_pool, job.cost)
+        self._active[number] = Active(job.ref, job.pool, job.operations, job.on_pool, job.cost)
         steps = _steps((op, known.dues[op]) for op in job.operations)
         self._next(_Running(number, job.operations, self._world.now, steps))
 

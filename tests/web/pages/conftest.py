@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,7 @@ from tests.web.test_api import HOSTILE
 FLEET = 120
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
+ELSEWHERE = re.compile(r"^https?://(?!(127\.0\.0\.1|localhost):)")
 PATIENCE = 20_000  # milliseconds: other tests run at the same time
 CLICKS, EVENTS = TableRef.parse("lake.web.clicks"), TableRef.parse("lake.web.events")
 _POLICY = """
@@ -239,6 +241,7 @@ def desk(browser: Browser) -> Iterator[Opener]:
             java_script_enabled=scripts,
         )
         context.set_default_timeout(PATIENCE)
+        context.route(ELSEWHERE, lambda route: route.abort())  # the pages need nothing that is not here
         made = Desk(base, context, context.new_page())
         opened.append(made)
         return made

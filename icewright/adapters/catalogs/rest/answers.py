@@ -32,10 +32,15 @@ class Loaded(msgspec.Struct, frozen=True, rename="kebab"):
     storage_credentials: tuple[StorageCredential, ...] | None = None
 
 
+# made at once: threads that are the first to decode a struct at the same time crash in msgspec
+_LOADED = msgspec.json.Decoder(Loaded)
+_CREDENTIALS = msgspec.json.Decoder(Credentials)
+
+
 def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
     """The answer read. Raises `MetadataUnreadable`."""
     try:
-        answer = msgspec.json.decode(body, type=Loaded)
+        answer = _LOADED.decode(body)
     except msgspec.MsgspecError as error:
         raise MetadataUnreadable(f"{ref}: {where} answers in a way that is not the spec's ({error})") from error
     if not bytes(answer.metadata):
@@ -46,6 +51,6 @@ def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
 def lent_credentials(ref: TableRef, body: bytes, where: str) -> Credentials:
     """The answer of the credentials endpoint read. Raises `CatalogUnavailable`."""
     try:
-        return msgspec.json.decode(body, type=Credentials)
+        return _CREDENTIALS.decode(body)
     except msgspec.MsgspecError as error:
         raise CatalogUnavailable(f"{ref}: {where} lends credentials in a way that is not the spec's") from error

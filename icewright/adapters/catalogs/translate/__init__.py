@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from icewright.adapters.catalogs.translate import nessie, rest, sql
+from icewright.adapters.catalogs.translate import glue, hive, nessie, rest, sql
+from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties, glue_catalog
+from icewright.adapters.catalogs.translate.hive import HiveCatalogProperties, hive_catalog
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties, nessie_catalog
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties, rest_catalog
 from icewright.adapters.catalogs.translate.sql import SqlCatalogProperties, sql_catalog
@@ -17,10 +19,15 @@ from icewright.core.errors import ConfigError
 
 __all__ = [
     "CatalogProperties",
+    "GlueCatalogProperties",
+    "HiveCatalogProperties",
     "NessieCatalogProperties",
     "RestCatalogProperties",
     "SqlCatalogProperties",
     "catalog_properties",
+    "driver_properties",
+    "glue_catalog",
+    "hive_catalog",
     "hosts",
     "nessie_catalog",
     "pyiceberg_properties",
@@ -30,7 +37,13 @@ __all__ = [
     "sql_catalog",
 ]
 
-CatalogProperties = SqlCatalogProperties | RestCatalogProperties | NessieCatalogProperties
+CatalogProperties = (
+    SqlCatalogProperties
+    | RestCatalogProperties
+    | NessieCatalogProperties
+    | HiveCatalogProperties
+    | GlueCatalogProperties
+)
 _ADDRESSES = ("oauth2-server-uri", "s3.endpoint", "gcs.service.host", "adls.blob-storage-authority")
 
 
@@ -48,7 +61,11 @@ def catalog_properties(
             return rest_catalog(name, properties, locations)
         case "nessie":
             return nessie_catalog(name, properties, locations)
-    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported yet; use sql, rest or nessie"])
+        case "hive":
+            return hive_catalog(name, properties, locations)
+        case "glue":
+            return glue_catalog(name, properties, locations)
+    raise ConfigError([f"catalogs.{name}.type: {kind} is not supported; use sql, rest, nessie, hive or glue"])
 
 
 def hosts(catalog: CatalogProperties) -> dict[str, str]:
@@ -60,6 +77,10 @@ def hosts(catalog: CatalogProperties) -> dict[str, str]:
             found = {"uri": _host(catalog.uri)}
         case NessieCatalogProperties():
             found = {"uri": _host(catalog.api), "iceberg": _host(catalog.iceberg)}
+        case HiveCatalogProperties():
+            found = catalog.hosts
+        case GlueCatalogProperties():
+            found = {"glue.endpoint" if "glue.endpoint" in catalog.extra else "client.region": catalog.host}
         case _:
             assert_never(catalog)
     named = {key: _host(catalog.extra[key]) for key in _ADDRESSES if catalog.extra.get(key)}
@@ -79,6 +100,10 @@ def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
             return rest.pyiceberg_properties(catalog)
         case NessieCatalogProperties():
             return nessie.pyiceberg_properties(catalog)
+        case HiveCatalogProperties():
+            return hive.pyiceberg_properties(catalog)
+        case GlueCatalogProperties():
+            return glue.pyiceberg_properties(catalog)
         case _:
             assert_never(catalog)
 
@@ -92,6 +117,10 @@ def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
             return rest.spark_packages(catalog)
         case NessieCatalogProperties():
             return nessie.spark_packages(catalog)
+        case HiveCatalogProperties():
+            return hive.spark_packages(catalog)
+        case GlueCatalogProperties():
+            return glue.spark_packages(catalog)
         case _:
             assert_never(catalog)
 
@@ -105,7 +134,16 @@ def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
             settings = rest.spark_settings(catalog)
         case NessieCatalogProperties():
             settings = nessie.spark_settings(catalog)
+        case HiveCatalogProperties():
+            settings = hive.spark_settings(catalog)
+        case GlueCatalogProperties():
+            settings = glue.spark_settings(catalog)
         case _:
             assert_never(catalog)
     prefix = f"spark.sql.catalog.{catalog.name}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in settings.items()}
+
+
+def driver_properties(catalog: CatalogProperties) -> dict[str, str]:
+    """System properties of Spark's driver: what its clients take from nowhere else."""
+    return glue.driver_properties(catalog) if isinstance(catalog, GlueCatalogProperties) else {}

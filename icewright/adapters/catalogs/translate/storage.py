@@ -38,7 +38,12 @@ _FOR_PYTHON = {
     "adls.auth.shared-key.account.name": "adls.account-name",
     "adls.auth.shared-key.account.key": "adls.account-key",
 }
-_FOR_JAVA = {python: java for java, python in _FOR_PYTHON.items()} | {"s3.role-arn": "client.assume-role.arn"}
+_FOR_JAVA = {python: java for java, python in _FOR_PYTHON.items()} | {
+    "s3.role-arn": "client.assume-role.arn",
+    "client.access-key-id": "s3.access-key-id",
+    "client.secret-access-key": "s3.secret-access-key",
+    "client.session-token": "s3.session-token",
+}
 
 
 def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[Store]:

@@ -8,10 +8,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.spark.java import java_home
 from icewright.core import cost
 from icewright.core.errors import EngineUnavailable
 
@@ -29,6 +29,8 @@ _DEFAULTS = {
     "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
 _MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _GIGABYTES = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10, "": 2.0**-30}
 _SECONDS_TO_END = 30
@@ -43,9 +45,9 @@ class ClassicApplication:
         master: str,
         conf: Mapping[str, str],
         catalog_conf: Mapping[str, str],
+        driver: Mapping[str, str],
         packages: tuple[str, ...],
-        java: str | None,
-        cache: Path,
+        java: Path,
         log: Path,
     ) -> None:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
@@ -54,6 +56,12 @@ class ClassicApplication:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - what it would refuse, half way
+            raise EngineUnavailable(
+                f"Spark could not be started for pool {name}: this process runs the Spark of another pool already, "
+                "and PySpark runs one in a process; give one of the pools `remote`, or leave its catalogs to a worker "
+                "whose configuration has only them"
+            )
         settings = {
             "spark.app.name": f"icewright {name}",
             "spark.master": master,
@@ -62,12 +70,14 @@ class ClassicApplication:
             **(_LOCAL if master.startswith("local") else {}),
             **conf,
         }
+        if master.startswith("local") and sys.platform == "linux":
+            settings[_JAVA_OPTIONS] = f"{_QUICKER_FORKS} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
         said = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
             python = conf.get("spark.pyspark.python", sys.executable)
-            with log.open("ab") as out, _environment(**_variables(master, java_home(java, cache), python)):
+            with log.open("ab") as out, _environment(**_variables(master, java, python)):
                 self._gateway = launch_gateway(said, popen_kwargs={"stdout": out, "stderr": out})
                 self._context = SparkContext(conf=said, gateway=self._gateway)
         except (PySparkRuntimeError, Py4JError, OSError) as error:
@@ -83,6 +93,8 @@ class ClassicApplication:
         self._session = SparkSession(self._context)
         for key, value in catalog_conf.items():  # not on the command line, which other users of the host can read
             self._session.conf.set(key, value)
+        for key, value in driver.items():  # nor in the environment, where other threads would find them
+            self._gateway.jvm.java.lang.System.setProperty(key, value)
 
     @property
     def session(self) -> SparkSession:
@@ -182,13 +194,20 @@ class ClassicApplication:
 
     def _memory_of_a_core(self) -> float:
         """In GB."""
-        conf = self._context.getConf()
         if self._master.startswith("local"):
-            return _gigabytes(conf.get("spark.driver.memory", "1g") or "1g") / max(1, self._context.defaultParallelism)
+            return self._local_memory_of_a_core
         cores: list[int] = [
             e.totalCores() for e in _listed(self._scala.statusStore().executorList(True)) if e.totalCores()
         ]
-        return _gigabytes(conf.get("spark.executor.memory", "1g") or "1g") / max([1, *cores])
+        return _gigabytes(self._setting("spark.executor.memory", "1g")) / max([1, *cores])
+
+    @cached_property
+    def _local_memory_of_a_core(self) -> float:
+        return _gigabytes(self._setting("spark.driver.memory", "1g")) / max(1, self._context.defaultParallelism)
+
+    def _setting(self, name: str, default: str) -> str:
+        """One setting: PySpark's own way to it reads all of them one by one."""
+        return str(self._scala.getConf().get(name, default))
 
 
 def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq

@@ -16,6 +16,7 @@ from icewright.adapters.engines.failures import telling
 from icewright.adapters.engines.spark.application import Application
 from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
+from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.watch import LOOK_SECONDS, watched
 from icewright.core.errors import EngineUnavailable
 from icewright.core.predicates import quoted
@@ -63,6 +64,7 @@ class SparkPool:
     log: Path
     max_concurrent: int = 2
     remote: str | None = None
+    driver: Mapping[str, str] = field(default_factory=dict, repr=False)  # system properties of its JVM; may be secrets
     look_seconds: float = LOOK_SECONDS
     _application: Application | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -148,8 +150,9 @@ class SparkPool:
     def _start(self) -> Application:
         if self.remote is not None:
             return ConnectApplication(self.name, self.remote, self.conf, self.catalog_conf)
+        java = java_home(self.java, self.cache)
         return ClassicApplication(
-            self.name, self.master, self.conf, self.catalog_conf, self.packages, self.java, self.cache, self.log
+            self.name, self.master, self.conf, self.catalog_conf, self.driver, self.packages, java, self.log
         )
 
     @contextmanager

@@ -172,7 +172,8 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
     if detail.state == "dropped":
         return Outlook("calm", "The table was dropped. Nothing is done to it any more.")
     if detail.job is not None:
-        return Outlook("live", "A job has its turn with this table", job=detail.job)
+        held = f"Paused: {detail.paused}. " if detail.paused is not None else ""
+        return Outlook("live", f"{held}A job has its turn with this table", job=detail.job)
     if detail.error is not None:
         return Outlook("bad", f"It cannot be read: {detail.error}", detail.evaluate_at)
     if detail.paused is not None:

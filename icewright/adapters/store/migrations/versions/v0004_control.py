@@ -27,7 +27,7 @@ def upgrade() -> None:
         tables.add_column(sa.Column("windows", sa.Text()))
         tables.add_column(sa.Column("queries_per_day", sa.Float(), nullable=False, server_default="0"))
         tables.add_column(sa.Column("succeeded_at", sa.DateTime()))
-    op.create_index("ix_tables_evaluate_at", "tables", ["evaluate_at"])
+    op.create_index("ix_tables_catalog_evaluate_at", "tables", ["catalog", "evaluate_at"])
     op.execute("update tables set evaluate_at = first_seen")
     last = "select max(finished) from runs where runs.table_id = tables.id and runs.state = 'committed'"
     op.execute(f"update tables set succeeded_at = ({last})")  # noqa: S608 - the words of the line above
@@ -37,7 +37,7 @@ def upgrade() -> None:
         verdicts.add_column(sa.Column("waits", sa.Text()))
         verdicts.add_column(sa.Column("position", sa.Integer()))
         verdicts.add_column(sa.Column("score", sa.Float()))
-    op.create_index("ix_verdicts_verdict", "verdicts", ["verdict"])
+    op.create_index("ix_verdicts_verdict", "verdicts", ["verdict", "operation", "table_id"])
     with op.batch_alter_table("jobs") as jobs:
         jobs.add_column(sa.Column("score", sa.Float(), nullable=False, server_default="0"))
         jobs.add_column(sa.Column("pool", sa.Text(), nullable=False, server_default="default"))
@@ -209,7 +209,7 @@ def downgrade() -> None:
         "runs": ["ix_runs_finished", "ix_runs_state_finished"],
         "jobs": ["ix_jobs_state_score", "ix_jobs_created"],
         "verdicts": ["ix_verdicts_verdict"],
-        "tables": ["ix_tables_evaluate_at"],
+        "tables": ["ix_tables_catalog_evaluate_at"],
     }.items():
         for index in indexes:
             op.drop_index(index, table)

@@ -1,0 +1,183 @@
+"""Most tables need nothing: a whole cycle over 500 tables, 30 changed and 10 due, against cron's procedures on all.
+
+Prints one JSON line. Both sides have a Spark that runs; the peer's has run the procedures before. Reads are files that
+were opened to be read, by whatever process.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from benchmarks.kit.bench import Bench, bench, options
+from benchmarks.kit.lake import Saved
+from benchmarks.kit.live import live_files
+from benchmarks.kit.procedures import cron
+from benchmarks.kit.reads import Watch
+from benchmarks.kit.report import REPEATS, Comparison, Run, in_turn
+from benchmarks.kit.tables import Seed
+
+TABLES, CHANGED, DUE = 500, 30, 10
+BEFORE = 3  # commits of a small file each, in each table, so recent that nobody expires them
+SINCE = 3  # more, that a due table got, which make five and more small files; the others that changed got one
+ROWS = 500  # in each file
+TARGET = 512.0  # MiB; both sides' own default
+KNOBS = {"evaluate.cooldown_minutes": "0"}  # the last cycle was longer ago than tables rest
+CYCLES = 5  # after which nothing may be due
+COUNTED = ("s", "cpu", "reads", "listings")
+
+
+@dataclass
+class Funnel:
+    """The tables as the last cycle left them, then changed; and both sides on them."""
+
+    sides: Bench
+    watch: Watch
+    changed: Mapping[str, Saved]  # by name, the due ones first
+    sample: Mapping[str, Sequence[str]]  # tables that the peer sees, of each kind
+    looks: list[Run] = field(default_factory=list)
+
+    def ours(self, *, profile: bool = False) -> Run:
+        """A whole cycle; the look by itself goes before, which changes nothing."""
+        self.looks.append(self._asked("ours", "look", knobs=KNOBS))
+        run = self._asked("ours", "cycle", knobs=KNOBS, fresh=False, kept=True, profile=profile)
+        assert run["funnel"] == [TABLES, CHANGED, DUE, DUE], run["funnel"]
+        assert {ref.rpartition(".")[2] for ref, _ in run["rows"]} == set(self.due)
+        return run
+
+    def peer(self) -> Run:
+        """The procedures on the sample of each kind of tables, multiplied."""
+        totals = dict.fromkeys(COUNTED, 0.0)
+        peaks, each = [], dict[str, float]()
+        for kind, number in (("due", DUE), ("changed", CHANGED - DUE), ("quiet", TABLES - CHANGED)):
+            chosen = self.sample[kind]
+            run = self._asked("spark", "each", statements=[text for name in chosen for text in cron(name, TARGET)])
+            peaks.append(run["mib"])
+            for what in COUNTED:
+                totals[what] += run[what] * number / len(chosen)
+                each[f"{what}_{kind}"] = round(run[what] / len(chosen), 2)
+        return {**totals, "mib": max(peaks), "each": each}
+
+    @cached_property
+    def due(self) -> Sequence[str]:
+        """The tables that a cycle does something to."""
+        return list(self.changed)[:DUE]
+
+    def left(self, run: Run) -> Hashable:
+        """The due tables that both sides saw: how many files and rows; and whether ours left all others alone."""
+        mine = {name: self.changed[name] for name in (self.due if "funnel" in run else self.sample["due"])}
+        found = {name: list(live_files(saved).values()) for name, saved in mine.items()}
+        assert all(len(files) == 1 for files in found.values()), found
+        if "funnel" in run:
+            others = [saved for name, saved in self.changed.items() if name not in mine]
+            assert all(saved.lake.pointer(saved.table) == saved.pointer for saved in others)
+        self.restore()
+        return tuple((len(found[name]), sum(file.rows for file in found[name])) for name in self.sample["due"])
+
+    def restore(self) -> None:
+        """Put back what was changed."""
+        for saved in self.changed.values():
+            saved.restore()
+
+    def _asked(self, side: str, what: str, **more: Any) -> Run:  # noqa: ANN401 - JSON
+        with self.watch.counted() as reads:
+            run = getattr(self.sides, side).ask(what, **more)
+        return {**run, "reads": reads.files, "listings": reads.listings}
+
+
+def seeded(sides: Bench, layout: str) -> Sequence[Seed]:
+    """Tables of a few small files each."""
+    seeds = [Seed(sides.lake, f"t{number:03d}", layout) for number in range(TABLES)]
+    for seed in seeds:
+        seed.until_now(BEFORE)
+        for _ in range(BEFORE):
+            seed.commit([seed.written(ROWS)])
+        seed.publish(checked=seed is seeds[0])
+    return seeds
+
+
+def settled(sides: Bench, seeds: Sequence[Seed]) -> None:
+    """Let ours know all tables, until nothing is due."""
+    sides.ours.ask("known", uuids={seed.table: seed.uuid for seed in seeds})
+    for _ in range(CYCLES):
+        if not sides.ours.ask("cycle", knobs=KNOBS, fresh=False)["rows"]:
+            sides.ours.ask("keep")
+            return
+    raise RuntimeError(f"something is due after {CYCLES} cycles")
+
+
+def written(sides: Bench, seeds: Sequence[Seed]) -> Mapping[str, Saved]:
+    """Let tables get commits, the due ones first."""
+    for place, seed in enumerate(seeds):
+        commits = SINCE if place < DUE else 1
+        seed.until_now(commits)
+        for _ in range(commits):
+            seed.commit([seed.written(ROWS)])
+        sides.lake.point(seed.table, seed.publish())
+    return {seed.table: sides.lake.save(seed.table) for seed in seeds}
+
+
+def compared(sides: Bench, seeds: Sequence[Seed], sizes: Mapping[str, int]) -> Comparison:
+    """Both in turn. What the peer finds to do on quiet tables it has done before."""
+    chosen = seeds[:: TABLES // CHANGED][:CHANGED]
+    names = [seed.table for seed in chosen]
+    kinds = {"due": names[:DUE], "changed": names[DUE:], "quiet": [s.table for s in seeds if s not in chosen]}
+    sample = {kind: names[: sizes[kind]] for kind, names in kinds.items()}
+    sides.spark.ask("each", statements=[text for name in sample["quiet"] for text in cron(name, TARGET)])
+    settled(sides, seeds)
+    changed = written(sides, chosen)
+    with closing(Watch(sides.lake.folder(""))) as watch:
+        funnel = Funnel(sides, watch, changed, sample)
+        repeats, discard = (1, 0) if sides.quick else (REPEATS, 1)
+        turns = in_turn(funnel.ours, funnel.peer, funnel.left, discard=discard, repeats=repeats)
+        if sides.profile:
+            funnel.ours(profile=True)
+    seen = ", ".join(f"{len(names)} {kind}" for kind, names in sample.items())
+    shape = (
+        f"{TABLES} tables in a SQL catalog, {CHANGED} changed since the last cycle, {DUE} of them due; "
+        f"the peer's numbers are those of a sample ({seen}), multiplied by kind"
+    )
+    return Comparison("funnel", PEER, shape, turns, more(turns.ours, turns.peer, funnel.looks[-repeats:]))
+
+
+PEER = "Spark CALL of four procedures on each table, one session, warm"
+
+
+def more(ours: Sequence[Run], peer: Sequence[Run], looks: Sequence[Run]) -> Mapping[str, Any]:
+    """What is read, and which part of ours is the look at the tables; the rest is the jobs of those that are due."""
+
+    def median(runs: Sequence[Run], what: str) -> float:
+        return round(statistics.median(float(run[what]) for run in runs), 2)
+
+    counts = {
+        f"{what}_{whose}": median(runs, what)
+        for what in ("reads", "listings")
+        for whose, runs in (("ours", ours), ("peer", peer))
+    }
+    look = {what: median(looks, what) for what in COUNTED}
+    return {
+        **counts,
+        "reads_ratio": round(counts["reads_peer"] / counts["reads_ours"], 2),
+        "look": look,
+        "peer_of_a_table": peer[-1]["each"],
+    }
+
+
+def main() -> None:
+    """Seed, measure, print."""
+    chosen = options(
+        __doc__, "the first run of each side; the peer sees 1 table of each kind, else 10, 20 and 30"
+    ).parse_args()
+    sizes = {"due": 1, "changed": 1, "quiet": 1} if chosen.quick else {"due": DUE, "changed": 20, "quiet": 30}
+    with bench(chosen) as sides:
+        seeds = seeded(sides, chosen.layout)
+        sides.warm()
+        sides.add(partial(compared, sides, seeds, sizes))
+
+
+if __name__ == "__main__":
+    main()

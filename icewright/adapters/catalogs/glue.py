@@ -1,0 +1,99 @@
+"""Catalogs of type `glue`: entries of AWS Glue whose parameters name the metadata file, compared by their version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from icewright.adapters.catalogs.glue_client import GlueClient, Lost
+from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swung
+from icewright.adapters.catalogs.staging import MetadataFiles, settled, staged
+from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
+from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
+from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Change, Clock, Pointer
+
+PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
+# what an entry and the request to replace it have in common: the columns are for people, and do not change here
+_KEPT = (
+    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
+    "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "TargetTable",
+)  # fmt: skip
+
+
+@dataclass
+class GlueCatalog:
+    """The Data Catalog of one account and region. Thread-safe."""
+
+    properties: GlueCatalogProperties
+    files: MetadataFiles
+    clock: Clock
+    _client: GlueClient = field(init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
+
+    def __post_init__(self) -> None:
+        self._client = GlueClient(self.properties, self.clock)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    @property
+    def name(self) -> str:
+        """The name under which engines know it too."""
+        return self.properties.name
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every Iceberg table of every database, by the parameters that the lists hold; no table is asked for alone."""
+        databases = self._client.databases()
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            return [pointer for found in pool.map(self._listed, databases) for pointer in found]
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata."""
+        location = location_of(self._entry(ref).get("Parameters"))
+        if location is None:
+            raise not_found(ref)
+        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Write the next metadata file and replace the entry, if it has the version in which it named that of `base`.
+
+        Every change of an entry gives it a new version, so any ref, snapshot or property that somebody else changed
+        meanwhile makes it a conflict. The new file goes unless the entry may come to name it.
+        """
+        try:
+            entry = self._entry(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+        must_be_current(base, entry.get("Parameters"))
+        after = staged(self.files, base, change, self.clock.now()).after
+        try:
+            self._replaced(base, entry, after.metadata_location)
+        except CommitStateUnknown:
+            raise
+        except IcewrightError:
+            self.files.delete([after.metadata_location], 1)  # no commit came to use it
+            raise
+        return after
+
+    def _replaced(self, base: TableMetadata, entry: Mapping[str, Any], location: str) -> None:
+        new = {key: entry[key] for key in _KEPT if key in entry}
+        new["Parameters"] = swung(entry.get("Parameters"), base, location)
+        try:
+            self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))
+        except Lost as error:
+            settled(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
+
+    def _listed(self, database: str) -> list[Pointer]:
+        found = ((t["Name"], location_of(t.get("Parameters"))) for t in self._client.tables(database))
+        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in found if location]
+
+    def _entry(self, ref: TableRef) -> Mapping[str, Any]:
+        entry = self._client.table(*flat(ref))
+        if entry is None:
+            raise not_found(ref)
+        return entry

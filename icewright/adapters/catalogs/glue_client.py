@@ -1,0 +1,182 @@
+"""Calls of AWS Glue: PyIceberg's client of it, with errors that say whether a commit can have landed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+from botocore.parsers import ResponseParserError
+
+from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties, pyiceberg_properties
+from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
+from icewright.core.runs import backoff
+from icewright.core.table import TableRef
+from icewright.ports import Clock
+
+_TRIES = 6  # of an update that Glue had no time for
+_GONE, _CONFLICT = "EntityNotFoundException", "ConcurrentModificationException"
+_NO_NAME = "InvalidInputException"
+_DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
+_STRANGER = frozenset(
+    {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"}
+    | {"InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException"}
+)
+_TIRED = frozenset(
+    {"ThrottlingException", "Throttling", "ThrottledException", "TooManyRequestsException", "RequestThrottled"}
+    | {"RequestThrottledException", "RequestLimitExceeded", "RateExceeded"}
+)
+# answered as faults of the request, though nobody knows how far Glue came
+_UNSURE = frozenset(
+    {"OperationTimeoutException", "RequestTimeout", "RequestTimeoutException", "FederationSourceException"}
+)
+_CLIENT_FAULT = range(400, 500)
+
+
+class Lost(Exception):
+    """The request may have been done, and Glue does not say."""
+
+
+@dataclass
+class GlueClient:
+    """One catalog of Glue. Connects with the first call; thread-safe."""
+
+    properties: GlueCatalogProperties
+    clock: Clock
+    _clients: dict[bool, Any] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    @property
+    def where(self) -> str:
+        """The catalog as messages name it."""
+        return f"catalog {self.properties.name} at {self.properties.host}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+
+    def databases(self) -> list[str]:
+        """The names of all databases."""
+        with self._understood():
+            pages = self._client(retries=True).get_paginator("get_databases").paginate()
+            return [database["Name"] for page in pages for database in page["DatabaseList"]]
+
+    def tables(self, database: str) -> list[Mapping[str, Any]]:
+        """The entries of a database, views too; none when it was dropped meanwhile."""
+        with self._understood():
+            try:
+                pages = self._client(retries=True).get_paginator("get_tables").paginate(DatabaseName=database)
+                return [table for page in pages for table in page["TableList"]]
+            except ClientError as error:
+                if _code(error) == _GONE:
+                    return []
+                raise
+
+    def table(self, database: str, name: str) -> Mapping[str, Any] | None:
+        """One entry; None when there is none."""
+        with self._understood():
+            try:
+                found: Mapping[str, Any] = self._client(retries=True).get_table(DatabaseName=database, Name=name)[
+                    "Table"
+                ]
+            except ClientError as error:
+                if _code(error) in (_GONE, _NO_NAME):  # a name that Glue does not take is no table's
+                    return None
+                raise
+            return found
+
+    def update(self, ref: TableRef, database: str, entry: Mapping[str, Any], version: str) -> None:
+        """Replace the entry, if it still has this version.
+
+        What Glue had no time for is asked for again. Raises `Lost` when nobody knows whether it was done; after any
+        other error it was not: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
+        """
+        for attempt in range(1, _TRIES + 1):
+            try:
+                self._client(retries=False).update_table(
+                    DatabaseName=database,
+                    TableInput=entry,
+                    SkipArchive=self.properties.skip_archive,
+                    VersionId=version,
+                )
+            except ClientError as error:
+                if _code(error) not in _TIRED or attempt == _TRIES:
+                    raise self._outcome(ref, error) from error
+            except (HTTPClientError, IncompleteReadError, ResponseParserError) as error:
+                raise Lost(_said(error)) from error
+            except BotoCoreError as error:  # no connection, no keys: nothing was sent
+                raise self._unavailable(error) from error
+            else:
+                return
+            self.clock.sleep(backoff(attempt + 3).total_seconds())
+
+    def _outcome(self, ref: TableRef, error: ClientError) -> Exception:
+        """What an answer other than success says of an update."""
+        code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code == _CONFLICT:
+            return CommitConflict(f"{ref}: somebody else committed since the plan ({_said(error)})")
+        if code == _GONE:
+            return CommitConflict(f"{ref}: the table is gone ({_said(error)})")
+        if code in _DENIED:
+            return AccessDenied(f"{ref}: Glue does not let it be committed to ({_said(error)}): grant glue:UpdateTable")
+        if code in _TIRED or code in _STRANGER:
+            return self._unavailable(error)
+        if status in _CLIENT_FAULT and code not in _UNSURE:
+            return Refused(f"{ref}: Glue refused the commit ({_said(error)})")
+        return Lost(_said(error))
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Errors of reading in our words."""
+        try:
+            yield
+        except (ClientError, BotoCoreError, ResponseParserError) as error:
+            if isinstance(error, ClientError) and _code(error) in _DENIED:
+                raise AccessDenied(
+                    f"{self.where} does not let it be read ({_said(error)}): grant glue:GetDatabases, glue:GetTables "
+                    "and glue:GetTable"
+                ) from error
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> CatalogUnavailable:
+        if isinstance(error, ClientError) and _code(error) in _STRANGER:
+            mend = f"correct or renew the keys in catalogs.{self.properties.name}.properties or in the environment"
+        elif isinstance(error, ClientError):
+            mend = "it is asked again later"
+        else:
+            mend = f"is it up, and are region and keys said in catalogs.{self.properties.name}.properties?"
+        return CatalogUnavailable(f"{self.where} cannot answer: {_said(error)}; {mend}")
+
+    def _client(self, *, retries: bool) -> Any:  # noqa: ANN401 - boto3 makes its classes when it runs
+        """Commits are not tried again by the client: of an answer to a second try nobody knows what it is about."""
+        with self._lock:
+            if retries not in self._clients:
+                self._clients[retries] = _connected(self.properties, retries=retries)
+            return self._clients[retries]
+
+
+def _connected(properties: GlueCatalogProperties, *, retries: bool) -> Any:  # noqa: ANN401
+    from pyiceberg.catalog.glue import GlueCatalog  # noqa: PLC0415 - takes long to load
+
+    said: dict[str, Any] = dict(pyiceberg_properties(properties))
+    if not retries:
+        said["glue.max-retries"] = 0
+    return GlueCatalog(properties.name, **said).glue
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _said(error: Exception) -> str:
+    """Glue's own words in one line."""
+    if isinstance(error, ClientError):
+        message = str(error.response.get("Error", {}).get("Message", "")).strip()
+        return f"{_code(error)}: {message.splitlines()[0] if message else 'no reason given'}"[:500]
+    return str(error).strip().splitlines()[0][:500]

@@ -1,0 +1,178 @@
+"""Catalogs of type `hive`: tables of a Hive metastore whose parameters name the metadata file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from thrift.Thrift import TException
+
+from icewright.adapters.catalogs.hive_client import HiveClient, Lost, said
+from icewright.adapters.catalogs.hive_lock import Lock, locked
+from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swung
+from icewright.adapters.catalogs.staging import MetadataFiles, settled, staged
+from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
+from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
+from icewright.core.table import MAIN, TableMetadata, TableRef
+from icewright.ports import AddSnapshot, Change, Clock, Pointer
+
+PARALLEL = 4  # connections that list at the same time
+_BATCH = 200  # tables that one request asks for
+_MODIFIED = "The table has been modified"  # the metastore compared, and found another file
+_LONGEST_PARAMETER = 4000  # characters that any database of a metastore holds
+# what Iceberg's clients tell Hive's of a table, by the names in the snapshot's summary
+_STATISTICS = {"total-data-files": "numFiles", "total-records": "numRows", "total-files-size": "totalSize"}
+_NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's files itself
+
+
+@dataclass
+class HiveCatalog:
+    """One metastore. Thread-safe."""
+
+    properties: HiveCatalogProperties
+    files: MetadataFiles
+    clock: Clock
+    _client: HiveClient = field(init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
+
+    def __post_init__(self) -> None:
+        self._client = HiveClient(self.properties, self.clock)
+
+    def close(self) -> None:
+        """Nothing to give back: connections end with their calls."""
+
+    @property
+    def name(self) -> str:
+        """The name under which engines know it too."""
+        return self.properties.name
+
+    def pointers(self) -> Sequence[Pointer]:
+        """Every Iceberg table of every database, many with each request."""
+        databases = self._ask(lambda hive: hive.get_all_databases())
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            names = zip(databases, pool.map(self._names, databases), strict=True)
+            batches = [(d, found[i : i + _BATCH]) for d, found in names for i in range(0, len(found), _BATCH)]
+            return [pointer for listed in pool.map(self._listed, batches) for pointer in listed]
+
+    def load(self, ref: TableRef) -> TableMetadata:
+        """The current metadata."""
+        location = location_of(self._entry(ref).parameters)
+        if location is None:
+            raise not_found(ref)
+        return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+
+    def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
+        """Write the next metadata file and alter the table, under its lock, if it still names the file of `base`.
+
+        Metastores that know `expected_parameter_key` compare once more by themselves; without locks they alone do. The
+        new file goes unless the table may come to name it.
+        """
+        must_be_current(base, self._current(base).parameters)
+        after = staged(self.files, base, change, self.clock.now()).after
+        try:
+            with self._held(base) as lock:
+                table = self._current(base)
+                must_be_current(base, table.parameters)
+                table.parameters = _parameters(table.parameters, base, after, change)
+                if lock is not None and not lock.alive():
+                    raise CommitConflict(f"{base.ref}: the lock did not last until the commit")
+                self._altered(base, after.metadata_location, table)
+                if lock is not None and not lock.alive():  # others may have committed over it
+                    self._settled(base, after.metadata_location, "the lock did not outlast the commit", compares=False)
+        except CommitStateUnknown:
+            raise
+        except IcewrightError:
+            self.files.delete([after.metadata_location], 1)  # no commit came to use it
+            raise
+        return after
+
+    def _altered(self, base: TableMetadata, location: str, table: Any) -> None:  # noqa: ANN401 - Thrift's
+        """Ask for the change. Returns when it was done."""
+        from hive_metastore import ttypes  # noqa: PLC0415 - takes long to load
+
+        expected = {"expected_parameter_key": LOCATION, "expected_parameter_value": base.metadata_location}
+        context = ttypes.EnvironmentContext(properties={_NO_STATISTICS: "true", **expected})
+        database, name = flat(base.ref)
+        try:
+            self._client.once(
+                lambda hive: hive.alter_table_with_environment_context(database, name, table, context),
+            )
+        except ttypes.InvalidOperationException as error:
+            raise CommitConflict(f"{base.ref}: the metastore refused the commit ({said(error)})") from error
+        except Lost as error:
+            self._settled(base, location, f"the metastore lost the commit ({error})", compares=False)
+        except TException as error:
+            compared = _MODIFIED in str(getattr(error, "message", ""))
+            self._settled(base, location, f"the metastore failed ({said(error)})", compares=compared)
+
+    def _settled(self, base: TableMetadata, location: str, why: str, *, compares: bool) -> None:
+        settled(base, location, self.load, self.clock, why, compares=compares)
+
+    @contextmanager
+    def _held(self, base: TableMetadata) -> Iterator[Lock | None]:
+        """The table's lock; none where its property, or the catalog's, says so."""
+        if base.properties.get(LOCK_ENABLED, str(self.properties.locks)).lower() != "true":
+            yield None
+            return
+        with locked(self._client, *flat(base.ref)) as lock:
+            yield lock
+
+    def _current(self, base: TableMetadata) -> Any:  # noqa: ANN401 - Thrift's
+        try:
+            return self._entry(base.ref)
+        except TableNotFound as error:
+            raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
+
+    def _entry(self, ref: TableRef) -> Any:  # noqa: ANN401 - Thrift's
+        database, name = flat(ref)
+        entry = self._ask(lambda hive: hive.get_table(database, name))
+        if entry is None:
+            raise not_found(ref)
+        return entry
+
+    def _names(self, database: str) -> list[str]:
+        return list(self._ask(lambda hive: hive.get_all_tables(database)) or ())
+
+    def _listed(self, batch: tuple[str, list[str]]) -> list[Pointer]:
+        database, names = batch
+        tables = self._ask(lambda hive: hive.get_table_objects_by_name(database, names)) or ()
+        found = ((table.tableName, location_of(table.parameters)) for table in tables)
+        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in found if location]
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - Thrift's
+        """The answer; None when what it is about is not there, as it was dropped meanwhile or never was."""
+        from hive_metastore import ttypes  # noqa: PLC0415
+
+        try:
+            return self._client.ask(question)
+        except (ttypes.NoSuchObjectException, ttypes.UnknownDBException):
+            return None
+        except TException as error:
+            raise self._client.unavailable(error) from error
+
+
+def _parameters(
+    parameters: Mapping[str, str] | None, base: TableMetadata, after: TableMetadata, change: Change
+) -> dict[str, str]:
+    """The table's parameters after the commit, with what Iceberg's own client tells Hive of the current snapshot."""
+    new = swung(parameters, base, after.metadata_location)
+    new |= {_NO_STATISTICS: "true", "snapshot-count": str(len(after.snapshots))}
+    new.pop("COLUMN_STATS_ACCURATE", None)
+    if isinstance(change, AddSnapshot) and change.branch == MAIN and after.current_snapshot is not None:
+        summary = {str(key): str(value) for key, value in change.snapshot.get("summary", {}).items()}
+        new |= {hive: summary[name] for name, hive in _STATISTICS.items() if name in summary}
+        told = {
+            "current-snapshot-id": str(after.current_snapshot_id),
+            "current-snapshot-timestamp-ms": str(change.snapshot.get("timestamp-ms", "")),
+            "current-snapshot-summary": msgspec.json.encode(summary).decode(),
+        }
+        for name in told.keys() & new.keys():  # where a client told it before; others do not want it told
+            new[name] = told[name]
+        if len(new.get("current-snapshot-summary", "")) > _LONGEST_PARAMETER:
+            del new["current-snapshot-summary"]
+    return new

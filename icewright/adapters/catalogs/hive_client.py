@@ -1,0 +1,96 @@
+"""Calls of a Hive metastore: PyIceberg's Thrift client, with time-outs, several addresses and our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from thrift.protocol.TProtocol import TProtocolException
+from thrift.Thrift import TApplicationException, TException
+from thrift.transport.TTransport import TTransportException
+
+from icewright.adapters.catalogs.translate.hive import KERBEROS, HiveCatalogProperties
+from icewright.core.errors import CatalogUnavailable
+from icewright.core.runs import backoff
+from icewright.ports import Clock
+
+SECONDS = 120.0  # to wait for an answer: less than the five minutes after which a metastore takes a lock for dead
+_ATTEMPTS = 4
+_BROKEN = (TTransportException, TProtocolException, OSError)
+
+_Result = TypeVar("_Result")
+
+
+class Lost(Exception):
+    """The request may have reached the metastore, and no answer came back."""
+
+
+@dataclass(frozen=True)
+class HiveClient:
+    """One metastore. Each call has a connection of its own, as Thrift's are not for several threads."""
+
+    properties: HiveCatalogProperties
+    clock: Clock
+
+    @property
+    def where(self) -> str:
+        """The catalog as messages name it."""
+        return f"catalog {self.properties.name} at {self.properties.uri}"
+
+    def ask(self, question: Callable[[Any], _Result]) -> _Result:
+        """An answer; asked again while none comes. Raises `CatalogUnavailable`, and what the answer raises."""
+        said = ""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self.once(question)
+            except Lost as error:
+                said = str(error)
+            if attempt < _ATTEMPTS:
+                self.clock.sleep(backoff(attempt).total_seconds())
+        raise CatalogUnavailable(f"{self.where} does not answer: {said}; is the metastore up?")
+
+    def once(self, question: Callable[[Any], _Result]) -> _Result:
+        """An answer to a question that is put once. Raises `Lost`, and `CatalogUnavailable` before anything is sent."""
+        connection, client = self._connected()
+        try:  # no `with`: it changes errors that pass, and Thrift's cannot be changed
+            return question(client)
+        except _BROKEN as error:
+            raise Lost(f"{type(error).__name__}: {error}") from error
+        finally:
+            connection.__exit__(None, None, None)
+
+    def unavailable(self, error: TException) -> CatalogUnavailable:
+        """What the metastore says instead of an answer."""
+        mend = "; metastores of Hive 2.3 and 3 are supported" if isinstance(error, TApplicationException) else ""
+        return CatalogUnavailable(f"{self.where} cannot answer: {said(error)}{mend}")
+
+    def _connected(self) -> tuple[Any, Any]:
+        """A connection to the first address that takes one, and its client."""
+        refused = []
+        for uri in self.properties.uris:
+            connection = _connection(uri, self.properties)
+            try:
+                return connection, connection.__enter__()
+            except (TException, OSError) as error:
+                connection.__exit__(None, None, None)
+                refused.append(said(error))
+        raise CatalogUnavailable(f"{self.where} does not answer: {'; '.join(refused)}; is the metastore up?")
+
+
+def _connection(uri: str, properties: HiveCatalogProperties) -> Any:  # noqa: ANN401 - PyIceberg's
+    from pyiceberg.catalog.hive import HIVE_KERBEROS_SERVICE_NAME, _HiveClient  # noqa: PLC0415 - takes long to load
+
+    said = properties.extra
+    kerberos = said.get(KERBEROS, "false").lower() == "true"
+    connection = _HiveClient(uri, said.get("ugi"), kerberos, said.get(HIVE_KERBEROS_SERVICE_NAME, "hive"))
+    transport: Any = connection._transport  # noqa: SLF001 - no property says how long to wait
+    socket = transport.transport if kerberos else transport._TBufferedTransport__trans  # noqa: SLF001
+    socket.setTimeout(SECONDS * 1000)
+    return connection
+
+
+def said(error: Exception) -> str:
+    """The metastore's own words in one line."""
+    message = str(getattr(error, "message", None) or error).strip()
+    return f"{type(error).__name__}: {message.splitlines()[0] if message else 'no reason given'}"[:500]

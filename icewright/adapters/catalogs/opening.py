@@ -1,0 +1,40 @@
+"""The adapter of each type of catalog."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from icewright.adapters.catalogs.glue import GlueCatalog
+from icewright.adapters.catalogs.hive import HiveCatalog
+from icewright.adapters.catalogs.nessie import NessieCatalog
+from icewright.adapters.catalogs.rest import RestCatalog
+from icewright.adapters.catalogs.sql import SqlCatalog
+from icewright.adapters.catalogs.staging import MetadataFiles
+from icewright.adapters.catalogs.translate import (
+    CatalogProperties,
+    GlueCatalogProperties,
+    HiveCatalogProperties,
+    NessieCatalogProperties,
+    RestCatalogProperties,
+    SqlCatalogProperties,
+)
+from icewright.ports import Clock
+
+AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
+
+
+def open_catalog(properties: CatalogProperties, files: MetadataFiles, clock: Clock) -> AnyCatalog:
+    """The catalog that the properties are about."""
+    match properties:
+        case SqlCatalogProperties():
+            return SqlCatalog(properties, files, clock)
+        case NessieCatalogProperties():
+            return NessieCatalog(properties, files, clock)
+        case RestCatalogProperties():
+            return RestCatalog(properties, files, clock)
+        case HiveCatalogProperties():
+            return HiveCatalog(properties, files, clock)
+        case GlueCatalogProperties():
+            return GlueCatalog(properties, files, clock)
+        case _:
+            assert_never(properties)

@@ -1,0 +1,104 @@
+"""The next metadata file of a table: written before a catalog is asked to name it, and what became of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError
+from icewright.core.runs import backoff
+from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Change, Clock
+
+_IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
+_LOOKS = 3  # at the table after a lost reply
+
+
+class MetadataFiles(Protocol):
+    """The part of the Files port that a catalog needs."""
+
+    def read(self, path: str, /) -> bytes:
+        """The file's content."""
+        ...
+
+    def size(self, path: str, /) -> int | None:
+        """Length in bytes, None when there is no such file."""
+        ...
+
+    def write(self, path: str, content: bytes, /) -> None:
+        """A new file."""
+        ...
+
+    def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
+        """Delete files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A metadata file that was written and that no catalog names yet."""
+
+    after: TableMetadata
+    ids: Mapping[str, int]  # of schema, spec and sort order in force; format v1 may leave them out, and then it is 0
+
+    @property
+    def location(self) -> str:
+        """Where it lies."""
+        return self.after.metadata_location
+
+
+def staged(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged:
+    """Write the file of `base` after `change` beside it. Raises `Refused`, `MetadataUnreadable`."""
+    document = json_metadata.decode(files.read(base.metadata_location), base.metadata_location)
+    new = json_metadata.changed(document, base.metadata_location, change, now)
+    location = json_metadata.next_location(document, base.metadata_location)
+    content = json_metadata.encode(new)
+    ids = {name: _id(new, name) for name in _IDS}
+    del document, new  # which hold the whole file as it was
+    after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
+    files.write(location, content)
+    return Staged(after, ids)
+
+
+def _id(document: Mapping[str, object], name: str) -> int:
+    value = document.get(name)
+    value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+    return value if isinstance(value, int) else 0
+
+
+def settled(
+    base: TableMetadata,
+    location: str,
+    load: Callable[[TableRef], TableMetadata],
+    clock: Clock,
+    why: str,
+    *,
+    compares: bool,
+) -> None:
+    """After a lost reply: returns when the table shows that the commit of `location` landed.
+
+    Raises `CommitConflict` when it did not and never will, as somebody else replaced `base` and the catalog `compares`
+    what it replaces. Anything else is `CommitStateUnknown`: the request may still be under way.
+    """
+    seen = "the table shows nothing yet"
+    for look in range(1, _LOOKS + 1):
+        try:
+            now = load(base.ref)
+        except IcewrightError as error:
+            seen = f"nothing can be seen: {error}"
+        else:
+            if location in (now.metadata_location, *now.metadata_log):
+                return
+            if compares and base.metadata_location in now.metadata_log:
+                raise CommitConflict(f"{base.ref}: {why}, and somebody else committed first")
+            if now.metadata_location != base.metadata_location:
+                seen = f"the table, now at {now.metadata_location}, does not tell"
+                break
+        if look < _LOOKS:
+            clock.sleep(backoff(look + 3).total_seconds())
+    raise CommitStateUnknown(f"{base.ref}: {why}; of the commit of {location} {seen}")

@@ -1,0 +1,332 @@
+"""What a Hive metastore alone does: locks, statistics of tables, several addresses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hive_metastore.ttypes import EnvironmentContext, LockComponent, LockLevel, LockRequest, LockType, MetaException
+
+from icewright.adapters.catalogs.hive import HiveCatalog
+from icewright.adapters.catalogs.hive_client import HiveClient
+from icewright.adapters.catalogs.translate import hive_catalog
+from icewright.adapters.files.local import LocalStorage
+from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
+from icewright.core.table import TableMetadata, TableRef
+from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
+from tests.contracts.hive_bench import HiveBench
+from tests.hive import metastore_server
+from tests.postgres import free_port
+
+pytestmark = [
+    pytest.mark.xdist_group("catalogs"),
+    pytest.mark.external,
+]
+on_hive = pytest.mark.parametrize("uri", ["hive"], indirect=True)
+
+
+class Waking(FixedClock):
+    """A clock by which waiting takes a little of the real time."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait less."""
+        super().sleep(seconds)
+        time.sleep(0.05)
+
+
+def _files(bench: Bench) -> set[Path]:
+    return set(bench.warehouse.rglob("*.metadata.json"))
+
+
+def _locked(bench: HiveBench) -> int:
+    """Somebody else's lock."""
+    part = LockComponent(type=LockType.EXCLUSIVE, level=LockLevel.TABLE, dbname="sales", tablename="orders")
+    with bench.iceberg._client as hive:
+        return int(hive.lock(LockRequest(component=[part], user="me", hostname="here")).lockid)
+
+
+@on_hive
+def test_a_commit_leaves_no_lock(bench: HiveBench) -> None:
+    """Whether it lands or not, the lock of the table is given back."""
+    base = bench.craft("sales.orders")
+    after = bench.catalog.commit(base, removal(base, 0))
+    with pytest.raises(CommitConflict):
+        bench.catalog.commit(base, removal(base, 1))
+    assert bench.catalog.load(base.ref) == after
+    assert not bench.locks()
+
+
+@on_hive
+@pytest.mark.cases(75)
+def test_somebody_elses_lock_is_waited_for(bench: HiveBench) -> None:
+    """As soon as it is given back the commit goes on."""
+    base = bench.craft("sales.orders")
+    theirs = _locked(bench)
+    bench.clock = Waking()
+    catalog = bench.open()
+    threading.Timer(0.3, bench.unlock, (theirs,)).start()
+    assert len(catalog.commit(base, removal(base, 0)).snapshots) == 3
+    assert not bench.locks()
+
+
+@on_hive
+def test_a_lock_that_is_not_given_back(bench: HiveBench) -> None:
+    """After the time-out the commit ends; nothing is changed, and our place in the line is given up."""
+    base = bench.craft("sales.orders")
+    files, rows, theirs = _files(bench), bench.rows(), _locked(bench)
+    with pytest.raises(CommitConflict, match="others hold its lock"):
+        bench.catalog.commit(base, removal(base, 0))
+    assert (_files(bench), bench.rows(), bench.locks()) == (files, rows, [theirs])
+
+
+@dataclass(frozen=True)
+class Meddling(HiveClient):
+    """A client before whose calls of a name something happens."""
+
+    name: str = ""
+    meddle: Callable[[], None] = lambda: None
+
+    def once(self, question: Callable[[Any], Any]) -> Any:
+        """Ask through a client that meddles."""
+        return super().once(lambda hive: question(_Meddler(hive, self)))
+
+
+@dataclass
+class _Meddler:
+    hive: Any
+    how: Meddling
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.how.name:
+            self.how.meddle()
+        return getattr(self.hive, name)
+
+
+ALTER = "alter_table_with_environment_context"
+
+
+def _property(bench: HiveBench) -> None:
+    bench.read("sales", "orders").transaction().set_properties({"owner": "me"}).commit_transaction()
+
+
+@on_hive
+@pytest.mark.cases(75, 82)
+def test_a_commit_before_the_lock(bench: HiveBench) -> None:
+    """Who commits between our look and our lock makes it a conflict; our file goes, theirs stays."""
+    base = bench.craft("sales.orders")
+    bench.catalog._client = Meddling(bench.hive, bench.clock, "lock", lambda: _property(bench))
+    with pytest.raises(CommitConflict, match=r"lake\.sales\.orders"):
+        bench.catalog.commit(base, addition(base))
+    now = bench.read("sales", "orders")
+    assert now.properties["owner"] == "me"
+    logged = {file_of(entry.metadata_file) for entry in now.metadata.metadata_log}
+    assert _files(bench) == {*logged, file_of(now.metadata_location)}
+    assert not bench.locks()
+
+
+@on_hive
+def test_a_lock_that_was_taken_away(bench: HiveBench) -> None:
+    """A lock that expired while we worked ends the commit before anything is changed."""
+    base = bench.craft("sales.orders")
+    rows = bench.rows()
+    bench.catalog._client = Meddling(bench.hive, bench.clock, "heartbeat", bench.unlock)
+    with pytest.raises(CommitConflict, match="the lock did not last"):
+        bench.catalog.commit(base, removal(base, 0))
+    assert bench.rows() == rows
+
+
+@on_hive
+@pytest.mark.cases(77)
+def test_a_lock_that_expired_during_the_commit(bench: HiveBench) -> None:
+    """The table shows whether the commit landed, even when the lock did not last."""
+    base = bench.craft("sales.orders")
+    bench.catalog._client = Meddling(bench.hive, bench.clock, ALTER, bench.unlock)
+    after = bench.catalog.commit(base, removal(base, 0))
+    assert bench.rows()["sales", "orders"] == (after.metadata_location, base.metadata_location)
+
+
+@on_hive
+@pytest.mark.cases(77)
+@pytest.mark.parametrize("dead", [False, True])
+def test_silence_after_the_commit(bench: HiveBench, *, dead: bool) -> None:
+    """The table names the new file already: whatever cannot be asked any more, the file stays."""
+    base = bench.craft("sales.orders")
+    files, asked = _files(bench), []
+
+    def heartbeat() -> None:
+        asked.append("heartbeat")
+        if len(asked) > 1:
+            raise OSError("made up")
+
+    bench.catalog._client = Meddling(bench.hive, bench.clock, "heartbeat", heartbeat)
+    if dead:
+        bench.catalog.load = _dead
+        with pytest.raises(CommitStateUnknown, match="made up"):
+            bench.catalog.commit(base, removal(base, 0))
+    else:
+        bench.catalog.commit(base, removal(base, 0))
+    (new,) = _files(bench) - files
+    assert new == file_of(bench.rows()["sales", "orders"][0])
+
+
+def _dead(_: TableRef) -> TableMetadata:
+    raise CatalogUnavailable("made up")
+
+
+@on_hive
+@pytest.mark.cases(77)
+def test_unknown_keeps_the_lock(bench: HiveBench) -> None:
+    """While a commit may be under way others must wait until the lock expires, and the new file stays."""
+    base = bench.craft("sales.orders")
+    files = _files(bench)
+
+    def fail() -> None:
+        raise MetaException("made up")
+
+    bench.catalog._client = Meddling(bench.hive, bench.clock, ALTER, fail)
+    with pytest.raises(CommitStateUnknown, match="made up"):
+        bench.catalog.commit(base, removal(base, 0))
+    assert len(bench.locks()) == 1
+    assert len(_files(bench) - files) == 1
+    assert bench.catalog.load(base.ref) == base
+
+
+@on_hive
+@pytest.mark.cases(75)
+def test_the_metastore_compared(bench: HiveBench) -> None:
+    """One that knows `expected_parameter_key` says that the table has been modified: a conflict, and our file goes."""
+    base = bench.craft("sales.orders")
+
+    def compare() -> None:
+        bench.unlock()
+        _property(bench)
+        key = f"'metadata_location' is '{base.metadata_location}'"
+        raise MetaException(f"The table has been modified. The parameter value for key {key}")
+
+    bench.catalog._client = Meddling(bench.hive, bench.clock, ALTER, compare)
+    with pytest.raises(CommitConflict, match="somebody else committed first"):
+        bench.catalog.commit(base, removal(base, 0))
+    now = bench.read("sales", "orders")
+    assert len(_files(bench)) == 1 + len(now.metadata.metadata_log)
+
+
+@pytest.fixture(scope="module")
+def comparing() -> Iterator[str]:
+    """The address of a metastore that compares by itself."""
+    with metastore_server(compares=True) as running:
+        yield running.uri
+
+
+@pytest.mark.cases(75, 82)
+def test_a_metastore_that_compares_needs_no_lock(comparing: str, tmp_path: Path) -> None:
+    """Without locks, who alters the table between our look and our commit makes it a conflict; then all goes well."""
+    bench = HiveBench(comparing, tmp_path)
+    said = {"uri": comparing, "engine.hive.lock-enabled": "false"}
+    base = bench.craft("sales.orders")
+    catalog = HiveCatalog(hive_catalog("lake", said), LocalStorage(), bench.clock)
+    catalog._client = Meddling(catalog.properties, bench.clock, ALTER, lambda: _property(bench))
+    with pytest.raises(CommitConflict, match="somebody else committed first"):
+        catalog.commit(base, removal(base, 0))
+    now = bench.read("sales", "orders")
+    assert now.properties["owner"] == "me"
+    assert len(_files(bench)) == 1 + len(now.metadata.metadata_log)
+    catalog._client = HiveClient(catalog.properties, bench.clock)
+    base = catalog.load(base.ref)
+    assert len(catalog.commit(base, removal(base, 0)).snapshots) == 3
+
+
+@dataclass(frozen=True)
+class Telling(HiveClient):
+    """A client that notes what is asked of the metastore."""
+
+    seen: tuple[list[str], list[EnvironmentContext]] = ((), ())  # type: ignore[assignment]
+
+    def once(self, question: Callable[[Any], Any]) -> Any:
+        """Ask, and note."""
+        return super().once(lambda hive: question(_Told(hive, self)))
+
+
+@dataclass
+class _Told:
+    hive: Any
+    how: Telling
+
+    def __getattr__(self, name: str) -> Any:
+        self.how.seen[0].append(name)
+        return getattr(self.hive, name)
+
+    def alter_table_with_environment_context(self, *request: Any) -> None:
+        """Note the context."""
+        self.how.seen[0].append(ALTER)
+        self.how.seen[1].append(request[-1])
+        self.hive.alter_table_with_environment_context(*request)
+
+
+@on_hive
+@pytest.mark.parametrize("where", ["catalog", "table"])
+def test_without_locks(bench: HiveBench, where: str) -> None:
+    """Where the catalog or the table says so no lock is taken, and the metastore is asked to compare."""
+    base = bench.craft("sales.orders")
+    if where == "table":
+        base = replace(base, properties={**base.properties, "engine.hive.lock-enabled": "false"})
+    said = {"uri": bench.uri, **({"engine.hive.lock-enabled": "false"} if where == "catalog" else {})}
+    catalog = HiveCatalog(hive_catalog("lake", said), LocalStorage(), bench.clock)
+    catalog._client = client = Telling(catalog.properties, bench.clock, ([], []))
+    catalog.commit(base, removal(base, 0))
+    assert client.seen[0] == ["get_table", "get_table", ALTER]
+    (context,) = client.seen[1]
+    assert context.properties["expected_parameter_key"] == "metadata_location"
+    assert context.properties["expected_parameter_value"] == base.metadata_location
+
+
+@on_hive
+def test_what_hive_is_told(bench: HiveBench) -> None:
+    """Statistics and the current snapshot are said as Iceberg's own client says them; other parameters stay."""
+    base = bench.craft("sales.orders")
+    with bench.iceberg._client as hive:
+        table = hive.get_table("sales", "orders")
+        table.parameters |= {"comment": "all orders", "current-snapshot-id": "1", "COLUMN_STATS_ACCURATE": "true"}
+        hive.alter_table_with_environment_context("sales", "orders", table, EnvironmentContext(properties={}))
+    change = addition(base)
+    after = bench.catalog.commit(base, change)
+    now, summary = bench.parameters("sales", "orders"), change.snapshot["summary"]
+    assert now["comment"] == "all orders"
+    assert (now["current-snapshot-id"], now["snapshot-count"]) == ("4711", str(len(after.snapshots)))
+    assert now["numRows"] == summary["total-records"]
+    assert "current-snapshot-summary" not in now
+    assert "COLUMN_STATS_ACCURATE" not in now
+
+
+@on_hive
+def test_what_is_no_iceberg_table(bench: HiveBench) -> None:
+    """Hive's own tables, and entries without a metadata file, are neither listed nor loaded."""
+    bench.create("sales", "orders")
+    with bench.iceberg._client as hive:
+        table = hive.get_table("sales", "orders")
+        for name, parameters in {"csv": {}, "unborn": {"table_type": "ICEBERG"}}.items():
+            table.tableName, table.parameters = name, parameters
+            table.sd.location = f"file://{bench.warehouse}/{name}"
+            hive.create_table(table)
+    assert {p.ref.name for p in bench.catalog.pointers()} == {"orders"}
+    for name in ("csv", "unborn"):
+        with pytest.raises(TableNotFound, match=name):
+            bench.catalog.load(bench.ref("sales", name))
+
+
+@on_hive
+def test_the_next_address(bench: HiveBench) -> None:
+    """Of several metastores the first that takes a connection is asked; if none does, the error says so."""
+    bench.create("sales", "orders")
+    dead = f"thrift://127.0.0.1:{free_port()}"
+    for uris, tables in ((f"{dead},{bench.uri}", 1), (dead, None)):
+        catalog = HiveCatalog(hive_catalog("lake", {"uri": uris}), LocalStorage(), bench.clock)
+        if tables is not None:
+            assert len(catalog.pointers()) == tables
+            continue
+        with pytest.raises(CatalogUnavailable, match=r"catalog lake at thrift://127\.0\.0\.1:\d+ does not answer"):
+            catalog.pointers()
