@@ -16,7 +16,7 @@ def told(*summaries: tuple[str, dict[str, int]]) -> TableMetadata:
         Snapshot(n, None, n, NOW + timedelta(hours=n), None, (), operation, {k: str(v) for k, v in said.items()})
         for n, (operation, said) in enumerate(summaries)
     )
-    return replace(metadata((50, 2, 1), specs=(spec(day="day"),)), snapshots=snapshots, default_spec_id=0)
+    return replace(metadata((50, 2, 1), specs=(spec(ts="day"),)), snapshots=snapshots, default_spec_id=0)
 
 
 def test_commits_of_writers() -> None:
@@ -39,7 +39,7 @@ def test_commits_of_writers() -> None:
         (1, 50, 0, 1, "append"),
     ]
     assert found[3].deleted_rows > 0
-    assert {w.layout for w in found} == {(("day", "day"),)}
+    assert {w.layout for w in found} == {(("ts_0", "day"),)}
     assert [w.values for w in found] == [((NOW + timedelta(hours=n)).date(),) for n in (0, 1, 3, 4)]
 
 
