@@ -82,7 +82,7 @@ class Replayed:
 Origin = Made | Recorded
 
 MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("GB-hours", lambda r: f"{r.gb_hours:.1f}"),
+    ("GB-hours", lambda r: f"{r.gb_hours:.1f}" if r.gb_hours >= 1 else f"{r.gb_hours:.2g}"),
     ("average files", lambda r: f"{r.average_files:,.0f}"),
     ("files at the end", lambda r: f"{r.final_files:,}"),
     ("average health", lambda r: "-" if r.average_health is None else f"{r.average_health:.1f}"),
