@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icewright.app import output
 from icewright.app.config import Config, default_limits
 from icewright.app.strict_yaml import read_lines
 from icewright.core.errors import UsageError
@@ -22,7 +23,8 @@ from icewright.core.simulation.fleet import fleet
 from icewright.core.simulation.meter import Result
 from icewright.core.simulation.run import Slots, Span, simulate
 from icewright.core.simulation.trace import read_trace
-from icewright.core.simulation.writes import Source
+from icewright.core.simulation.writes import Source, Write
+from icewright.core.table import TableRef
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
@@ -66,7 +68,32 @@ class Recorded:
         return read_trace(str(self.path), read_lines(self.path)).sources
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """Commits that are at hand."""
+
+    writes: Mapping[TableRef, Sequence[Write]]
+
+    def sources(self) -> Sequence[Source]:
+        """Its tables."""
+        return [Source(ref, partial(iter, writes)) for ref, writes in self.writes.items()]
+
+
 Origin = Made | Recorded
+
+MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
+    ("GB-hours", lambda r: f"{r.gb_hours:.1f}" if r.gb_hours >= 1 else f"{r.gb_hours:.2g}"),
+    ("average files", lambda r: f"{r.average_files:,.0f}"),
+    ("files at the end", lambda r: f"{r.final_files:,}"),
+    ("average health", lambda r: "-" if r.average_health is None else f"{r.average_health:.1f}"),
+    ("query cost (MB)", lambda r: f"{r.query_mb:,.0f}"),
+    ("stored (average)", lambda r: output.size(r.average_stored_bytes)),
+    ("files deleted", lambda r: f"{r.deleted_files:,}"),
+    ("bytes deleted", lambda r: output.size(r.deleted_bytes)),
+    ("runs", lambda r: f"{sum(r.runs.values()):,}"),
+    ("evaluations", lambda r: f"{r.evaluations:,}"),
+    ("tables that wait at the end", lambda r: f"{r.waiting:,}"),
+)
 
 
 def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[str, Any]) -> dict[str, Policy | None]:
@@ -98,7 +125,7 @@ def slots(config: Config | None) -> Slots:
 
 
 def simulate_all(
-    origin: Origin,
+    origin: Origin | Replayed,
     sources: Sequence[Source],
     policies: Mapping[str, Policy | None],
     span: Span,
@@ -124,7 +151,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _side_by_side(
-    origin: Origin, policies: Mapping[str, Policy | None], span: Span, room: Slots, tell: Tell
+    origin: Origin | Replayed, policies: Mapping[str, Policy | None], span: Span, room: Slots, tell: Tell
 ) -> dict[str, Result]:
     import multiprocessing  # noqa: PLC0415 - other commands start sooner without it
 
@@ -154,7 +181,7 @@ def _share(shares: SynchronizedArray[float]) -> None:
     _shares = shares
 
 
-def _one(number: int, origin: Origin, policy: Policy | None, span: Span, room: Slots) -> Result:
+def _one(number: int, origin: Origin | Replayed, policy: Policy | None, span: Span, room: Slots) -> Result:
     def tell(share: float) -> None:
         if _shares is not None:
             _shares[number] = share

@@ -207,6 +207,10 @@ class Views(Protocol):
         """Activities of a job, in their order."""
         ...
 
+    def list_activity(self, kind: str | None, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """Activities, newest first, with their table as `ref`; those of no table where everything is in sight."""
+        ...
+
     def overview(self, sight: Sight, since: datetime) -> Overview:
         """Everything at a glance; what was spent and saved since then."""
         ...

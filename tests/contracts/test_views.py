@@ -90,6 +90,22 @@ def test_what_waits_of_one_table(store: SqlStore) -> None:
     assert store.list_waiting(SALES, None, 50, REFS[2]).items == []
 
 
+def test_activity(store: SqlStore) -> None:
+    """Newest first, page by page, of one kind, and of tables in sight; what is of no table is for who sees all."""
+    store.event("scan_started", NOW, catalogs=["lake"])
+    for n, ref in enumerate(REFS):
+        store.event("paused", NOW + timedelta(seconds=n), ref, jobs=n)
+    first = store.list_activity(None, None, None, 5)
+    rest = store.list_activity(None, None, first.after, 5)
+    assert [item["ref"] for item in (*first.items, *rest.items)] == [*reversed(REFS), None]
+    assert rest.after is None
+    assert first.items[0]["details"] == {"jobs": 7}
+    assert [item["ref"] for item in store.list_activity(None, SALES, None, 9).items] == REFS[:3:-1]
+    assert [item["kind"] for item in store.list_activity("scan_started", None, None, 9).items] == ["scan_started"]
+    with pytest.raises(UsageError, match="cursor"):
+        store.list_activity(None, None, ("x",), 5)
+
+
 def test_what_was_saved(store: SqlStore) -> None:
     """The sums of what runs did since then, in the places that somebody sees; of what failed nothing but its cost."""
     metrics: dict[Operation, dict[str, float]] = {

@@ -149,6 +149,18 @@ class SqlViews(SqlMeasures):
         """Activities of a job."""
         return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
 
+    def list_activity(self, kind: str | None, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+        """Activities, newest first."""
+        keys = (Key(EVENTS.c.id, int, descending=True),)
+        columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
+        query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
+        wanted = [] if kind is None else [EVENTS.c.kind == kind]
+        with self._reading() as connection:
+            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            rows = connection.execute(query.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
+        items = [{**_mapped(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
+        return _page(items, rows, ["id"], limit)
+
     def _of_job(
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:

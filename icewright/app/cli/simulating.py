@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
@@ -23,6 +23,7 @@ from icewright.app.simulating import (
     CONFIG,
     CRON,
     DEFAULT,
+    MEASURES,
     Made,
     Origin,
     Recorded,
@@ -169,24 +170,9 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-_MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("GB-hours", lambda r: f"{r.gb_hours:.1f}"),
-    ("average files", lambda r: f"{r.average_files:,.0f}"),
-    ("files at the end", lambda r: f"{r.final_files:,}"),
-    ("average health", lambda r: "-" if r.average_health is None else f"{r.average_health:.1f}"),
-    ("query cost (MB)", lambda r: f"{r.query_mb:,.0f}"),
-    ("stored (average)", lambda r: output.size(r.average_stored_bytes)),
-    ("files deleted", lambda r: f"{r.deleted_files:,}"),
-    ("bytes deleted", lambda r: output.size(r.deleted_bytes)),
-    ("runs", lambda r: f"{sum(r.runs.values()):,}"),
-    ("evaluations", lambda r: f"{r.evaluations:,}"),
-    ("tables that wait at the end", lambda r: f"{r.waiting:,}"),
-)
-
-
 def _show(title: str, results: Mapping[str, Result]) -> None:
     """Measures side by side, where the GB-hours went, and each policy against cron in one line."""
-    lines = [(name, *(say(result) for result in results.values())) for name, say in _MEASURES]
+    lines = [(name, *(say(result) for result in results.values())) for name, say in MEASURES]
     output.rows(title, ("", *results), lines)
     operations = dict.fromkeys(op for result in results.values() for op in result.gb_hours_by_operation)
     spent = [

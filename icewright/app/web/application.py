@@ -64,6 +64,7 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
     app.state.senders, app.state.access = settings.senders, settings.access
     app.state.recent, app.state.secret = Recent(), secrets.token_urlsafe(32)
     app.state.closing, app.state.followers = threading.Event(), pages.Followers()
+    app.state.simulations = pages.Simulations()
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -4,12 +4,43 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from icewright.app.web.pages import actions, assets, home, jobs, login, queue, table, tables
+from icewright.app.web.pages import (
+    actions,
+    activity,
+    alerts,
+    assets,
+    audit,
+    home,
+    jobs,
+    login,
+    policies,
+    queue,
+    settings,
+    simulate,
+    table,
+    tables,
+)
 from icewright.app.web.pages.live import Followers
 from icewright.app.web.pages.shown import Shown
+from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)
-for part in (assets, login, home, tables, table, jobs, queue, actions):
+for part in (
+    assets,
+    login,
+    home,
+    tables,
+    table,
+    jobs,
+    queue,
+    actions,
+    activity,
+    simulate,
+    policies,
+    alerts,
+    audit,
+    settings,
+):
     router.include_router(part.router)
 
-__all__ = ["Followers", "Shown", "router"]
+__all__ = ["Followers", "Shown", "Simulations", "router"]

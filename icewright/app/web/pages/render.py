@@ -47,6 +47,11 @@ NAVIGATION = (
     Place("/tables", "Tables", Action.TABLES_READ),
     Place("/queue", "Queue", Action.PLAN_READ),
     Place("/jobs", "Jobs", Action.JOBS_READ),
+    Place("/activity", "Activity", Action.JOBS_READ),
+    Place("/policies", "Policies", Action.POLICIES_READ),
+    Place("/alerts", "Alerts", Action.ALERTS_READ),
+    Place("/audit", "Audit", Action.AUDIT_READ),
+    Place("/settings", "Settings", Action.SYSTEM_READ),
 )
 
 

@@ -1,0 +1,46 @@
+"""The audit log: who changed what, and who was refused what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from icewright.app.web import api
+from icewright.app.web.callers import Caller, needs
+from icewright.app.web.pages.listing import PAGE, Asked, pager
+from icewright.app.web.pages.render import page
+from icewright.app.web.problems import Problem
+from icewright.core.permissions import Action
+
+router = APIRouter()
+PATH = "/audit"
+_OUTCOMES = {"": None, "done": False, "refused": True}
+
+
+@router.get(PATH)
+def audit(by: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
+    """One page of it, newest first."""
+    asked = Asked(by.request.query_params)
+    query: dict[str, Any] = {name: asked.text(name) for name in ("actor", "action", "outcome")}
+    outcome = query["outcome"] or ""
+    if outcome not in _OUTCOMES:
+        raise Problem(422, f"outcome: there is no {outcome}; there is: done, refused")
+    found = api.access.audit(
+        by,
+        actor=query["actor"],
+        action=query["action"],
+        refused=_OUTCOMES[outcome],
+        limit=PAGE,
+        cursor=asked.text("cursor"),
+    )
+    return page(
+        by,
+        "audit.html",
+        query=query,
+        entries=found.items,
+        filtered=any(query.values()),
+        actions=list(Action),
+        pager=pager(PATH, query, asked, len(found.items), found.next, None),
+    )

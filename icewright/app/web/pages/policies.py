@@ -1,0 +1,216 @@
+"""Policies: the rules by level; a form for those of the store, with what a change would do before it is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from icewright.app.web import api
+from icewright.app.web.api import models
+from icewright.app.web.callers import Caller, needs
+from icewright.app.web.pages import policy_form
+from icewright.app.web.pages.forms import Form, Sent, sends
+from icewright.app.web.pages.listing import Asked
+from icewright.app.web.pages.render import Crumb, go, page
+from icewright.app.web.problems import Problem
+from icewright.core.errors import ConfigError, UsageError
+from icewright.core.layering import parse_pattern
+from icewright.core.permissions import Action
+
+router = APIRouter()
+PATH = "/policies"
+_PLATFORM = "platform"
+_STORE, _FILE = "store", "file"
+_LISTED = 50  # tables of a preview
+_LEVELS = (_PLATFORM, "catalog", "namespace")
+_DEEPER = "table or namespace"
+_CONFLICT, _WRONG = 409, 422
+_LONGEST = 1000
+
+Reader = Annotated[Caller, needs(Action.POLICIES_READ)]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rule in the list."""
+
+    rule: models.Rule
+    level: str
+    may: bool
+
+
+@dataclass
+class Draft:
+    """A rule that somebody works on."""
+
+    scope: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
+    known: bool = False  # the form was opened for this scope
+    taken_back: bool = False
+    faults: Mapping[str, str] = field(default_factory=dict)
+    other_faults: Sequence[str] = ()
+    scope_fault: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Which rule it is."""
+        return policy_form.mark(self.scope, self.texts, taken_back=self.taken_back)
+
+    @property
+    def asked(self) -> models.RuleAsked:
+        """As the API is asked."""
+        settings = {} if self.taken_back else policy_form.settings_in(self.texts)
+        try:
+            return models.RuleAsked(set=settings, version=self.version)
+        except ValidationError as error:
+            raise Problem(_WRONG, "the form cannot be read: load the page again") from error
+
+
+@router.get(PATH)
+def policies(by: Reader) -> Response:
+    """All rules by where they come from, and the guardrails."""
+    found = api.policies.policies(by)
+    sources: dict[str, list[Row]] = {_STORE: [], _FILE: []}
+    for rule in found.rules:
+        match = _match(rule.scope)
+        may = rule.source == _STORE and by.principal.may_rule(Action.POLICIES_CHANGE, match)
+        sources.setdefault(rule.source, []).append(Row(rule, _level(match), may))
+    return page(by, "policies.html", sources=sources, guardrails=found.guardrails)
+
+
+@router.get("/policies/edit")
+def edit(by: Reader) -> Response:
+    """The form: blank, or with what the store's rule of a scope sets."""
+    scope = Asked(by.request.query_params).text("scope") or ""
+    if not scope:
+        return _form(by, Draft(scope))
+    newest = next(iter(api.policies.versions(scope, by).items), None)
+    settings = newest.settings if newest else {}
+    version = newest.version or 0 if newest else 0
+    return _form(by, Draft(scope, policy_form.texts_of(settings), version, known=True))
+
+
+@router.post("/do/policy/preview")
+def preview(sent: Annotated[Sent, sends(Action.POLICIES_PREVIEW)]) -> Response:
+    """What the rule would change, above its form."""
+    return _previewed(sent.by, _draft(sent.by, sent.form))
+
+
+@router.post("/do/policy/save")
+def save(sent: Annotated[Sent, sends(Action.POLICIES_CHANGE)]) -> Response:
+    """Save what was looked at; anything else is looked at first."""
+    by, draft = sent.by, _draft(sent.by, sent.form)
+    if sent.form.one("previewed") != draft.mark:
+        said = "This is not yet saved: the rule was changed after the preview. Below is what it would do now."
+        return _previewed(replace(by, action=Action.POLICIES_PREVIEW), draft, said)
+    try:
+        if draft.taken_back:
+            api.policies.delete(draft.scope, by)
+        else:
+            api.policies.put(draft.scope, draft.asked, by)
+    except Problem as problem:
+        if problem.status not in (_CONFLICT, _WRONG):
+            raise
+        draft.other_faults = [problem.detail]
+        return _form(by, draft, status=problem.status)
+    except (UsageError, ConfigError) as error:
+        return _faulty(by, draft, error)
+    return go(PATH, f"The rule {draft.scope} {'is taken back' if draft.taken_back else 'is saved'}.")
+
+
+def _previewed(by: Caller, draft: Draft, said: str = "") -> Response:
+    try:
+        found = api.policies.would(draft.scope, draft.asked, by, limit=_LISTED)
+    except (UsageError, ConfigError) as error:
+        return _faulty(by, draft, error)
+    if not draft.texts and not draft.taken_back:
+        draft.other_faults = ["A rule sets something: fill in at least one knob"]
+        return _form(by, draft, status=_WRONG)
+    return _form(by, draft, preview=found, warning=said)
+
+
+def _faulty(by: Caller, draft: Draft, error: UsageError | ConfigError) -> Response:
+    """The form again, with each fault at its field."""
+    match error:
+        case ConfigError():
+            draft.faults, draft.other_faults = policy_form.by_field(error.faults)
+        case UsageError():
+            draft.scope_fault = str(error)
+    return _form(by, draft, status=_WRONG)
+
+
+def _form(
+    by: Caller, draft: Draft, *, preview: models.Preview | None = None, warning: str = "", status: int = 200
+) -> Response:
+    reading = replace(by, action=Action.POLICIES_READ)
+    others: list[models.Rule] = []
+    history: list[models.Rule] = []
+    may = by.principal.may_somewhere(Action.POLICIES_CHANGE)
+    if draft.scope and not draft.scope_fault:
+        match = _match(draft.scope)
+        may = by.principal.may_rule(Action.POLICIES_CHANGE, match)
+        others = [r for r in api.policies.policies(reading).rules if r.source != _STORE and _match(r.scope) == match]
+        history = _versions(reading, draft.scope)
+    return page(
+        by,
+        "policy.html",
+        status=status,
+        draft=draft,
+        groups=policy_form.groups(draft.texts, draft.faults),
+        preview=preview,
+        warning=warning,
+        others=others,
+        history=history,
+        stored=bool(history and history[0].settings),
+        may_save=may,
+        crumbs=[Crumb("Policies", PATH)],
+    )
+
+
+def _draft(by: Caller, form: Form) -> Draft:
+    scope = form.one("scope").strip()
+    if len(scope) > _LONGEST:
+        raise Problem(_WRONG, f"the scope is longer than {_LONGEST} characters")
+    known = bool(scope) and form.one("known") == scope
+    draft = Draft(scope, policy_form.texts_in(form), known=known, taken_back=form.one("take_back") == "yes")
+    if known:
+        draft.version = _whole(form.one("version"))
+    else:  # the scope was written just now: it is changed from how it stands now
+        try:
+            newest = _newest(by, scope)
+        except UsageError:
+            return draft
+        draft.version = newest.version or 0 if newest else 0
+        draft.known = True
+    return draft
+
+
+def _newest(by: Caller, scope: str) -> models.Rule | None:
+    return next(iter(_versions(replace(by, action=Action.POLICIES_READ), scope)), None)
+
+
+def _versions(by: Caller, scope: str) -> list[models.Rule]:
+    try:
+        return api.policies.versions(scope, by).items
+    except Problem:  # beyond what they see: to them, nothing is stored
+        return []
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004 - no rule has so many versions
+        raise Problem(_WRONG, "the form cannot be read: load the page again")
+    return int(text)
+
+
+def _match(scope: str) -> tuple[str, ...]:
+    return () if scope == _PLATFORM else parse_pattern(scope)
+
+
+def _level(match: Sequence[Any]) -> str:
+    return _LEVELS[len(match)] if len(match) < len(_LEVELS) else _DEEPER

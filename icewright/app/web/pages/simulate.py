@@ -1,0 +1,224 @@
+"""A policy tried out on what the tables' snapshots record, or on a made-up fleet, beside cron and how it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from icewright.app.plot import svg
+from icewright.app.simulating import BEGIN, CRON, MEASURES, Made, Replayed
+from icewright.app.web.callers import Caller, needs
+from icewright.app.web.pages import policy_form
+from icewright.app.web.pages.forms import Form, Sent, sends
+from icewright.app.web.pages.listing import Asked as Query
+from icewright.app.web.pages.render import HEADERS, Crumb, go, page
+from icewright.app.web.pages.simulations import Asked, Simulated, Simulations
+from icewright.app.web.pages.urls import with_query
+from icewright.app.web.problems import Problem
+from icewright.core.errors import ConfigError, IcewrightError, UsageError
+from icewright.core.layering import Policy, Rule, parse_pattern, parse_settings
+from icewright.core.permissions import Action
+from icewright.core.policy import PRESET
+from icewright.core.presets import PRESETS
+from icewright.core.simulation.fleet import FLEETS
+from icewright.core.simulation.recorded import writes_of
+from icewright.core.simulation.run import Slots, Span
+from icewright.core.simulation.writes import Write
+from icewright.core.table import TableRef
+from icewright.flow.preview import with_rule
+from icewright.ports.views import TableQuery
+
+router = APIRouter()
+PATH = "/policies/simulate"
+NOW, PROPOSED = "now", "proposed"
+RECORDED: Final = "recorded"
+MOST_TABLES, MOST_DAYS = 500, 7
+_READ = timedelta(seconds=10)  # after which no further table's snapshots are read
+_PLATFORM = "platform"
+_WRONG, _SAID = 422, (409, 422)
+_LONGEST = 10_000
+_BLANK: Mapping[str, str] = {"of": RECORDED, "tables": "200", "days": "7", "preset": "", "scope": "", "set": ""}
+
+Reader = Annotated[Caller, needs(Action.POLICIES_PREVIEW)]
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """What somebody wants to try out."""
+
+    rules: Sequence[Rule]
+    said: str
+
+
+@router.get(PATH)
+def simulate(by: Reader) -> Response:
+    """The form; its fields may come with the address."""
+    query = Query(by.request.query_params)
+    given = {name: query.text(name) for name in _BLANK}
+    return _form(by, {**_BLANK, **{name: text for name, text in given.items() if text}})
+
+
+@router.post("/do/policy/simulate")
+def of_rule(sent: Annotated[Sent, sends(Action.POLICIES_PREVIEW)]) -> Response:
+    """The form, with the rule that somebody works on."""
+    texts = policy_form.texts_in(sent.form)
+    lines = "\n".join(f"{name}={text}" for name, text in texts.items())
+    return go(with_query(PATH, {"scope": sent.form.one("scope").strip(), "set": lines[:1000]}))
+
+
+@router.post("/do/simulate")
+def run(sent: Annotated[Sent, sends(Action.POLICIES_PREVIEW)]) -> Response:
+    """Simulate, and lead to what came of it."""
+    by = sent.by
+    query = {name: _field(sent.form, name) for name in _BLANK}
+    try:
+        proposed = _proposed(by, query)
+        asked, title = _asked(by, query, proposed)
+        results = _kept(by).run(asked, by.request.app.state.closing)
+    except ConfigError as error:
+        return _form(by, query, list(error.faults))
+    except UsageError as error:
+        return _form(by, query, [str(error)])
+    except Problem as problem:
+        if problem.status not in _SAID:
+            raise
+        return _form(by, query, [problem.detail], problem.status)
+    done = Simulated(by.principal.name, title, proposed.said, results, query)
+    return go(f"{PATH}/{_kept(by).keep(done)}")
+
+
+@router.get("/policies/simulate/{simulation:segment}")
+def simulated(simulation: str, by: Reader) -> Response:
+    """What came of one: side by side, and how it went."""
+    found = _kept(by).get(simulation.removesuffix(".svg"), by.principal.name)
+    if simulation.endswith(".svg"):
+        picture = svg(found.title, found.results)
+        # a picture brings its own style, and nothing else
+        headers = {**HEADERS, "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return Response(picture, media_type="image/svg+xml", headers=headers)
+    rows = [(title, [say(result) for result in found.results.values()]) for title, say in MEASURES]
+    return _form(by, found.query, result=found, picture=f"{PATH}/{simulation}.svg", rows=rows, lines=_against(found))
+
+
+def _form(by: Caller, query: Mapping[str, str], faults: Sequence[str] = (), status: int = 0, **more: Any) -> Response:  # noqa: ANN401
+    return page(
+        by,
+        "simulate.html",
+        status=status or (_WRONG if faults else 200),
+        query=query,
+        faults=faults,
+        presets=list(PRESETS),
+        fleets=list(FLEETS),
+        recorded=RECORDED,
+        most_tables=MOST_TABLES,
+        most_days=MOST_DAYS,
+        crumbs=[Crumb("Policies", "/policies")],
+        **{"result": None, **more},
+    )
+
+
+def _kept(by: Caller) -> Simulations:
+    found: Simulations = by.request.app.state.simulations
+    return found
+
+
+def _field(form: Form, name: str) -> str:
+    text = form.one(name).strip()
+    if len(text) > _LONGEST:
+        raise Problem(_WRONG, f"{name}: longer than {_LONGEST} characters")
+    return text
+
+
+def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
+    """The preset for everything, then the rule. Raises `UsageError`, `ConfigError`."""
+    guardrails = by.world.policy().guardrails
+    rules, said = [], []
+    texts: dict[str, str] = {}
+    for line in query["set"].splitlines():
+        name, equals, text = line.partition("=")
+        if not equals and line.strip():
+            raise UsageError(f"{line.strip()[:100]!r} sets nothing: write knob=value, one a line")
+        if equals:
+            texts[name.strip()] = text.strip()
+    if query["preset"]:
+        rules.append(Rule((), parse_settings("preset", {PRESET.name: query["preset"]}, guardrails), "store"))
+        said.append(f"preset {query['preset']}")
+    if texts:
+        scope = query["scope"] or _PLATFORM
+        settings = parse_settings("set", policy_form.settings_in(texts), guardrails)
+        match = () if scope == _PLATFORM else parse_pattern(scope)
+        if rules and not match:
+            settings = {**rules.pop().settings, **settings}
+        rules.append(Rule(match, settings, "store"))
+        said.append(f"{', '.join(f'{name}={text}' for name, text in texts.items())} for {scope}")
+    return Proposed(rules, "; ".join(said))
+
+
+def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Asked, str]:
+    days, most = _whole(query, "days", MOST_DAYS), _whole(query, "tables", MOST_TABLES)
+    world = by.world
+    policies: dict[str, Policy | None] = {CRON: None, NOW: world.policy()}
+    if proposed.rules:
+        policy = world.policy()
+        for rule in proposed.rules:
+            policy = with_rule(policy, rule)
+        policies[PROPOSED] = policy
+    room = Slots(world.limits, {name: scope.pool for name, scope in world.scopes.items() if scope.pool})
+    begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
+    origin: Made | Replayed
+    if query["of"] == RECORDED:
+        origin = Replayed(_recorded(by, most))
+        begin = (world.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
+        title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
+        if not origin.writes:
+            raise UsageError("no snapshot of your tables can be read: simulate a made-up fleet")
+    elif query["of"] in FLEETS:
+        origin = Made(query["of"], most, 0, next(iter(sorted(world.scopes)), "lake"))
+        title = f"made-up fleet {query['of']}: {most} tables, {long}"
+    else:
+        raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEETS)}")
+    return Asked(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
+
+
+def _recorded(by: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
+    """What snapshots say of the tables that they see; tables that cannot be read are left out."""
+    reading = replace(by, action=Action.TABLES_READ)
+    world = by.world
+    until = world.clock.now() + _READ
+    found: dict[TableRef, Sequence[Write]] = {}
+    for item in world.store.list_tables(TableQuery(), reading.sight, None, most).items:
+        ref = item.row.ref
+        if world.clock.now() >= until:
+            break
+        if ref.catalog not in world.catalogs or item.row.error is not None:
+            continue
+        try:
+            writes = writes_of(world.catalog(ref).load(ref))
+        except IcewrightError:
+            continue
+        if writes:
+            found[ref] = writes
+    return found
+
+
+def _whole(query: Mapping[str, str], name: str, most: int) -> int:
+    text = query[name]
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= most):
+        raise UsageError(f"{name}: a whole number from 1 to {most}")
+    return int(text)
+
+
+def _against(found: Simulated) -> list[str]:
+    """Each policy against cron in one sentence."""
+    cron = found.results[CRON]
+    said = []
+    for name, result in found.results.items():
+        if name != CRON and cron.gb_hours and cron.average_files:
+            spent, files = result.gb_hours / cron.gb_hours, result.average_files / cron.average_files
+            said.append(f"{name}: {spent:.0%} of cron's GB-hours, {files:.0%} of its files on average")
+    return said

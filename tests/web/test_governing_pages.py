@@ -1,0 +1,180 @@
+"""Policies, simulation, alerts, audit, settings and activity as a server answers them: who gets what, and limits."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from icewright.app.simulating import BEGIN, Made
+from icewright.app.web.identity import COOKIE, Access
+from icewright.app.web.pages import policy_form
+from icewright.app.web.pages.simulations import Asked, Simulated, Simulations
+from icewright.app.web.problems import Problem
+from icewright.core.permissions import Action, Grant, Principal, Role, Via
+from icewright.core.policy import KNOBS
+from icewright.core.simulation.run import Slots, Span
+from icewright.testing import NOW
+from tests.web.conftest import ELSEWHERE, Served
+from tests.web.test_access import bearer
+from tests.web.test_pages import BROWSER, token_of
+
+PAGES = {
+    "/policies": Action.POLICIES_READ,
+    "/policies/edit": Action.POLICIES_READ,
+    "/policies/edit?scope=lake": Action.POLICIES_READ,
+    "/policies/simulate": Action.POLICIES_PREVIEW,
+    "/alerts": Action.ALERTS_READ,
+    "/audit": Action.AUDIT_READ,
+    "/settings": Action.SYSTEM_READ,
+    "/activity": Action.JOBS_READ,
+}
+FORMS = {
+    "/do/policy/preview": Action.POLICIES_PREVIEW,
+    "/do/policy/save": Action.POLICIES_CHANGE,
+    "/do/policy/simulate": Action.POLICIES_PREVIEW,
+    "/do/simulate": Action.POLICIES_PREVIEW,
+    "/do/alerts/test": Action.ALERTS_TEST,
+    "/do/token/create": Action.TOKENS_MANAGE,
+    "/do/token/revoke": Action.TOKENS_MANAGE,
+}
+RULE = {"scope": "lake", "knob.compact.min_input_files": "17"}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_who_gets_which_page(served: Served, role: Role) -> None:
+    """As the table of permissions says; a form of somebody who may not is refused, and written down."""
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    headers = BROWSER | bearer(served, role, *(["lake"] if role is Role.OWNER else []))
+    who = Principal("x", Via.TOKEN, (Grant(role, (("lake",),) if role is Role.OWNER else ()),))
+    for path, action in PAGES.items():
+        assert client.get(path, headers=headers).status_code == (200 if who.may_somewhere(action) else 403), path
+    csrf = token_of_bearer(client, headers)
+    for path, action in FORMS.items():
+        if not who.may_somewhere(action):
+            assert client.post(path, data={"csrf": csrf}, headers=headers).status_code == 403, path
+            assert served.bench.store.audited(None, None, 1, refused=True)[0].action == str(action)
+
+
+def token_of_bearer(client: Any, headers: dict[str, str]) -> str:
+    """What the forms bring of somebody who has a token."""
+    page = client.get("/policies/edit", headers=headers).text
+    return str(page.partition('name="csrf" value="')[2].partition('"')[0])
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_forms_come_from_our_pages(served: Served, path: str) -> None:
+    """Without their token, or from another site, none does anything."""
+    served.log_in("secret")
+    client = served.client(served.app(access=Access(required=True)), host=ELSEWHERE)
+    client.cookies.set(COOKIE, "secret")
+    right = token_of(client, "/policies/edit")
+    for wrong in ({}, {"csrf": "x"}):
+        assert client.post(path, data=RULE | wrong, headers=BROWSER).status_code == 403
+    foreign = {"origin": "https://evil.example", **BROWSER}
+    assert client.post(path, data=RULE | {"csrf": right}, headers=foreign).status_code == 403
+    assert not served.bench.store.rule_versions()
+    assert not served.bench.store.tokens()
+
+
+def test_what_is_saved_was_looked_at(served: Served) -> None:
+    """A rule without the mark of its preview is shown again, and not saved; what is wrong is said at its field."""
+    served.evaluate()
+    client = served.client()
+    sent = RULE | {"csrf": token_of(client, "/policies/edit")}
+    page = client.post("/do/policy/save", data=sent, headers=BROWSER)
+    assert "This is not yet saved" in page.text
+    assert not served.bench.store.rule_versions()
+    mark = policy_form.mark("lake", {"compact.min_input_files": "17"}, taken_back=False)
+    saved = client.post("/do/policy/save", data=sent | {"previewed": mark}, headers=BROWSER)
+    assert "The rule lake is saved" in saved.text
+    assert served.bench.store.rule_versions()[0].settings == {"compact.min_input_files": 17}
+    for wrong, said in (
+        ({"scope": ""}, "names no catalog"),
+        ({"scope": "lake..x"}, "names no catalog"),
+        ({"knob.nothing": "1"}, "there is no such knob"),
+        ({"knob.compact.min_input_files": "1"}, "is not a whole number"),
+        ({"knob.compact.min_input_files": ""}, "fill in at least one knob"),
+        ({"known": "lake", "version": "x"}, "cannot be read"),
+    ):
+        answer = client.post("/do/policy/preview", data=sent | wrong, headers=BROWSER)
+        assert answer.status_code == 422, wrong
+        assert said in answer.text, wrong
+    unknown = client.post("/do/policy/save", data=sent | {"scope": "nowhere"}, headers=BROWSER)
+    assert "No table that you see matches" in unknown.text
+
+
+def test_fields_of_knobs() -> None:
+    """Every knob has one; settings come back from their fields as they were."""
+    settings = {
+        "windows": None,
+        "compact.enabled": False,
+        "compact.target_file_size_mb": 256.5,
+        "remove_orphans.equal_schemes": {"s3a": "s3", "s3n": "s3"},
+    }
+    texts = policy_form.texts_of(settings)
+    assert {name: KNOBS[name].parse(one) for name, one in policy_form.settings_in(texts).items()} == settings
+    fields = [field for group in policy_form.groups(texts, {}) for field in group.fields]
+    assert [field.knob.name for field in fields if field.text] == sorted(settings, key=list(KNOBS).index)
+    assert {field.knob.name for field in fields} == KNOBS.keys()
+
+
+def test_simulations_are_bounded(served: Served) -> None:
+    """One that takes too long is ended, with the service too; of the others one runs at a time."""
+    span = Span(BEGIN, BEGIN + timedelta(days=7))
+    asked = Asked(Made("mixed", 500, 0), {"cron": None, "again": None}, span, Slots())
+    simulations, closing = Simulations(), threading.Event()
+    for seconds, status in ((0.1, 422), (60.0, 503)):
+        with pytest.raises(Problem) as refused:
+            simulations.run(asked, closing, seconds)
+        assert refused.value.status == status
+        closing.set()
+    with simulations._busy, pytest.raises(Problem, match="another simulation runs"):
+        simulations.run(asked, closing)
+    client = served.client()
+    sent = {"csrf": token_of(client, "/policies/simulate"), "of": "daily", "tables": "3", "days": "1", "set": ""}
+    for wrong in ({"tables": "501"}, {"days": "8"}, {"of": "x"}, {"set": "x"}, {"preset": "x"}):
+        assert client.post("/do/simulate", data=sent | wrong, headers=BROWSER).status_code == 422, wrong
+    page = client.post("/do/simulate", data=sent | {"preset": "streaming"}, headers=BROWSER)
+    assert "made-up fleet daily: 3 tables, 1 day<" in page.text
+    assert "proposed: preset streaming" in page.text
+
+
+def test_simulations_are_of_who_asked() -> None:
+    """Nobody else is shown one; the last few are kept."""
+    simulations = Simulations()
+    first = simulations.keep(Simulated("ann", "t", "", {}, {}))
+    assert simulations.get(first, "ann").title == "t"
+    with pytest.raises(Problem):
+        simulations.get(first, "eve")
+    for _ in range(20):
+        simulations.keep(Simulated("ann", "t", "", {}, {}))
+    with pytest.raises(Problem, match="the last few"):
+        simulations.get(first, "ann")
+
+
+def test_settings_show_no_secret(served: Served) -> None:
+    """Of a token its name, never its digest; of who may do what, all of it."""
+    served.log_in("secret")
+    bearer(served, Role.VIEWER)
+    page = served.client().get("/settings", headers=BROWSER).text
+    (token,) = served.bench.store.tokens()
+    assert token.digest not in page
+    assert token.id in page
+    assert all(str(action) in page.replace("<wbr>", "") for action in Action)
+
+
+def test_activity_goes_on(served: Served) -> None:
+    """Page by page; what nobody can mean is refused."""
+    for n in range(60):
+        served.bench.store.event("paused", NOW, served.ref, state=f"<b>{n}</b>")
+    client = served.client()
+    page = client.get("/activity", headers=BROWSER).text
+    assert "&lt;b&gt;59&lt;/b&gt;" in page
+    following = page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
+    assert "&lt;b&gt;0&lt;/b&gt;" in client.get(following, headers=BROWSER).text
+    for path in ("/activity?cursor=x", "/audit?outcome=x", "/alerts?severity=x"):
+        assert client.get(path, headers=BROWSER).status_code == 422
+    assert client.get("/alerts?show=x", headers=BROWSER).status_code == 404
