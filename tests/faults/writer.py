@@ -55,6 +55,9 @@ class Writer:
         except CommitFailedException:
             self.said.append(f"{deed.__name__}: lost")
         except ValueError as error:
+            if "older than last sequence number" in str(error):  # how PyIceberg's own second try may end
+                self.said.append(f"{deed.__name__}: lost")
+                return
             if "unknown snapshot" not in str(error):
                 raise
             self.said.append(f"{deed.__name__}: its snapshot is gone")

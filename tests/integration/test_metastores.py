@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import boto3
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -19,10 +20,11 @@ from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from tests.s3 import BUCKET
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
-REF = TableRef("lake", ("sales",), "orders")
+REF = TableRef("lake", ("clients",), "orders")
 CONFIG = """\
 state: sqlite:///{home}/icewright.db
 catalogs:
@@ -55,7 +57,12 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     """A catalog of the kind, with nothing but what users would say."""
     kind, kernel = request.param
     if kind == "glue":
-        properties = GLUE.format(at=request.getfixturevalue("glue_address"))
+        address = request.getfixturevalue("glue_address")
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=address, **keys).create_bucket(
+            Bucket=BUCKET
+        )  # another test may have emptied it
+        properties = GLUE.format(at=address)
     else:
         uri = request.getfixturevalue("metastore").uri
         properties = f'{{uri: "{uri}", warehouse: "file://{tmp_path}/warehouse"}}'
@@ -69,14 +76,14 @@ def test_three_clients_of_one_catalog(config: Config) -> None:
     """Every row is there for Spark and PyIceberg, of four files one is left, and doctor finds nothing wrong."""
     catalog = load_catalog("lake", **pyiceberg_catalog_properties(config.catalogs["lake"]))
     warehouse = config.catalogs["lake"].properties["warehouse"]
-    catalog.create_namespace("sales", {"location": f"{warehouse}/sales.db"})
-    table = catalog.create_table("sales.orders", ROWS.schema)
+    catalog.create_namespace("clients", {"location": f"{warehouse}/clients.db"})
+    table = catalog.create_table("clients.orders", ROWS.schema)
     for _ in range(3):
         table.append(ROWS)
     clock = Later()
     with application(config, kind="manual", clock=clock) as app:
         spark = app.pools["default"].session()
-        spark.sql("INSERT INTO lake.sales.orders VALUES (1)").collect()
+        spark.sql("INSERT INTO lake.clients.orders VALUES (1)").collect()
         assert not [check for check in examine(app) if not check.ok]
         detect(app.world, ["lake"])
         job = execute(app.world, Request(REF, (Operation.COMPACT, Operation.REWRITE_MANIFESTS), by_hand=True))
@@ -86,8 +93,8 @@ def test_three_clients_of_one_catalog(config: Config) -> None:
         job = execute(app.world, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
         assert job.state is JobState.SUCCEEDED, job.summary
         assert job.outcomes[0].metrics["files_deleted"] >= 4
-        table = catalog.load_table("sales.orders")
+        table = catalog.load_table("clients.orders")
         assert table.scan().to_arrow().num_rows == 31
         assert len(table.snapshots()) == len(table.inspect.files()) == 1
-        assert spark.sql("SELECT count(*) FROM lake.sales.orders").first()[0] == 31  # type: ignore[index]
+        assert spark.sql("SELECT count(*) FROM lake.clients.orders").first()[0] == 31  # type: ignore[index]
     catalog.close()
