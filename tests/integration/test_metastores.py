@@ -22,7 +22,7 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from tests.s3 import BUCKET
 
-pytestmark = [pytest.mark.spark, pytest.mark.external]
+pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 REF = TableRef("lake", ("clients",), "orders")
 CONFIG = """\
