@@ -162,9 +162,10 @@ def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
 def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Asked, str]:
     days, most = _whole(query, "days", MOST_DAYS), _whole(query, "tables", MOST_TABLES)
     world = by.world
-    policies: dict[str, Policy | None] = {CRON: None, NOW: world.policy()}
+    present = replace(world.policy(), served=None)  # a process of its own asks no catalog for policies
+    policies: dict[str, Policy | None] = {CRON: None, NOW: present}
     if proposed.rules:
-        policy = world.policy()
+        policy = present
         for rule in proposed.rules:
             policy = with_rule(policy, rule)
         policies[PROPOSED] = policy
