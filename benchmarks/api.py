@@ -120,10 +120,13 @@ def _port(pid: int) -> int:
 def ask(address: str, token: str, seconds: float, users: int) -> list[float]:
     """Milliseconds of each request, by so many users at once."""
     taken: list[list[float]] = [[] for _ in range(users)]
-    until = time.perf_counter() + seconds
+    ready = threading.Barrier(users)  # making a client takes longer than most answers
 
     def use(number: int) -> None:
         with httpx2.Client(headers={"authorization": f"Bearer {token}"}, timeout=30) as client:
+            ready.wait()
+            until = time.perf_counter() + seconds
+            time.sleep(THINK * number / users)  # nobody begins at the same moment
             for path in islice(cycle(PATHS), number, None):
                 began = time.perf_counter()
                 if began >= until:

@@ -41,7 +41,7 @@ class SqlAlerts(SqlEvents):
         )
         names = ("paused", "error", "health", "due_since", "succeeded_at", "windows")
         query = sa.select(*_NAME, *(TABLES.c[name] for name in names))
-        with self._begin() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query.where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, wrong)).all()
         return [
             TableSigns(
@@ -79,7 +79,7 @@ class SqlAlerts(SqlEvents):
         failed_jobs = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
         failed_jobs = failed_jobs.join_from(JOBS, TABLES).order_by(JOBS.c.created)
         failed_jobs = failed_jobs.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *mine)
-        with self._begin() as connection:
+        with self._reading() as connection:
             rows = [*connection.execute(failed_runs), *connection.execute(failed_jobs)]
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
 
@@ -89,13 +89,13 @@ class SqlAlerts(SqlEvents):
         able = sa.exists().where(other.c.table_id == VERDICTS.c.table_id, other.c.verdict.in_(("due", "not_due")))
         query = sa.select(*_NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
         query = query.where(VERDICTS.c.verdict == "unsupported", TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped)
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [(ref_of(row), row.reason) for row in connection.execute(query.where(~able).group_by(*_NAME))]
 
     def waiting(self) -> Waiting:
         """The queue."""
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
-        with self._begin() as connection:
+        with self._reading() as connection:
             count, oldest = connection.execute(query).one()
         return Waiting(count, oldest)
 
@@ -103,13 +103,13 @@ class SqlAlerts(SqlEvents):
 
     def open_alerts(self) -> Sequence[Alert]:
         """What is not resolved, raised or not yet."""
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [_alert(row) for row in connection.execute(_alerts().where(_OPEN).order_by(ALERTS.c.id))]
 
     def alerts(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
         """What was raised, newest first."""
         query = _alerts().where(_RAISED).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc()).limit(limit)
-        with self._begin() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query if resolved else query.where(_OPEN)).all()
             told: dict[int, list[Told]] = {row.id: [] for row in rows}
             for some in chunks(list(told)):

@@ -24,7 +24,7 @@ class SqlLoops(SqlQueue):
     def catalogs(self) -> Sequence[CatalogRow]:
         """Every catalog that was ever asked."""
         columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [CatalogRow(*row) for row in connection.execute(sa.select(*columns).order_by(CATALOGS.c.name))]
 
     def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
@@ -120,7 +120,7 @@ class SqlLoops(SqlQueue):
     def processes(self) -> Sequence[ProcessRow]:
         """Every process that has not said that it is gone, the silent ones too."""
         columns = [PROCESSES.c[name] for name in ProcessRow.__dataclass_fields__]
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [ProcessRow(*row) for row in connection.execute(sa.select(*columns).order_by(PROCESSES.c.started))]
 
     def gone(self, holders: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class SqlLoops(SqlQueue):
 
     def pool_limits(self) -> Mapping[str, int]:
         """How many jobs each pool is given now, as adapted."""
-        with self._begin() as connection:
+        with self._reading() as connection:
             rows = connection.execute(sa.select(POOLS.c.name, POOLS.c.max_concurrent)).all()
             return {row.name: row.max_concurrent for row in rows}
 

@@ -22,7 +22,7 @@ class SqlPins(SqlLedger):
         query = (
             sa.select(*columns).select_from(PINS).join(TABLES).where(*of_table(ref), PINS.c.table_uuid == table_uuid)
         )
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [PinRow(*found) for found in connection.execute(query.order_by(PINS.c.id))]
 
     def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:

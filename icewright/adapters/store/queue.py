@@ -42,7 +42,7 @@ class SqlQueue(SqlTables):
         due = VERDICTS.c.verdict == "due"
         tables = sa.select(*columns).where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped).order_by(TABLES.c.id)
         wished: dict[int, dict[Operation, Wish]] = {}
-        with self._begin() as connection:
+        with self._reading() as connection:
             for table, operation, *wish in connection.execute(sa.select(*wishes).where(due)):
                 wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
             rows = connection.execute(tables.where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(due))))
@@ -59,7 +59,7 @@ class SqlQueue(SqlTables):
         spent = spent.group_by(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool)
         by_pool: dict[str, float] = {}
         by_catalog: dict[str, float] = {}
-        with self._begin() as connection:
+        with self._reading() as connection:
             jobs = tuple(
                 Active(ref_of(row), row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
                 for row in connection.execute(active)
@@ -216,13 +216,13 @@ class SqlQueue(SqlTables):
     def jobs(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
         """Jobs, newest first."""
         query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [job_of(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
 
     def job(self, job_id: str) -> JobRow | None:
         """A job by its id or a beginning of it that no other has."""
         begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
-        with self._begin() as connection:
+        with self._reading() as connection:
             rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()
             rows = rows or connection.execute(_jobs().where(JOBS.c.job_id.in_(begins))).all()
         return job_of(rows[0]) if len(rows) == 1 else None

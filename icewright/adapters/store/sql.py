@@ -61,12 +61,12 @@ class SqlStore(SqlGlance):
     def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """The operations of a job."""
         query = sa.select(RUNS).where(RUNS.c.job_id == job_id).order_by(RUNS.c.id)
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """The last run of each operation on the table of this name and uuid."""
-        with self._begin() as connection:
+        with self._reading() as connection:
             return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
@@ -91,7 +91,7 @@ class SqlStore(SqlGlance):
         query = sa.select(*columns).order_by(EVENTS.c.id.desc()).limit(limit)
         if job_id is not None:
             query = sa.select(*columns).where(EVENTS.c.job_id == job_id).order_by(EVENTS.c.id)
-        with self._begin() as connection:
+        with self._reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
 
     def set_rule(self, rule: Rule, author: str, now: datetime) -> None:
@@ -101,6 +101,6 @@ class SqlStore(SqlGlance):
     def rules(self) -> Sequence[Rule]:
         """The newest version of each scope's rule."""
         query = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
-        with self._begin() as connection:
+        with self._reading() as connection:
             newest = {tuple(scope): settings for scope, settings in connection.execute(query)}
         return [Rule(scope, settings, "store") for scope, settings in newest.items()]

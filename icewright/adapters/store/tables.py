@@ -28,13 +28,13 @@ class SqlTables(SqlPins):
     def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
         """Every table, dropped ones too."""
         query = sa.select(TABLES).order_by(TABLES.c.id)
-        with self._begin() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query if catalog is None else query.where(TABLES.c.catalog == catalog))
             return [table_of(row) for row in rows]
 
     def table(self, ref: TableRef) -> TableRow | None:
         """One table."""
-        with self._begin() as connection:
+        with self._reading() as connection:
             row = self._row(connection, ref)
         return None if row is None else table_of(row)
 
@@ -177,7 +177,7 @@ class SqlTables(SqlPins):
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
         """The last evaluation as JSON."""
         query = sa.select(FACTS.c.document).join(TABLES).where(*of_table(ref))
-        with self._begin() as connection:
+        with self._reading() as connection:
             document: Mapping[str, Any] | None = connection.execute(query).scalar()
             return document
 
