@@ -7,6 +7,8 @@ from hashlib import blake2b
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from icewright.app.web.whole import held
+
 _BYTES = 16
 
 
@@ -22,22 +24,11 @@ class Tagged:
             await self.app(scope, receive, send)
             return
         wanted = Headers(scope=scope).get("if-none-match", "")
-        start: Message | None = None
-        body = bytearray()
 
-        async def sending(message: Message) -> None:
-            nonlocal start
-            if message["type"] == "http.response.start" and _taggable(message):
-                start = message
-                return
-            if start is None:
-                await send(message)
-                return
-            body.extend(message.get("body", b""))
-            if not message.get("more_body", False):
-                await _answer(start, bytes(body), wanted, send)
+        async def tagged(start: Message, body: bytes) -> None:
+            await _answer(start, body, wanted, send)
 
-        await self.app(scope, receive, sending)
+        await held(self.app, scope, receive, send, _taggable, tagged)
 
 
 def _taggable(message: Message) -> bool:

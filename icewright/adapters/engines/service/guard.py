@@ -87,7 +87,21 @@ class Guard:
                 "move one of the tables to a place of its own"
             )
 
-    def doubt(self, metadata: TableMetadata, place: str) -> str | None:
+    def roots(self, metadata: TableMetadata) -> tuple[list[str], list[str]]:
+        """Where the table's files may lie: its location, and write paths elsewhere that no other table uses.
+
+        Of the write paths that are left out, the reasons. Raises `Refused` when another table shares the location.
+        """
+        self.alone(metadata)
+        roots, notes = [metadata.location], []
+        for place in metadata.write_paths:
+            if doubt := self._doubt(metadata, place):
+                notes.append(f"{place} is not scanned: {doubt}")
+            else:
+                roots.append(place)
+        return roots, notes
+
+    def _doubt(self, metadata: TableMetadata, place: str) -> str | None:
         """Why a write path outside the table's location may not be the table's own; None when it is."""
         if not self._allows(metadata, place):
             return f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"

@@ -92,7 +92,7 @@ class RemoveOrphansInService:
         What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
         """
         files = self.deletion.files
-        roots, notes = self._roots(base)
+        roots, notes = self.guard.roots(base)
         with closing(Listing(base, step.older_than, files.canonical)) as listing, ThreadPoolExecutor(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:
@@ -138,20 +138,6 @@ class RemoveOrphansInService:
                 listing.add(base.location, batch)
             reached = Named.of(sets.reached(files, base), files.canonical)
             return sum(chunk.height for chunk in listing.orphans(reached))
-
-    def _roots(self, base: TableMetadata) -> tuple[list[str], list[str]]:
-        """Where the table's files may lie: its location, and write paths elsewhere that no other table uses.
-
-        Raises `Refused` when another table shares the location.
-        """
-        self.guard.alone(base)
-        roots, notes = [base.location], []
-        for place in base.write_paths:
-            if doubt := self.guard.doubt(base, place):
-                notes.append(f"{place} is not scanned: {doubt}")
-            else:
-                roots.append(place)
-        return roots, notes
 
     def _listed(self, root: str, step: RemoveOrphans) -> Iterator[pa.RecordBatch]:
         files = self.deletion.files

@@ -140,8 +140,7 @@ class BranchVacuum:
         base = self._base(table)
         self._may_touch(work.survey, table)
         self.guard.in_allowed_place(base)
-        self.guard.alone(base)
-        roots, notes = self._roots(base)
+        roots, notes = self.guard.roots(base)
         with closing(Listing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 for batch in files.listing(root):
@@ -267,15 +266,6 @@ class BranchVacuum:
         for other in survey.tables:
             if other.content_id in mark.broken and (other.content_id == table.content_id or _overlap(other, table)):
                 raise mark.broken[other.content_id]
-
-    def _roots(self, base: TableMetadata) -> tuple[list[str], list[str]]:
-        roots, notes = [base.location], []
-        for place in base.write_paths:
-            if doubt := self.guard.doubt(base, place):
-                notes.append(f"{place} is not scanned: {doubt}")
-            else:
-                roots.append(place)
-        return roots, notes
 
 
 def _overlap(one: LiveTable, other: LiveTable) -> bool:

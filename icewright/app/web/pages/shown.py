@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icewright.app.web.pages.render import bare
 from icewright.app.web.problems import MEDIA_TYPE
+from icewright.app.web.whole import held
 
 _PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
 _KEPT = ("retry-after", "x-request-id", "connection")
@@ -36,22 +37,11 @@ class Shown:
         if scope["type"] != "http" or not _for_people(scope):
             await self.app(scope, receive, send)
             return
-        start: Message | None = None
-        body = bytearray()
 
-        async def sending(message: Message) -> None:
-            nonlocal start
-            if message["type"] == "http.response.start" and _is_problem(message):
-                start = message
-                return
-            if start is None:
-                await send(message)
-                return
-            body.extend(message.get("body", b""))
-            if not message.get("more_body", False):
-                await _page(scope, start, bytes(body))(scope, receive, send)
+        async def shown(start: Message, body: bytes) -> None:
+            await _page(scope, start, body)(scope, receive, send)
 
-        await self.app(scope, receive, sending)
+        await held(self.app, scope, receive, send, _is_problem, shown)
 
 
 def _for_people(scope: Scope) -> bool:
