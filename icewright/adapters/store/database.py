@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from icewright.core.errors import ConfigError, StorageUnavailable
 
 READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
+_TURN = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -61,7 +63,8 @@ def _sqlite(url: URL) -> sa.Engine:
     if url.database and url.database != ":memory:":
         if not url.database.startswith("file:"):  # SQLite's own kind of address
             _make_folder(url.database)
-        engine = sa.create_engine(url, connect_args={"timeout": 60})
+        options = {_TURN: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
+        engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
 
@@ -147,8 +150,9 @@ def server_time(engine: sa.Engine) -> datetime | None:
 @contextmanager
 def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction. Raises `StorageUnavailable` for whatever the database says."""
+    options = engine.get_execution_options()
     try:
-        with engine.begin() as connection:
+        with nullcontext() if options.get(READS) else options.get(_TURN, nullcontext()), engine.begin() as connection:
             yield connection
     except DBAPIError as error:
         raise unavailable(engine, error) from error

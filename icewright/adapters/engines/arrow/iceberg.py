@@ -6,8 +6,8 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece, SortField
 from icewright.core.predicates import quoted
@@ -36,24 +36,58 @@ _NOT_JSON = ("NaN", "Infinity", "-Infinity")  # which Iceberg's parser of partit
 Done = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # and the entries of its outputs
 
 
+class _Java:
+    """Classes and methods of an application's JVM: looking one up is a question to it, as dear as a call."""
+
+    def __init__(self, session: Any) -> None:  # noqa: ANN401 - with what PySpark keeps to itself
+        java, self.session = session._jvm, session._jsparkSession  # noqa: SLF001 - there is no other way to Iceberg
+        iceberg, spark = java.org.apache.iceberg, java.org.apache.spark.sql
+        responses = iceberg.rest.responses
+        mapper = iceberg.util.JsonUtil.mapper()
+        self.to_json, self.read_tree = mapper.writeValueAsString, mapper.readTree
+        self.order_json, self.schema_json = iceberg.SortOrderParser.toJson, iceberg.SchemaParser.toJson
+        self.spec_json, self.tasks_json = (
+            iceberg.PartitionSpecParser.toJson,
+            responses.FetchScanTasksResponseParser.toJson,
+        )
+        self.tasks = responses.FetchScanTasksResponse.builder
+        self.file = iceberg.ContentFileParser.fromJson
+        self.has_lineage = iceberg.TableUtil.supportsRowLineage
+        self.planner, self.committer = (
+            iceberg.actions.BinPackRewriteFilePlanner,
+            iceberg.actions.RewriteDataFilesCommitManager,
+        )
+        self.always = iceberg.expressions.Expressions.alwaysTrue
+        self.converter = spark.execution.datasources.SparkExpressionConverter
+        self.load = iceberg.spark.Spark3Util.loadIcebergTable
+        self.actions = iceberg.spark.actions.SparkActions.get
+        self.activate = spark.classic.SparkSession.setActiveSession
+        self.hash_set = java.java.util.HashSet
+
+    def plain(self, value: Any) -> Any:  # noqa: ANN401 - a Java map or collection
+        """The same of Python's, in one call."""
+        return json.loads(self.to_json(value))
+
+
+_java = lru_cache(maxsize=1)(_Java)
+
+
 class IcebergTable:
     """A table as the application's catalog loads it now."""
 
     def __init__(self, session: SparkSession, ref: TableRef) -> None:
-        self._session = cast(Any, session)
-        self._java = self._session._jvm  # noqa: SLF001 - PySpark has no other way to Iceberg
-        self._iceberg = self._java.org.apache.iceberg
+        self._java = _java(session)
         # the catalogs are in the session's configuration, which the JVM looks for in the session of its own thread
-        self._java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)  # noqa: SLF001
+        self._java.activate(self._java.session)
         self._name = ".".join(quoted(part) for part in ref.parts)
-        self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self._name)  # noqa: SLF001
+        self._table = self._java.load(self._java.session, self._name)
         self._spec = self._table.spec()  # of the plan: a commit may meet another one
         self._snapshot: int | None = None
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
-        return self._plain(self._table.properties())
+        return dict(self._java.plain(self._table.properties()))
 
     @property
     def location(self) -> str:
@@ -63,7 +97,7 @@ class IcebergTable:
     @cached_property
     def lineage(self) -> bool:
         """Whether rows have ids."""
-        return bool(self._iceberg.TableUtil.supportsRowLineage(self._table))
+        return bool(self._java.has_lineage(self._table))
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -73,7 +107,7 @@ class IcebergTable:
     @cached_property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
         """Id and fields of the table's sort order; None when it has none."""
-        order = json.loads(self._iceberg.SortOrderParser.toJson(self._table.sortOrder()))
+        order = json.loads(self._java.order_json(self._table.sortOrder()))
         fields = ((f["source-id"], f["direction"] == "desc", f["null-order"] == "nulls-last") for f in order["fields"])
         return (order["order-id"], tuple(fields)) if order["fields"] else None
 
@@ -90,7 +124,7 @@ class IcebergTable:
 
     def storage(self) -> Mapping[str, str]:
         """By which properties the table's files are opened, credentials that the catalog vends too."""
-        return self._plain(self._table.io().properties())
+        return dict(self._java.plain(self._table.io().properties()))
 
     def plan(self, where: str | None, options: Mapping[str, str]) -> list[FileGroup]:
         """What `rewrite_data_files` would rewrite, group by group."""
@@ -98,10 +132,8 @@ class IcebergTable:
         if snapshot is None:
             return []
         self._snapshot = int(snapshot.snapshotId())
-        planner = self._iceberg.actions.BinPackRewriteFilePlanner(
-            self._table, self._expression(where), self._snapshot, False
-        )
-        known = set(planner.validOptions())
+        planner = self._java.planner(self._table, self._expression(where), self._snapshot, False)
+        known = self._java.plain(planner.validOptions())
         planner.init({name: value for name, value in options.items() if name in known})
         groups = planner.plan().groups()
         try:
@@ -124,16 +156,15 @@ class IcebergTable:
 
         Conflicts are validated since the plan, and the outputs of a commit that failed are removed.
         """
-        committer = self._iceberg.actions.RewriteDataFilesCommitManager(
-            self._table, self._snapshot, starting_sequence, {JOB_ID: job_id}
-        )
+        committer = self._java.committer(self._table, self._snapshot, starting_sequence, {JOB_ID: job_id})
         spec_id = int(self._spec.specId())
-        groups = self._java.java.util.HashSet()
+        groups, specs = self._java.hash_set(), self._table.specs()
         try:
             for group, entries in done:
-                files = self._java.java.util.HashSet()
+                files = self._java.hash_set()
                 for entry in entries:
-                    files.add(self._data_file({**entry, "spec-id": spec_id, "partition": group.partition}))
+                    whole = {**entry, "spec-id": spec_id, "partition": group.partition}
+                    files.add(self._java.file(self._java.read_tree(json.dumps(whole)), specs))
                 group.jvm.setOutputFiles(files)
                 groups.add(group.jvm)
         except Exception:
@@ -149,35 +180,25 @@ class IcebergTable:
     def remove_dangling_deletes(self) -> None:
         """Drop delete files that apply to nothing any more."""
         self._table.refresh()
-        actions = self._iceberg.spark.actions.SparkActions.get(self._session._jsparkSession)  # noqa: SLF001
-        actions.removeDanglingDeleteFiles(self._table).execute()
-
-    def _plain(self, properties: Any) -> Mapping[str, str]:  # noqa: ANN401 - a Java map
-        read: Mapping[str, str] = json.loads(self._iceberg.util.JsonUtil.mapper().writeValueAsString(properties))
-        return read
+        self._java.actions(self._java.session).removeDanglingDeleteFiles(self._table).execute()
 
     def _json(self, schema: Any) -> Mapping[str, Any]:  # noqa: ANN401
-        read: Mapping[str, Any] = json.loads(self._iceberg.SchemaParser.toJson(schema))
+        read: Mapping[str, Any] = json.loads(self._java.schema_json(schema))
         return read
-
-    def _data_file(self, entry: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        node = self._iceberg.util.JsonUtil.mapper().readTree(json.dumps(entry))
-        return self._iceberg.ContentFileParser.fromJson(node, self._table.specs())
 
     def _expression(self, where: str | None) -> Any:  # noqa: ANN401
         """The filter as the procedure reads it."""
         if where is None:
-            return self._iceberg.expressions.Expressions.alwaysTrue()
-        converter = self._java.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-        resolved = converter.collectResolvedSparkExpression(self._session._jsparkSession, self._name, where)  # noqa: SLF001
+            return self._java.always()
+        converter = self._java.converter
+        resolved = converter.collectResolvedSparkExpression(self._java.session, self._name, where)
         return converter.convertToIcebergExpression(resolved)
 
     def _group(self, group: Any) -> FileGroup:  # noqa: ANN401
         """What the planner chose, in one call: each question to the JVM takes longer than its answer."""
-        responses = self._iceberg.rest.responses
         tasks = group.fileScanTasks()
-        response = responses.FetchScanTasksResponse.builder(self._table.specs()).withFileScanTasks(tasks).build()
-        said = json.loads(responses.FetchScanTasksResponseParser.toJson(response))
+        response = self._java.tasks(self._table.specs()).withFileScanTasks(tasks).build()
+        said = json.loads(self._java.tasks_json(response))
         deletes = said.get("delete-files", ())
         entries = [task["data-file"] for task in said["file-scan-tasks"]]
         numbers = (
@@ -207,7 +228,7 @@ class IcebergTable:
     @cached_property
     def _fields(self) -> Sequence[Mapping[str, Any]]:
         """The fields of the partition spec."""
-        fields: Sequence[Mapping[str, Any]] = json.loads(self._iceberg.PartitionSpecParser.toJson(self._spec))["fields"]
+        fields: Sequence[Mapping[str, Any]] = json.loads(self._java.spec_json(self._spec))["fields"]
         return fields
 
 
