@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from icewright.core.errors import TableNotFound
+from icewright.core.layering import Policy
 from icewright.core.maintenance_status import MaintenanceStatus, table_status
 from icewright.core.policy import ENABLED, Knobs, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
@@ -22,7 +23,11 @@ CLAIM = timedelta(minutes=2)  # after which another process may evaluate what th
 
 def read_facts(world: World, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
     """Facts and knobs of a table whose metadata is at hand."""
-    knobs = world.policy().knobs_for(metadata.ref, metadata)
+    return _read(world, world.policy(), metadata)
+
+
+def _read(world: World, policy: Policy, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
+    knobs = policy.knobs_for(metadata.ref, metadata)
     facts = world.files.facts(metadata, thresholds(knobs, metadata.sort_order))
     held = world.store.pins(metadata.ref, metadata.table_uuid)
     return replace(facts, holds=tuple(pin.hold() for pin in held)), knobs
@@ -30,15 +35,20 @@ def read_facts(world: World, metadata: TableMetadata) -> tuple[TableFacts, Knobs
 
 def evaluate_table(world: World, ref: TableRef, now: datetime) -> Evaluation:
     """Read and judge one table. Raises what reading raises."""
+    return _judged(world, world.policy(), ref, now)
+
+
+def _judged(world: World, policy: Policy, ref: TableRef, now: datetime) -> Evaluation:
     metadata = world.catalog(ref).load(ref)
-    facts, knobs = read_facts(world, metadata)
+    facts, knobs = _read(world, policy, metadata)
     return evaluate(facts, knobs, world.store.history(ref, metadata.table_uuid), now)
 
 
 def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluation | None:
     """Read, judge and write down; a table that cannot be read is written down as such, with the reason."""
+    policy = world.policy()
     try:
-        evaluation = evaluate_table(world, ref, now)
+        evaluation = _judged(world, policy, ref, now)
     except TableNotFound:
         world.store.look_again([ref], None)  # dropped since it was listed; the next detection sees it
         return None
@@ -46,7 +56,7 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
         world.store.unreadable(ref, f"{type(error).__name__}: {error}", now)
         world.tell("unreadable", {"table": str(ref), "error": str(error)})
         return None
-    world.store.evaluated(evaluation, now, world.policy().knobs_for(ref, None).fingerprint)
+    world.store.evaluated(evaluation, now, policy.knobs_for(ref, None).fingerprint)
     return evaluation
 
 

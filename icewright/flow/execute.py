@@ -12,8 +12,9 @@ from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, TableNot
 from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, Knobs, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, job_state, job_summary
 from icewright.core.table import TableFacts, TableRef
+from icewright.core.verdicts import thresholds
 from icewright.flow.breaker import break_off
-from icewright.flow.evaluate import evaluate_and_record, read_facts
+from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
 from icewright.flow.lease import NoLease, held
 from icewright.flow.operation import Attempts, Request, Stop, load
@@ -134,14 +135,16 @@ def _recorded(request: Request, operation: Operation, measuring: Measuring) -> O
     started = world.clock.now()
     who: dict[str, Any] = {"job_id": job_id, "operation": operation}
     world.report("operation_started", request.ref, who)
-    before, old = _numbers(world, request.ref)
+    before, old = _numbers(world, request.ref, knobs)
     attempts = Attempts(world, request, operation, job_id, lease, knobs)
     stop: Stop | None = None
     try:
         outcome = attempts.run()
     except Stop as stopped:
         outcome, stop = stopped.outcome, stopped
-    after, new = _numbers(world, request.ref) if outcome.state is not OperationState.SKIPPED else (dict(before), old)
+    after, new = (dict(before), old)
+    if outcome.state is not OperationState.SKIPPED:
+        after, new = _numbers(world, request.ref, knobs)
     location = after.pop("metadata_location", "")
     before.pop("metadata_location", None)
     rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
@@ -158,11 +161,11 @@ def _recorded(request: Request, operation: Operation, measuring: Measuring) -> O
     return outcome
 
 
-def _numbers(world: World, ref: TableRef) -> tuple[dict[str, Any], TableFacts | None]:
+def _numbers(world: World, ref: TableRef, knobs: Knobs) -> tuple[dict[str, Any], TableFacts | None]:
     """The table in numbers; why there are none when it cannot be read now, which the operation itself will say."""
     try:
         metadata = world.catalog(ref).load(ref)
-        facts, _ = read_facts(world, metadata)
+        facts = world.files.facts(metadata, thresholds(knobs, metadata.sort_order))
     except IcewrightError as error:
         return {"unreadable": str(error)}, None
     return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
