@@ -18,7 +18,8 @@ from benchmarks.kit.report import Comparison, Run, in_turn, multiplied
 from benchmarks.kit.tables import Seed
 from icewright.core.policy import Operation
 
-TARGET = 1.0  # MiB
+TARGET = 32.0  # MiB
+FILES, ROWS = 20, 5_600  # of each table, files of 260 kB
 KNOBS = {
     "compact.target_file_size_mb": str(TARGET),
     "evaluate.cooldown_minutes": "0",
@@ -35,11 +36,11 @@ class Fleet:
     """Unpartitioned tables, each with a few small files."""
 
     tables: int
-    files: int = 10  # in each, a commit each
-    rows: int = 500  # in each file
+    files: int = FILES  # in each, a commit each
+    rows: int = ROWS  # in each file
 
     def __str__(self) -> str:
-        return f"{self.tables} tables of {self.files} small files"
+        return f"{self.tables} tables of {self.files} files of {self.rows} rows"
 
     def seed(self, lake: Lake, layout: str) -> Sequence[Saved]:
         """Write the tables."""
@@ -108,13 +109,17 @@ def quiet(fleet: Fleet, tables: Sequence[Saved], sample: int, sides: Bench) -> C
 
 def main() -> None:
     """Seed, measure, print."""
-    chosen = options(__doc__, "4 tables instead of 60; of the quiet fleet the peer sees 1, else 12").parse_args()
-    fleet, sample = (Fleet(4), 1) if chosen.quick else (Fleet(60), 12)
+    parser = options(__doc__, "4 tables instead of 60; of the quiet fleet the peer sees 1, else 12")
+    parser.add_argument("--files", type=int, default=FILES, help="of each table")
+    parser.add_argument("--rows", type=int, default=ROWS, help="of each file")
+    chosen = parser.parse_args()
+    tables, sample = (4, 1) if chosen.quick else (60, 12)
+    fleet = Fleet(tables, chosen.files, chosen.rows)
     with bench(chosen) as sides:
         with sides.starting():
-            tables = fleet.seed(sides.lake, chosen.layout)
-        sides.add(partial(due, fleet, tables, sides))
-        sides.add(partial(quiet, fleet, tables, sample, sides))
+            saved = fleet.seed(sides.lake, chosen.layout)
+        sides.add(partial(due, fleet, saved, sides))
+        sides.add(partial(quiet, fleet, saved, sample, sides))
 
 
 if __name__ == "__main__":
