@@ -112,9 +112,9 @@ def main() -> None:
     chosen = options(__doc__, "one table of 20 files, and no fleet").parse_args()
     shapes, fleet = QUICK if chosen.quick else FULL, Fleet(60)
     with bench(chosen) as sides:
-        for shape in shapes:
-            shape.seed(sides.lake, chosen.layout)
-        sides.warm()
+        with sides.starting():
+            for shape in shapes:
+                shape.seed(sides.lake, chosen.layout)
         for shape in shapes:
             sides.add(partial(shape.compare, sides))
         if not chosen.quick:

@@ -111,8 +111,8 @@ def main() -> None:
     chosen = options(__doc__, "4 tables instead of 60; of the quiet fleet the peer sees 1, else 12").parse_args()
     fleet, sample = (Fleet(4), 1) if chosen.quick else (Fleet(60), 12)
     with bench(chosen) as sides:
-        tables = fleet.seed(sides.lake, chosen.layout)
-        sides.warm()
+        with sides.starting():
+            tables = fleet.seed(sides.lake, chosen.layout)
         sides.add(partial(due, fleet, tables, sides))
         sides.add(partial(quiet, fleet, tables, sample, sides))
 

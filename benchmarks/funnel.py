@@ -1,4 +1,4 @@
-"""Most tables need nothing: a whole cycle over 500 tables, 30 changed and 10 due, against cron's procedures on all.
+"""Most tables need nothing: a whole cycle over them, few changed and fewer due, against cron's procedures on all.
 
 Prints one JSON line. Both sides have a Spark that runs; the peer's has run the procedures before. Reads are files that
 were opened to be read, by whatever process.
@@ -21,7 +21,6 @@ from benchmarks.kit.reads import Watch
 from benchmarks.kit.report import REPEATS, Comparison, Run, in_turn
 from benchmarks.kit.tables import Seed
 
-TABLES, CHANGED, DUE = 500, 30, 10
 BEFORE = 3  # commits of a small file each, in each table, so recent that nobody expires them
 SINCE = 3  # more, that a due table got, which make five and more small files; the others that changed got one
 ROWS = 500  # in each file
@@ -31,12 +30,32 @@ CYCLES = 5  # after which nothing may be due
 COUNTED = ("s", "cpu", "reads", "listings")
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How many tables there are, changed since the last cycle, and are due; and of each kind the peer's sample."""
+
+    tables: int
+    changed: int
+    due: int
+    sample: Mapping[str, int]
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """How many tables are of each kind."""
+        return {"due": self.due, "changed": self.changed - self.due, "quiet": self.tables - self.changed}
+
+
+FULL = Shape(500, 30, 10, {"due": 10, "changed": 20, "quiet": 30})
+QUICK = Shape(200, 12, 4, dict.fromkeys(("due", "changed", "quiet"), 1))
+
+
 @dataclass
 class Funnel:
     """The tables as the last cycle left them, then changed; and both sides on them."""
 
     sides: Bench
     watch: Watch
+    shape: Shape
     changed: Mapping[str, Saved]  # by name, the due ones first
     sample: Mapping[str, Sequence[str]]  # tables that the peer sees, of each kind
     looks: list[Run] = field(default_factory=list)
@@ -45,7 +64,8 @@ class Funnel:
         """A whole cycle; the look by itself goes before, which changes nothing."""
         self.looks.append(self._asked("ours", "look", knobs=KNOBS))
         run = self._asked("ours", "cycle", knobs=KNOBS, fresh=False, kept=True, profile=profile)
-        assert run["funnel"] == [TABLES, CHANGED, DUE, DUE], run["funnel"]
+        shape = self.shape
+        assert run["funnel"] == [shape.tables, shape.changed, shape.due, shape.due], run["funnel"]
         assert {ref.rpartition(".")[2] for ref, _ in run["rows"]} == set(self.due)
         return run
 
@@ -53,7 +73,7 @@ class Funnel:
         """The procedures on the sample of each kind of tables, multiplied."""
         totals = dict.fromkeys(COUNTED, 0.0)
         peaks, each = [], dict[str, float]()
-        for kind, number in (("due", DUE), ("changed", CHANGED - DUE), ("quiet", TABLES - CHANGED)):
+        for kind, number in self.shape.kinds.items():
             chosen = self.sample[kind]
             run = self._asked("spark", "each", statements=[text for name in chosen for text in cron(name, TARGET)])
             peaks.append(run["mib"])
@@ -65,7 +85,7 @@ class Funnel:
     @cached_property
     def due(self) -> Sequence[str]:
         """The tables that a cycle does something to."""
-        return list(self.changed)[:DUE]
+        return list(self.changed)[: self.shape.due]
 
     def left(self, run: Run) -> Hashable:
         """The due tables that both sides saw: how many files and rows; and whether ours left all others alone."""
@@ -89,9 +109,9 @@ class Funnel:
         return {**run, "reads": reads.files, "listings": reads.listings}
 
 
-def seeded(sides: Bench, layout: str) -> Sequence[Seed]:
+def seeded(sides: Bench, tables: int, layout: str) -> Sequence[Seed]:
     """Tables of a few small files each."""
-    seeds = [Seed(sides.lake, f"t{number:03d}", layout) for number in range(TABLES)]
+    seeds = [Seed(sides.lake, f"t{number:03d}", layout) for number in range(tables)]
     for seed in seeds:
         seed.until_now(BEFORE)
         for _ in range(BEFORE):
@@ -110,10 +130,10 @@ def settled(sides: Bench, seeds: Sequence[Seed]) -> None:
     raise RuntimeError(f"something is due after {CYCLES} cycles")
 
 
-def written(sides: Bench, seeds: Sequence[Seed]) -> Mapping[str, Saved]:
+def written(sides: Bench, seeds: Sequence[Seed], due: int) -> Mapping[str, Saved]:
     """Let tables get commits, the due ones first."""
     for place, seed in enumerate(seeds):
-        commits = SINCE if place < DUE else 1
+        commits = SINCE if place < due else 1
         seed.until_now(commits)
         for _ in range(commits):
             seed.commit([seed.written(ROWS)])
@@ -121,27 +141,46 @@ def written(sides: Bench, seeds: Sequence[Seed]) -> Mapping[str, Saved]:
     return {seed.table: sides.lake.save(seed.table) for seed in seeds}
 
 
-def compared(sides: Bench, seeds: Sequence[Seed], sizes: Mapping[str, int]) -> Comparison:
-    """Both in turn. What the peer finds to do on quiet tables it has done before."""
-    chosen = seeds[:: TABLES // CHANGED][:CHANGED]
-    names = [seed.table for seed in chosen]
-    kinds = {"due": names[:DUE], "changed": names[DUE:], "quiet": [s.table for s in seeds if s not in chosen]}
-    sample = {kind: names[: sizes[kind]] for kind, names in kinds.items()}
-    sides.spark.ask("each", statements=[text for name in sample["quiet"] for text in cron(name, TARGET)])
-    settled(sides, seeds)
-    changed = written(sides, chosen)
-    with closing(Watch(sides.lake.folder(""))) as watch:
-        funnel = Funnel(sides, watch, changed, sample)
-        repeats, discard = (1, 0) if sides.quick else (REPEATS, 1)
-        turns = in_turn(funnel.ours, funnel.peer, funnel.left, discard=discard, repeats=repeats)
-        if sides.profile:
-            funnel.ours(profile=True)
-    seen = ", ".join(f"{len(names)} {kind}" for kind, names in sample.items())
-    shape = (
-        f"{TABLES} tables in a SQL catalog, {CHANGED} changed since the last cycle, {DUE} of them due; "
-        f"the peer's numbers are those of a sample ({seen}), multiplied by kind"
-    )
-    return Comparison("funnel", PEER, shape, turns, more(turns.ours, turns.peer, funnel.looks[-repeats:]))
+@dataclass(frozen=True)
+class Tables:
+    """All tables, as seeds of them."""
+
+    shape: Shape
+    seeds: Sequence[Seed]
+
+    @cached_property
+    def changing(self) -> Sequence[Seed]:
+        """Those that get commits, the due ones first."""
+        return self.seeds[:: self.shape.tables // self.shape.changed][: self.shape.changed]
+
+    @cached_property
+    def sample(self) -> Mapping[str, Sequence[str]]:
+        """Names of tables of each kind, that the peer sees."""
+        names = [seed.table for seed in self.changing]
+        quiet = [seed.table for seed in self.seeds if seed not in self.changing]
+        kinds = {"due": names[: self.shape.due], "changed": names[self.shape.due :], "quiet": quiet}
+        return {kind: names[: self.shape.sample[kind]] for kind, names in kinds.items()}
+
+    def maintained(self, sides: Bench) -> None:
+        """What the peer finds to do on quiet tables it has done before."""
+        sides.spark.ask("each", statements=[text for name in self.sample["quiet"] for text in cron(name, TARGET)])
+
+    def compare(self, sides: Bench) -> Comparison:
+        """Both in turn."""
+        settled(sides, self.seeds)
+        changed = written(sides, self.changing, self.shape.due)
+        with closing(Watch(sides.lake.folder(""))) as watch:
+            funnel = Funnel(sides, watch, self.shape, changed, self.sample)
+            repeats, discard = (1, 0) if sides.quick else (REPEATS, 1)
+            turns = in_turn(funnel.ours, funnel.peer, funnel.left, discard=discard, repeats=repeats)
+            if sides.profile:
+                funnel.ours(profile=True)
+        seen = ", ".join(f"{number} {kind}" for kind, number in self.shape.sample.items())
+        shape = (
+            f"{self.shape.tables} tables in a SQL catalog, {self.shape.changed} changed since the last cycle, "
+            f"{self.shape.due} of them due; the peer's numbers are those of a sample ({seen}), multiplied by kind"
+        )
+        return Comparison("funnel", PEER, shape, turns, more(turns.ours, turns.peer, funnel.looks[-repeats:]))
 
 
 PEER = "Spark CALL of four procedures on each table, one session, warm"
@@ -169,14 +208,16 @@ def more(ours: Sequence[Run], peer: Sequence[Run], looks: Sequence[Run]) -> Mapp
 
 def main() -> None:
     """Seed, measure, print."""
-    chosen = options(
-        __doc__, "the first run of each side; the peer sees 1 table of each kind, else 10, 20 and 30"
-    ).parse_args()
-    sizes = {"due": 1, "changed": 1, "quiet": 1} if chosen.quick else {"due": DUE, "changed": 20, "quiet": 30}
+    quick = (
+        "the first run of each side; 200 tables, 12 changed, 4 due, the peer sees 1 of each kind, else 10, 20 and 30"
+    )
+    chosen = options(__doc__, quick).parse_args()
+    shape = QUICK if chosen.quick else FULL
     with bench(chosen) as sides:
-        seeds = seeded(sides, chosen.layout)
-        sides.warm()
-        sides.add(partial(compared, sides, seeds, sizes))
+        with sides.starting():
+            tables = Tables(shape, seeded(sides, shape.tables, chosen.layout))
+            tables.maintained(sides)
+        sides.add(partial(tables.compare, sides))
 
 
 if __name__ == "__main__":

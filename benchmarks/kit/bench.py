@@ -45,9 +45,12 @@ class Bench:
         """How many first runs do not count: after the first comparison of a quick run, both sides are warm."""
         return 0 if self.quick and self.found else 1
 
-    def warm(self) -> None:
-        """Start ours a Spark too, and wait for the peer's: nothing else runs while a side is measured."""
-        self.ours.ask("spark")
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Start ours a Spark too while the block runs, which measures nothing; both sides' is there at its end."""
+        self.ours.begin("spark")
+        yield
+        self.ours.wait()
         self.spark.ask("sql", statement="SELECT 1")
 
     def add(self, compare: Callable[[], Comparison]) -> None:

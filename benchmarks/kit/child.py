@@ -36,10 +36,20 @@ class Child:
 
     def ask(self, what: str, **more: Any) -> Answer:  # noqa: ANN401 - JSON
         """Let it do something. Raises `RuntimeError` when it failed; the traceback is on standard error."""
-        if self._process.stdin is None or self._process.stdout is None:
+        self.begin(what, **more)
+        return self.wait()
+
+    def begin(self, what: str, **more: Any) -> None:  # noqa: ANN401 - JSON
+        """Let it do something, and `wait` for it before the next question."""
+        if self._process.stdin is None:
             raise RuntimeError("the process has no pipes")
         self._process.stdin.write(json.dumps({"what": what, **more}) + "\n")
         self._process.stdin.flush()
+
+    def wait(self) -> Answer:
+        """What came of it, as `ask` says."""
+        if self._process.stdout is None:
+            raise RuntimeError("the process has no pipes")
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self._process.args!r} ended")

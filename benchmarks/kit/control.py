@@ -14,7 +14,7 @@ from icewright.app.bootstrap import application, read_config, upgrade_store
 from icewright.app.service import spare_the_collector
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
-from icewright.flow.queue import plan_due, plan_now
+from icewright.flow.queue import Planning, plan_now
 
 _CONFIG = """\
 state: {state}
@@ -64,7 +64,7 @@ class Control:
     def tick(self, *, profile: bool = False) -> Answer:
         """Plan, queue what is admitted, and write down why all else waits, and at which place."""
         with profiled(profile), measured() as found:
-            queued = plan_due(self.app.world)
+            queued = Planning(self.app.world).due()
         return found.answer(queued=queued)
 
     def pages(self, repeats: int) -> Answer:

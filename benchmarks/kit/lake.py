@@ -117,6 +117,7 @@ class Lake:
     @contextmanager
     def _written(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self.home / "catalog.db", timeout=60)) as database, database:
+            database.execute("pragma synchronous = off")  # a benchmark's catalog need not outlive the machine
             yield database
 
     def _opened(self) -> SqlCatalog:

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -127,8 +127,6 @@ class Seed:
         self._random = random.Random(table)
         self._links = self._count = self._sequence = 0
         self._totals = Counter[str]()
-        self._template = lake.home / f"{table}-{self._links}.parquet"
-        self._size = write_template(self._template, _AGE)
         self._folders: set[str] = set()
         self._snapshots: list[dict[str, Any]] = []
         self._started = int((time.time() - _AGE) * 1000)
@@ -158,27 +156,35 @@ class Seed:
         """A data file on disk, in no snapshot yet: one more link to a template."""
         if self._links == _LINKS:
             self._links = 0
-            self._template = self.lake.home / f"{self.table}-{self._count}.parquet"
-            write_template(self._template, _AGE)
+            del self._made
         file = self.unlinked(part)
-        os.link(self._template, self.local(file))
+        os.link(self._made[0], self.local(file))
         self._links += 1
         return file
 
+    @cached_property
+    def _made(self) -> tuple[Path, int]:
+        """A template, and its size."""
+        path = self.lake.home / f"{self.table}-{self._count}.parquet"
+        return path, write_template(path, _AGE)
+
     def written(self, rows: int, part: int | None = None) -> DataFile:
         """A data file of rows of its own, in no snapshot yet: what rewrites can read."""
-        file = self.unlinked(part)
+        file = self._named(part, 0)
         size = write_rows(Path(self.local(file)), rows, part, file.number)
         return replace(file, rows=rows, size=size)
 
     def unlinked(self, part: int | None = None) -> DataFile:
         """A data file that manifests may name, but which is not there."""
+        return self._named(part, self._made[1])
+
+    def _named(self, part: int | None, size: int) -> DataFile:
         folder = f"{self.folder}/data" + ("" if part is None else f"/part={part}")
         if folder not in self._folders:
             self._folders.add(folder)
             Path(folder).mkdir(exist_ok=True)
         number, self._count = self._count, self._count + 1
-        return DataFile(number, self.layout.uri(f"{folder}/{file_name(number)}"), part, self._size)
+        return DataFile(number, self.layout.uri(f"{folder}/{file_name(number)}"), part, size)
 
     def local(self, file: DataFile) -> str:
         """Where a data file lies."""
@@ -276,7 +282,7 @@ class Seed:
         hole = "?" * len(files[0].uri)
         entry: dict[str, Any] = {"status": _ADDED, "snapshot_id": self._snapshot}
         data = {"content": 0, "file_path": hole, "file_format": "PARQUET", "partition": {}, "record_count": ROWS}
-        entry["data_file"] = data | {"file_size_in_bytes": self._size}
+        entry["data_file"] = data | {"file_size_in_bytes": self._made[1]}
         before, after = self.layout.manifests.record(entry).split(hole.encode())
         made = self._manifest([before + f.uri.encode() + after for f in files], files)
         self.live.appendleft(made)

@@ -23,7 +23,7 @@ from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import BATCH, evaluate_due
 from icewright.flow.events import read_reports
 from icewright.flow.execute import execute_taken
-from icewright.flow.queue import plan_due
+from icewright.flow.queue import Planning
 from icewright.flow.settle import Settling
 from icewright.flow.world import World
 from icewright.ports import JobRow, ProcessRow
@@ -98,7 +98,7 @@ class Service:
 
     def _made(self) -> list[Loop]:
         world, catalogs = self._world, sorted(self._world.scopes)
-        self._plan = Loop("plan", 3 * _SECOND, lambda: plan_due(world))
+        self._plan = Loop("plan", 3 * _SECOND, Planning(world).due)
         evaluate = Loop("evaluate", _SECOND, lambda: len(evaluate_due(world, catalogs, BATCH)), (self._plan,))
         loops = [Loop("heartbeat", HEARTBEAT, self._beat)]
         if self._kind == "service":

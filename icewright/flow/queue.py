@@ -14,6 +14,7 @@ from icewright.flow.world import World
 from icewright.ports import ProcessRow
 
 TURN = timedelta(seconds=60)  # how long a process that plans keeps others from it
+ANEW = timedelta(seconds=60)  # after which windows may have opened and cooldowns ended, though nothing else has moved
 
 
 def plan_now(
@@ -42,18 +43,32 @@ def plan_now(
     return make_plan(candidates, _limits(world), now, usage)
 
 
-def plan_due(world: World) -> int:
-    """Queue what the plan admits and write down what waits; returns how many jobs are new.
+class Planning:
+    """Planning again and again: when something that a plan is made from has moved, and now and then for the clock."""
 
-    One process at a time plans: two would admit more than the limits allow.
-    """
-    if not world.turn("plan", TURN):
-        return 0
-    _adapt(world, world.clock.now())
-    plan = plan_now(world, sorted(world.scopes))
-    queued = [world.store.enqueue(job, world.trigger, world.clock.now()) for job in plan.jobs]
-    world.store.waits(plan.deferred)
-    return sum(job_id is not None for job_id in queued)
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: object = None
+        self._until = world.clock.now()
+
+    def due(self) -> int:
+        """Queue what the plan admits and write down what waits; returns how many jobs are new.
+
+        One process at a time plans: two would admit more than the limits allow.
+        """
+        world, now = self._world, self._world.clock.now()
+        if not world.turn("plan", TURN):
+            self._seen = None
+            return 0
+        _adapt(world, now)
+        seen = world.store.planned_from()
+        if seen == self._seen and now < self._until:
+            return 0
+        self._seen, self._until = seen, now + ANEW
+        plan = plan_now(world, sorted(world.scopes))
+        queued = [world.store.enqueue(job, world.trigger, world.clock.now()) for job in plan.jobs]
+        world.store.waits(plan.deferred)
+        return sum(job_id is not None for job_id in queued)
 
 
 def _placed(world: World, candidate: Candidate, without: Container[tuple[TableRef, Operation]]) -> Candidate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -103,6 +103,10 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
         """Tables with something due, by their last evaluation; the flow adds what only configuration knows."""
+        ...
+
+    def planned_from(self) -> Hashable:
+        """Changes with all that candidates, usage and pools' limits are read from; cheap to ask."""
         ...
 
     def usage(self, day: datetime) -> Usage:

@@ -15,7 +15,7 @@ from icewright.core.runs import JobState
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import execute_taken
-from icewright.flow.queue import plan_due, plan_now
+from icewright.flow.queue import Planning, plan_now
 from icewright.flow.settle import MOST_INTERRUPTED, Settling, settle_interrupted
 from icewright.flow.world import Scope, World
 from icewright.ports import JobRow, ProcessRow, Trigger
@@ -46,13 +46,13 @@ def test_the_loops_meet_in_the_store(bench: Bench) -> None:
     ref = bench.table()
     detect_due(other(bench, "a:1:1"))
     assert evaluate_due(other(bench, "b:1:1"), ["lake"]) == [ref]
-    assert plan_due(other(bench, "c:1:1")) == 1
+    assert Planning(other(bench, "c:1:1")).due() == 1
     (job,) = taken(bench, other(bench, "d:1:1"))
     assert (job.ref, job.operations, job.state, job.holder) == (ref, (EXPIRE,), JobState.RUNNING, "d:1:1")
     result = execute_taken(other(bench, "d:1:1"), job)
     assert (result.state, result.job_id) == (JobState.SUCCEEDED, job.job_id)
     assert job_states(bench) == [JobState.SUCCEEDED]
-    assert plan_due(other(bench, "c:1:1")) == 0
+    assert Planning(other(bench, "c:1:1")).due() == 0
     assert bench.store.candidates(["lake"]) == []
 
 
@@ -124,7 +124,7 @@ def test_what_the_dead_had_claimed_is_free_at_once(bench: Bench) -> None:
     world = replace(bench.world(), dead=lambda holder: holder == "dead:1:1")
     Settling(world).due()
     assert len(evaluate_due(world, ["lake"])) == 1
-    assert plan_due(world) == 0
+    assert Planning(world).due() == 0
     assert bench.store.candidates(["lake"])
 
 
@@ -133,20 +133,39 @@ def test_one_process_plans_at_a_time(bench: Bench) -> None:
     bench.table()
     bench.scopes["lake"] = Scope(enabled=True, interval=timedelta(seconds=10))
     world = looked(bench)
-    assert plan_due(world) == 1
+    assert Planning(world).due() == 1
     bench.table("late")
     bench.clock.advance(seconds=30)
     looked(bench)
-    assert plan_due(other(bench)) == 0
+    assert Planning(other(bench)).due() == 0
     bench.clock.advance(seconds=30)
-    assert plan_due(other(bench)) == 1
+    assert Planning(other(bench)).due() == 1
+
+
+def test_a_plan_is_made_anew_when_something_has_moved_or_after_a_while(bench: Bench) -> None:
+    """What only the clock changes, such as a window that opens, is seen within a minute; all else at once."""
+    bench.table()
+    bench.settings |= {"windows": f"{NOW + timedelta(minutes=1):%H:%M}-23:59"}
+    planning = Planning(looked(bench))
+    assert planning.due() == 0
+    bench.clock.advance(seconds=59)
+    seen = [planning.due()]
+    bench.clock.advance(seconds=1)
+    assert [*seen, planning.due()] == [0, 1]
+    assert planning.due() == 0
+    (job,) = bench.store.jobs()
+    assert bench.store.request_cancel(job.job_id, bench.clock.now())
+    assert planning.due() == 1
+    bench.table("late")
+    looked(bench)
+    assert planning.due() == 1
 
 
 def test_a_table_has_one_job_at_a_time(bench: Bench) -> None:
     """While one waits no other is queued; a job by hand takes its place."""
     ref = bench.table()
     world = looked(bench)
-    assert [plan_due(world), plan_due(world)] == [1, 0]
+    assert [Planning(world).due(), Planning(world).due()] == [1, 0]
     assert next(iter(plan_now(world, ["lake"]).deferred)).reason.startswith("held by job ")
     bench.clock.advance(seconds=1)
     result = bench.run(EXPIRE, ref=ref)
@@ -163,12 +182,12 @@ def test_limits_hold_over_all_workers(bench: Bench) -> None:
     bench.settings |= {"expire_snapshots.enabled": False, "rewrite_manifests.enabled": False}
     bench.limits = Limits(9, {COMPACT: 5}, pools={"default": PoolLimits(3)}, catalogs={"lake": CatalogLimits(4)})
     world = looked(bench)
-    assert plan_due(world) == 3
+    assert Planning(world).due() == 3
     assert len(taken(bench, world, 2)) == 2
-    assert plan_due(world) == 0
+    assert Planning(world).due() == 0
     for job in bench.store.jobs():
         bench.store.finish(job.job_id, JobState.SUCCEEDED, "", bench.clock.now())
-    assert plan_due(world) == 2  # one waits still
+    assert Planning(world).due() == 2  # one waits still
 
 
 def test_a_saturated_pool_is_given_less(bench: Bench) -> None:
@@ -180,7 +199,7 @@ def test_a_saturated_pool_is_given_less(bench: Bench) -> None:
         load = {"cores": 2, "active_tasks": active, "pending_tasks": pending, "longest_wait_seconds": 0.0}
         row = ProcessRow("w:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": load}})
         bench.store.alive(row)
-        plan_due(world)
+        Planning(world).due()
         return bench.store.pool_limits().get("default", 4)
 
     assert [after(2, 50), after(2, 50), after(2, 50), after(2, 4)] == [2, 1, 1, 1]
@@ -193,7 +212,7 @@ def test_a_table_that_is_gone_when_its_turn_comes(bench: Bench) -> None:
     """The job ends, skipped, and frees the name."""
     ref = bench.table()
     world = looked(bench)
-    plan_due(world)
+    Planning(world).due()
     (job,) = taken(bench, world)
     del bench.catalog.tables[ref]
     assert execute_taken(world, job).state is JobState.SKIPPED
@@ -208,7 +227,7 @@ def test_a_catalog_that_is_down_when_a_job_begins(bench: Bench) -> None:
     bench.settings |= {"execute.pause_after_failures": 2}
     for _ in range(2):
         world = looked(bench)
-        plan_due(world)
+        Planning(world).due()
         (job,) = taken(bench, world)
         bench.catalog.down = CatalogUnavailable("lake is down")
         result = execute_taken(world, job)
@@ -239,11 +258,11 @@ def test_a_queued_job_is_cancelled_at_once(bench: Bench) -> None:
     """It has not begun, so nothing has to be waited for."""
     bench.table()
     world = looked(bench)
-    plan_due(world)
+    Planning(world).due()
     (job,) = bench.store.jobs()
     assert bench.store.request_cancel(job.job_id, NOW)
     assert job_states(bench) == [JobState.CANCELLED]
-    assert plan_due(world) == 1
+    assert Planning(world).due() == 1
 
 
 def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
@@ -253,7 +272,7 @@ def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
         (row,) = bench.store.tables() or (None,)
         assert row is None or row.paused is None, number
         world = looked(bench)
-        plan_due(world)
+        Planning(world).due()
         assert len(taken(bench, world)) == 1
         (said,) = settle_interrupted(replace(world, dead=lambda _: True))
         assert said.endswith("was interrupted")
@@ -268,13 +287,13 @@ def test_a_process_that_is_to_stop(bench: Bench) -> None:
     bench.rot(bench.table())
     stopping: list[bool] = []
     world = replace(looked(bench), stopping=lambda: bool(stopping))
-    plan_due(world)
+    Planning(world).due()
     (job,) = taken(bench, world)
     bench.after = lambda _: stopping.append(True)
     result = execute_taken(world, job)
     assert (result.state, result.reason) == (JobState.CANCELLED, "cancelled: the process that runs it stops")
     assert [o.operation for o in result.outcomes] == [COMPACT]
-    assert plan_due(bench.world()) == 1
+    assert Planning(bench.world()).due() == 1
 
 
 def test_an_evaluation_that_took_long_does_not_undo_a_newer_one(bench: Bench) -> None:

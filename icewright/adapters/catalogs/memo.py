@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from icewright.adapters.catalogs.metadata import parse
+from icewright.adapters.kept import Kept
 from icewright.core.table import TableMetadata, TableRef
 
 
@@ -16,16 +16,11 @@ class Memo:
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._max_bytes = max_bytes
-        self._kept: dict[tuple[TableRef, str, object], TableMetadata] = {}
-        self._lock = threading.Lock()
+        self._kept = Kept[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
 
     def known(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
         """The file as it was parsed before, if `mark`, its length or a checksum of it, is the same."""
-        with self._lock:
-            if found := self._kept.pop((ref, location, mark), None):
-                self._kept[ref, location, mark] = found  # now the youngest
-            return found
+        return self._kept.get((ref, location, mark))
 
     def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
         """The file, read by `read` unless it is known under `mark`. Raises what reading and parsing raise.
@@ -35,8 +30,9 @@ class Memo:
         if mark is not None and (found := self.known(ref, location, mark)):
             return found
         made = parse(ref, location, read(location))
-        with self._lock:
-            self._kept[ref, location, made.metadata_length if mark is None else mark] = made
-            while len(self._kept) > 1 and sum(m.metadata_length for m in self._kept.values()) > self._max_bytes:
-                del self._kept[next(iter(self._kept))]
+        self._kept.put((ref, location, made.metadata_length if mark is None else mark), made)
         return made
+
+
+def _length(metadata: TableMetadata) -> int:
+    return metadata.metadata_length

@@ -13,13 +13,15 @@ from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader
 from icewright.adapters.files.reading import container, readable
+from icewright.adapters.kept import Kept
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, Storage
 
-_FACTS_KEPT = 8
+_FACTS_KEPT = 32_000_000  # bytes, about, with the metadata that they are of
+_PARTITION = 400
 _ENTRIES_KEPT = 64_000_000  # bytes
 
 
@@ -29,8 +31,12 @@ class TableFiles:
 
     storage: Storage
     reader: ManifestReader
-    _facts: dict[tuple[str, str, Thresholds], TableFacts] = field(default_factory=dict, init=False)
-    _entries: dict[tuple[ManifestFile, ...], pa.Table] = field(default_factory=dict, init=False)
+    _facts: Kept[tuple[str, str, Thresholds], TableFacts] = field(
+        default_factory=lambda: Kept(_FACTS_KEPT, _weight), init=False
+    )
+    _entries: Kept[tuple[ManifestFile, ...], pa.Table] = field(
+        default_factory=lambda: Kept(_ENTRIES_KEPT, lambda table: table.nbytes), init=False
+    )
 
     def read(self, path: str) -> bytes:
         """The file's content."""
@@ -70,12 +76,10 @@ class TableFiles:
         A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
         """
         key = (metadata.metadata_location, metadata.table_uuid, thresholds)
-        known = self._facts.pop(key, None)
+        known = self._facts.get(key)
         if known is None or known.metadata is not metadata:
             known = self._counted(metadata, thresholds)
-        self._facts[key] = known
-        while len(self._facts) > _FACTS_KEPT:
-            self._facts.pop(next(iter(self._facts)), None)
+            self._facts.put(key, known)
         return known
 
     def _counted(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
@@ -131,12 +135,14 @@ class TableFiles:
         found = self._entries.get(wanted)
         if found is None:
             found = self.reader.entries(manifests)
-            self._entries.clear()
-            if found.nbytes <= _ENTRIES_KEPT:
-                self._entries[wanted] = found
+            self._entries.put(wanted, found)
         return found
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         """The files that are live in the manifests, chunk by chunk."""
         for frame in self.reader.live_files(manifests):
             yield from frame.to_arrow().to_batches()
+
+
+def _weight(facts: TableFacts) -> int:
+    return facts.metadata.metadata_length + _PARTITION * len(facts.partitions)

@@ -5,7 +5,7 @@ A table's row names the job that holds it, from the moment the job is queued: so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from icewright.adapters.store import totals
 from icewright.adapters.store.ledger import named, of_table
 from icewright.adapters.store.many import given
-from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.schema import JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.tables import SqlTables, ref_of
 from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, Wish, heat_factor
 from icewright.core.policy import ON_POOL, Operation
@@ -47,6 +47,15 @@ class SqlQueue(SqlTables):
                 wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
             rows = connection.execute(tables.where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(due))))
             return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
+
+    def planned_from(self) -> Hashable:
+        """Changes with all that candidates, usage and pools' limits are read from; cheap to ask."""
+        counted, t = sa.func.count, TABLES.c
+        live = sa.select(counted(), counted(t.paused), counted(t.held_by), sa.func.max(t.evaluated_at))
+        jobs = sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id)
+        limits = sa.select(POOLS.c.name, POOLS.c.max_concurrent).order_by(POOLS.c.name)
+        with self._reading() as connection:
+            return tuple(tuple(connection.execute(asked)) for asked in (live.where(~t.dropped), jobs, limits))
 
     def usage(self, day: datetime) -> Usage:
         """What is queued or runs, and what was spent since the day began."""

@@ -33,7 +33,7 @@ from icewright.flow.alert import alert_due
 from icewright.flow.cycle import look
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.queue import plan_due
+from icewright.flow.queue import Planning
 from icewright.ports import PinRow, Pointer, Trigger
 from icewright.testing import facts, knobs, manifests, metadata, partition, spec
 from tests.cli.house import no_spark
@@ -189,7 +189,7 @@ def _past(site: Site) -> None:
     failed = site.running(site.hostile[0])
     site.finish(failed, JobState.FAILED, "compact: failed: <b>no space</b> left on device")
     look(world, ["lake"])
-    plan_due(world)
+    Planning(world).due()
     alert_due(world, site.app.alerting)
 
 

@@ -1,0 +1,49 @@
+"""What was used last, kept in memory as long as all of it together is not too much."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass
+class Kept(Generic[K, V]):
+    """Values by key; the least recently used go first once all weigh more than `most`.
+
+    One that weighs more by itself is not kept, or with `newest` alone.
+    """
+
+    most: int
+    weight: Callable[[V], int]
+    newest: bool = False
+    _values: dict[K, V] = field(default_factory=dict, init=False)
+    _total: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def get(self, key: K) -> V | None:
+        """The value, which is then the last used; None when there is none."""
+        with self._lock:
+            found = self._values.pop(key, None)
+            if found is not None:
+                self._values[key] = found
+            return found
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value, in the place of an older one of the key."""
+        with self._lock:
+            self._drop(key)
+            self._values[key] = value
+            self._total += self.weight(value)
+            least = 1 if self.newest else 0
+            while self._total > self.most and len(self._values) > least:
+                self._drop(next(iter(self._values)))
+
+    def _drop(self, key: K) -> None:
+        old = self._values.pop(key, None)
+        if old is not None:
+            self._total -= self.weight(old)
