@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icewright.app.demo.nessie_server import nessie_served
+from icewright.app.demo.s3_server import BUCKET
 from tests.rest import CACHE
-from tests.s3 import BUCKET, s3_server
+from tests.s3 import s3_server
 
 _SETTINGS = """\
 nessie.catalog.default-warehouse=warehouse

@@ -17,17 +17,9 @@ import pytest
 from obstore.store import S3Store
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.demo.fetching import fetched
+from icewright.app.demo.s3_server import BUCKET, objects, s3_served
 from tests.postgres import free_port
 from tests.rest import CACHE
-
-BUCKET = "lake"
-
-
-S3PROXY = (
-    "org/gaul/s3proxy/4.1.0/s3proxy-4.1.0-jar-with-dependencies.jar",
-    "a4d025969aaf796616ed4b1e2491d87d455ce84bb28cb9db086b2e6aaa68b48d",
-)
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"  # its sums are in Go's checksum database
 
@@ -51,21 +43,7 @@ def s3_server(*, versioned: bool = False, glue: bool = False) -> Iterator[Mappin
 @contextmanager
 def s3proxy(folder: Path) -> Iterator[Mapping[str, str]]:
     """The same of s3proxy, whose objects lie in `folder`."""
-    port = free_port()
-    (folder / "objects" / BUCKET).mkdir(parents=True)
-    said = {
-        "s3proxy.endpoint": f"http://127.0.0.1:{port}",
-        "s3proxy.authorization": "aws-v2-or-v4",
-        "s3proxy.identity": "key",
-        "s3proxy.credential": "hush",
-        "jclouds.provider": "filesystem-nio2",
-        "jclouds.filesystem.basedir": str(folder / "objects"),
-    }
-    (folder / "s3proxy.conf").write_text("".join(f"{key}={value}\n" for key, value in said.items()))
-    java = java_home(os.environ.get("JAVA_HOME"), CACHE) / "bin" / "java"
-    jar = fetched(CACHE / "rest", *S3PROXY)
-    command = [str(java), "-Xmx384m", "-jar", str(jar), "--properties", str(folder / "s3proxy.conf")]
-    with _running(command, port) as found:
+    with s3_served(java_home(os.environ.get("JAVA_HOME"), CACHE), folder, CACHE / "s3", free_port()) as found:
         yield found
 
 
@@ -73,13 +51,13 @@ def s3proxy(folder: Path) -> Iterator[Mapping[str, str]]:
 def versitygw(folder: Path, *, versioned: bool = False) -> Iterator[Mapping[str, str]]:
     """The same of versitygw: the object `x` of the bucket is the file `objects/lake/x` in `folder`."""
     port = free_port()
-    objects, versions = folder / "objects", folder / "versions"
-    for each in (objects / BUCKET, versions):
+    bucket, versions = objects(folder), folder / "versions"
+    for each in (bucket, versions):
         each.mkdir(parents=True)
     command = [str(_gateway()), "--port", f"127.0.0.1:{port}", "--access", "key", "--secret", "hush"]
     command += ["--region", "us-east-1", "--quiet", "posix"]
     command += ["--versioning-dir", str(versions)] if versioned else []
-    with _running([*command, str(objects)], port) as found:
+    with _running([*command, str(bucket.parent)], port) as found:
         if versioned:
             sign = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "region_name": "us-east-1"}
             client = boto3.client("s3", endpoint_url=found["s3.endpoint"], **sign)

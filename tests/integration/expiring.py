@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from icewright.app.demo.backdate import local
+from icewright.app.demo.files import local
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.integration.bench import Bench, paths, spark_time

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from icewright.app.demo.backdate import local
-from icewright.app.demo.files import millis
+from icewright.app.demo.files import local, millis
 from tests.integration.bench import Bench, hours_ago
 from tests.integration.tables import create
 from tests.integration.writers import HOUR_MS, Writers

@@ -74,14 +74,14 @@ class JavaTable:
     def data(self, columns: Mapping[str, Sequence[Any]]) -> Any:
         """A new data file of the current schema and spec, identity-partitioned by its first row."""
         schema = self._schema()
-        file = write_file(self._path(), columns, schema, {"content": _DATA})
+        file = _written(self._path(), columns, schema, _DATA)
         return self._placed(self.java.DataFiles.builder(self.table.spec()), file, columns).build()
 
     def equality_deletes(self, columns: Mapping[str, Sequence[Any]], keys: Sequence[str]) -> Any:
         """A file that deletes the older rows of the partition whose keys are equal to those of these rows."""
         schema = self._schema()
         chosen = Schema(*(schema.find_field(key) for key in keys))
-        file = write_file(self._path(), {key: columns[key] for key in keys}, chosen, {"content": _EQUALITY})
+        file = _written(self._path(), {key: columns[key] for key in keys}, chosen, _EQUALITY)
         ids = self.spark._sc._gateway.new_array(self.spark._jvm.int, len(keys))
         for number, field in enumerate(chosen.fields):
             ids[number] = field.field_id
@@ -172,3 +172,7 @@ def write_puffin(path: Path, positions: Mapping[str, Sequence[int]]) -> list[tup
     footer = json.dumps({"blobs": said, "properties": {}}).encode()
     path.write_bytes(content + _PUFFIN + footer + struct.pack("<II", len(footer), 0) + _PUFFIN)
     return places
+
+
+def _written(path: Path, columns: Mapping[str, Sequence[Any]], schema: Schema, content: int) -> File:
+    return write_file(path, f"file://{path}", columns, schema, {"content": content})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from icewright.app.demo.backdate import local
-from icewright.app.demo.files import millis
+from icewright.app.demo.files import local, millis
 from tests.integration.bench import Bench, hours_ago
 
 

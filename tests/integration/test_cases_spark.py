@@ -12,8 +12,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
-from icewright.app.demo.backdate import local
-from icewright.app.demo.files import entry_schema, write_file
+from icewright.app.demo.files import entry_schema, local, write_file
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.adapters.writing import IO, by_fastavro
@@ -47,7 +46,8 @@ def commit_deletes(bench: Bench, name: str, schema: Schema, columns: Mapping[str
         "equality_ids": None if by_position else [f.field_id for f in schema.fields],
         "sort_order_id": None,
     }
-    file = write_file(folder / "data" / f"deletes-{sequence}.parquet", columns, schema, about)
+    deletes = folder / "data" / f"deletes-{sequence}.parquet"
+    file = write_file(deletes, f"file://{deletes}", columns, schema, about)
     entry = {"status": 1, "snapshot_id": snapshot_id, "sequence_number": None, "file_sequence_number": None}
     entries = [{**entry, "data_file": dict(file.record)}]
     spec, avro = UNPARTITIONED_PARTITION_SPEC, entry_schema(StructType())

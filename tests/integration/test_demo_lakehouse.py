@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
 from icewright.app.demo import ops, rot, shop
-from icewright.app.demo.backdate import local
+from icewright.app.demo.files import local
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from icewright.app.demo.backdate import local
+from icewright.app.demo.files import local
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.integration.bench import Bench, make_old, paths

@@ -13,8 +13,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IntegerType, StringType
 
-from icewright.app.demo.backdate import local
-from icewright.app.demo.files import millis
+from icewright.app.demo.files import local, millis
 from icewright.core.table import MAIN
 from tests.integration.bench import Bench, hours_ago
 from tests.integration.javacore import JavaTable

@@ -154,6 +154,13 @@ class DemoCatalog(StrEnum):
     NESSIE = "nessie"
 
 
+class DemoStorage(StrEnum):
+    """Where the demo's files can lie."""
+
+    LOCAL = "local"
+    S3 = "s3"
+
+
 @app.command()
 def demo(
     directory: Annotated[
@@ -168,12 +175,16 @@ def demo(
             "--catalog", help="The type of its catalog; rest starts Apache's REST server here, nessie Nessie."
         ),
     ] = DemoCatalog.SQL,
+    storage: Annotated[
+        DemoStorage,
+        typer.Option("--storage", help="Where its files lie; s3 starts an S3 server here, whose objects are files."),
+    ] = DemoStorage.LOCAL,
     as_json: Json = False,
 ) -> None:
     """A lakehouse made on the spot, rotting, maintained before your eyes."""
     from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
 
-    leave(run_demo(directory, once=once, as_json=as_json, kind=catalog))
+    leave(run_demo(directory, once=once, as_json=as_json, kind=catalog, storage=storage))
 
 
 @db_app.command("upgrade")

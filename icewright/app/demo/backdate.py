@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,11 +19,6 @@ from icewright.app.demo.lake import Lake
 _MINUTE_MS = 60_000
 
 
-def local(location: str) -> Path:
-    """The path of a file that PyIceberg calls `file:///x` and Spark `file:/x`."""
-    return Path(re.sub(r"^file:/+", "/", location))
-
-
 def backdate(lake: Lake, name: str, times: Sequence[datetime]) -> None:
     """Give the last snapshots of a table these commit times, and the files that they added the same age.
 
@@ -35,16 +29,16 @@ def backdate(lake: Lake, name: str, times: Sequence[datetime]) -> None:
     order = [s.snapshot_id for s in sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)]
     fresh = dict(zip(order[-len(times) :], map(millis, times), strict=True))
     when = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots} | fresh
-    _age_files(table, fresh)
+    _age_files(lake, table, fresh)
     logged: dict[str, int] = {}
     for location in [*(entry.metadata_file for entry in table.metadata.metadata_log), table.metadata_location]:
-        document = json.loads(local(location).read_text(encoding="utf-8"))
+        document = json.loads(lake.local(location).read_text(encoding="utf-8"))
         logged[location] = _redate(document, when, logged, millis(times[0]) - _MINUTE_MS)
-        _save(local(location), document, logged[location])
+        _save(lake.local(location), document, logged[location])
     document["metadata-log"] = [{"metadata-file": path, "timestamp-ms": at} for path, at in logged.items()]
-    path = _next(local(table.metadata_location), lake.random(f"{name} backdated").getrandbits(128))
+    path = _next(lake.local(table.metadata_location), lake.random(f"{name} backdated").getrandbits(128))
     _save(path, document, logged[table.metadata_location])
-    lake.point(name, f"file://{path}")  # a commit could not set these fields
+    lake.point(name, lake.uri(path))  # a commit could not set these fields
 
 
 def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[str, int], before: int) -> int:
@@ -62,6 +56,7 @@ def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[s
 
 
 def _save(path: Path, document: Mapping[str, Any], at: int) -> None:
+    path.unlink(missing_ok=True)  # a server's notes about the old content are the old file's
     path.write_text(json.dumps(document), encoding="utf-8")
     _age(path, at)
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop would call the file corrupt
@@ -72,18 +67,18 @@ def _next(path: Path, bits: int) -> Path:
     return path.with_name(f"{number:05d}-{uuid.UUID(int=bits, version=4)}.metadata.json")
 
 
-def _age_files(table: Table, fresh: Mapping[int, int]) -> None:
+def _age_files(lake: Lake, table: Table, fresh: Mapping[int, int]) -> None:
     for snapshot in table.metadata.snapshots:
         if snapshot.snapshot_id not in fresh:
             continue
-        _age(local(snapshot.manifest_list), fresh[snapshot.snapshot_id])
+        _age(lake.local(snapshot.manifest_list), fresh[snapshot.snapshot_id])
         for manifest in snapshot.manifests(table.io):
             if manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
-            _age(local(manifest.manifest_path), fresh[snapshot.snapshot_id])
+            _age(lake.local(manifest.manifest_path), fresh[snapshot.snapshot_id])
             for entry in manifest.fetch_manifest_entry(table.io):
                 if entry.status == ManifestEntryStatus.ADDED:
-                    _age(local(entry.data_file.file_path), fresh[snapshot.snapshot_id])
+                    _age(lake.local(entry.data_file.file_path), fresh[snapshot.snapshot_id])
 
 
 def _age(path: Path, at: int) -> None:

@@ -60,7 +60,7 @@ class Craft:
         (self.folder / "metadata").mkdir(exist_ok=True)
         self.properties = dict(properties or {})
         self._metadata = new_table_metadata(
-            schema, spec, UNSORTED_SORT_ORDER, f"file://{self.folder}", {"format-version": "2"}, self.uuid()
+            schema, spec, UNSORTED_SORT_ORDER, lake.uri(self.folder), {"format-version": "2"}, self.uuid()
         )
         self.schema = self._metadata.schema()
         self.spec = self._metadata.spec()
@@ -103,6 +103,7 @@ class Craft:
         path = folder / f"00000-{self.uuid()}.parquet"
         return write_file(
             path,
+            self.lake.uri(path),
             columns,
             schema,
             {
@@ -170,7 +171,7 @@ class Craft:
         self._avro(path, self._entry_schema, entries, header, at)
         rows = sum(file.rows for file in files)
         row = {
-            "manifest_path": f"file://{path}",
+            "manifest_path": self.lake.uri(path),
             "manifest_length": path.stat().st_size,
             "partition_spec_id": self.spec.spec_id,
             "content": content,
@@ -247,7 +248,7 @@ class Craft:
             "snapshot-id": snapshot,
             "sequence-number": self._sequence,
             "timestamp-ms": millis(at),
-            "manifest-list": f"file://{path}",
+            "manifest-list": self.lake.uri(path),
             "summary": summary,
             "schema-id": self.schema.schema_id,
         }
@@ -274,5 +275,5 @@ class Craft:
         path.write_text(json.dumps(document), encoding="utf-8")
         os.utime(path, (last["timestamp-ms"] / 1000, last["timestamp-ms"] / 1000))
         if register:
-            self.lake.catalog.register_table(self.lake.identifier(self.name), f"file://{path}")
+            self.lake.catalog.register_table(self.lake.identifier(self.name), self.lake.uri(path))
         return path

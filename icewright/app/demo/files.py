@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,6 +43,11 @@ class File:
         return int(self.record["file_size_in_bytes"])
 
 
+def local(location: str) -> Path:
+    """The path of a file that PyIceberg calls `file:///x` and Spark `file:/x`."""
+    return Path(re.sub(r"^file:/+", "/", location))
+
+
 def millis(at: datetime) -> int:
     """A time as Iceberg's metadata says it."""
     return round(at.timestamp() * 1000)
@@ -52,8 +58,13 @@ def age(path: Path, at: datetime) -> None:
     os.utime(path, (at.timestamp(), at.timestamp()))
 
 
-def write_file(path: Path, columns: Mapping[str, Sequence[Any]], schema: Schema, about: Mapping[str, Any]) -> File:
-    """Write a Parquet file with field ids; its record has the true statistics, and what `about` says besides."""
+def write_file(
+    path: Path, uri: str, columns: Mapping[str, Sequence[Any]], schema: Schema, about: Mapping[str, Any]
+) -> File:
+    """Write a Parquet file with field ids, which metadata calls `uri`.
+
+    Its record has the true statistics, and what `about` says besides.
+    """
     footers: list[Any] = []
     table = pa.Table.from_pydict(columns, schema=schema_to_pyarrow(schema))
     pq.write_table(table, path, compression="zstd", metadata_collector=footers)
@@ -64,7 +75,7 @@ def write_file(path: Path, columns: Mapping[str, Sequence[Any]], schema: Schema,
         name: [{"key": column, "value": value} for column, value in found.items()] if isinstance(found, dict) else found
         for name, found in statistics.items()
     }
-    record |= {"file_path": f"file://{path}", "file_format": "PARQUET", "file_size_in_bytes": path.stat().st_size}
+    record |= {"file_path": uri, "file_format": "PARQUET", "file_size_in_bytes": path.stat().st_size}
     return File(path, record | dict(about))
 
 

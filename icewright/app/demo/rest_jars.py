@@ -131,3 +131,13 @@ JARS = (
         "f8dce420a6016278497f4f0560f65602b9db858de141b541cf91a4644ebe4639",
     ),
 )
+JARS_FOR_S3 = (
+    (
+        "org/apache/iceberg/iceberg-aws/1.11.0/iceberg-aws-1.11.0.jar",
+        "4cfe4a7ba3a4fb247a29e60c614678c3b7a1e9b4b91f54e0ca3406419c9338f0",
+    ),
+    (
+        "org/apache/iceberg/iceberg-aws-bundle/1.11.0/iceberg-aws-bundle-1.11.0.jar",
+        "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
+    ),
+)

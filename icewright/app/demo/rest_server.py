@@ -16,18 +16,23 @@ from pathlib import Path
 from typing import IO, Any
 
 from icewright.app.demo.fetching import fetched
-from icewright.app.demo.rest_jars import JARS
+from icewright.app.demo.rest_jars import JARS, JARS_FOR_S3
 from icewright.core.errors import EngineUnavailable
 
 _OF_PYSPARK = (
     "hadoop-client-api", "hadoop-client-runtime", "aircompressor", "snappy-java", "jsr305", "jcl-over-slf4j", "py4j",
 )  # fmt: skip
 
+S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 
-def fetch(folder: Path) -> list[Path]:
-    """The jars in `folder`, fetched when they are not there. Raises `EngineUnavailable`."""
+
+def fetch(folder: Path, *, s3: bool = False) -> list[Path]:
+    """The jars in `folder`, with `s3` those of Iceberg's S3FileIO too (64 MB), fetched when they are not there.
+
+    Raises `EngineUnavailable`.
+    """
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(lambda jar: fetched(folder, *jar), JARS))
+        return list(pool.map(lambda jar: fetched(folder, *jar), (*JARS, *(JARS_FOR_S3 if s3 else ()))))
 
 
 @dataclass
@@ -88,8 +93,11 @@ class RestHost:
 
 
 @contextmanager
-def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None) -> Iterator[RestHost]:
-    """Start the JVM of a Java home, with the jars in `folder`. Raises `EngineUnavailable`."""
+def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None, *, s3: bool = False) -> Iterator[RestHost]:
+    """Start the JVM of a Java home, with the jars in `folder`; `s3` when its tables lie there.
+
+    Raises `EngineUnavailable`.
+    """
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # noqa: PLC0415 - only where needed
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
@@ -99,9 +107,9 @@ def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None) -> Iterato
     try:
         port, token, process = launch_gateway(
             jarpath=str(next(jar for jar in theirs if jar.name.startswith("py4j"))),
-            classpath=":".join(str(jar) for jar in (*fetch(folder), *theirs)),
+            classpath=":".join(str(jar) for jar in (*fetch(folder, s3=s3), *theirs)),
             java_path=str(java / "bin" / "java"),
-            javaopts=["-Xmx384m"],
+            javaopts=["-Xmx384m", "-XX:TieredStopAtLevel=1"],  # compiled lightly: a short life
             die_on_exit=True,
             enable_auth=True,
             return_proc=True,

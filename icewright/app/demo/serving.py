@@ -1,10 +1,11 @@
-"""The demo's folder, its configuration, and the server that its catalog lives on while it runs."""
+"""The demo's folder, its configuration, and the servers that its catalog and files live on while it runs."""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from icewright.app.bootstrap import java_of, pyiceberg_catalog_properties, read_config
 from icewright.app.config import Config, user_cache
-from icewright.app.demo.nessie_server import free_port, nessie_served
+from icewright.app.demo.loopback import free_port
+from icewright.app.demo.nessie_server import nessie_served
 from icewright.app.demo.nessie_tables import NessieTables
-from icewright.app.demo.rest_server import rest_host
+from icewright.app.demo.rest_server import S3_FILE_IO, rest_host
+from icewright.app.demo.s3_server import BUCKET, objects, s3_properties, s3_served
 from icewright.core.errors import UsageError
 
 CATALOG = "lake"
@@ -27,7 +30,7 @@ catalogs:
   {catalog}:
     type: {kind}
     enabled: true
-    properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}
+    properties: {properties}
 cache: {{folder: "{home}/cache"}}
 detect: {{interval_seconds: 3}}
 pools:
@@ -47,34 +50,47 @@ policy:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the demo's catalog is: a folder, and a server of its kind where there is one."""
+    """Where the demo's catalog and files are: a folder, and servers where there are any."""
 
     home: Path
     config: Config
-    served: Callable[[], AbstractContextManager[None]]  # the server, as long as it is entered
+    warehouse: Path  # the folder of the files, whoever serves them
+    uri: str  # that the warehouse is served under; blank: its path
+    served: Callable[[], AbstractContextManager[None]]  # the servers, as long as it is entered
     catalog: Callable[[], Catalog]  # for PyIceberg's writers
 
 
-def place(directory: Path, kind: str) -> Place:
+def place(directory: Path, kind: str, storage: str) -> Place:
     """An empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
     home = _emptied(directory)
-    port = 0 if kind == "sql" else free_port()
+    port, s3_port = free_port(), free_port()
+    on_s3 = s3_properties(s3_port) if storage == "s3" else {}
+    folder = (objects(home / "s3") if on_s3 else home) / "warehouse"
+    uri = f"s3://{BUCKET}/warehouse" if on_s3 else ""
+    folder.mkdir(parents=True)
     address = f"http://127.0.0.1:{port}"
-    uri = {"sql": f"sqlite:///{home}/catalog.db", "rest": address, "nessie": f"{address}/api/v2"}[kind]
-    said = _CONFIG.format(home=home, catalog=CATALOG, kind=kind, uri=uri)
+    named = {"sql": f"sqlite:///{home}/catalog.db", "rest": address, "nessie": f"{address}/api/v2"}[kind]
+    properties = {"uri": named, "warehouse": uri or f"file://{folder}", **on_s3}
+    said = _CONFIG.format(home=home, catalog=CATALOG, kind=kind, properties=json.dumps(properties))
     (home / "icewright.yaml").write_text(said, encoding="utf-8")
     config = read_config(home / "icewright.yaml")
 
-    def by_pyiceberg() -> Catalog:
-        return load_catalog(CATALOG, **pyiceberg_catalog_properties(config.catalogs[CATALOG]))
+    @contextmanager
+    def served() -> Iterator[None]:
+        with ExitStack() as stack:
+            if on_s3:
+                stack.enter_context(s3_served(java_of(config), home / "s3", user_cache() / "s3", s3_port))
+            if kind == "rest":
+                stack.enter_context(_rest(config, home, port, properties["warehouse"], on_s3))
+            if kind == "nessie":
+                stack.enter_context(nessie_served(home / "logs", user_cache() / "nessie", port=port))
+            yield
 
-    match kind:
-        case "rest":
-            return Place(home, config, lambda: _rest(config, home, port), by_pyiceberg)
-        case "nessie":
-            return Place(home, config, lambda: _nessie(home, port), lambda: NessieTables(CATALOG, uri))
-        case _:
-            return Place(home, config, nullcontext, by_pyiceberg)
+    def catalog() -> Catalog:
+        known = pyiceberg_catalog_properties(config.catalogs[CATALOG])
+        return NessieTables(CATALOG, named, **known) if kind == "nessie" else load_catalog(CATALOG, **known)
+
+    return Place(home, config, folder, uri, served, catalog)
 
 
 def _emptied(directory: Path) -> Path:
@@ -84,25 +100,18 @@ def _emptied(directory: Path) -> Path:
             raise UsageError(f"{home} is not empty and no earlier demo: name another folder with --dir")
         for child in home.iterdir():
             shutil.rmtree(child) if child.is_dir() else child.unlink()
-    (home / "warehouse").mkdir(parents=True, exist_ok=True)
-    (home / "logs").mkdir()
+    (home / "logs").mkdir(parents=True)
     (home / MARK).touch()
     return home
 
 
 @contextmanager
-def _rest(config: Config, home: Path, port: int) -> Iterator[None]:
+def _rest(config: Config, home: Path, port: int, warehouse: str, on_s3: Mapping[str, str]) -> Iterator[None]:
     """Apache's REST server over a SQLite database in the demo's folder."""
     with (
         (home / "logs" / "rest.log").open("wb") as log,
-        rest_host(java_of(config), user_cache() / "rest", log) as host,
+        rest_host(java_of(config), user_cache() / "rest", log, s3=bool(on_s3)) as host,
     ):
-        host.serve(home / "catalog.db", f"file://{home}/warehouse", port)
-        yield
-
-
-@contextmanager
-def _nessie(home: Path, port: int) -> Iterator[None]:
-    """A Nessie server that keeps its commits in memory."""
-    with nessie_served(home / "logs", user_cache() / "nessie", port=port):
+        opened = {"io-impl": S3_FILE_IO, **on_s3} if on_s3 else {}
+        host.serve(home / "catalog.db", warehouse, port, **opened)
         yield

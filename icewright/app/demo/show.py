@@ -50,9 +50,9 @@ class State:
     health: int | None
 
 
-def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "sql") -> int:
-    """Run it; the exit code is 0 when every proof holds. A server of its catalog lives as long as the demo runs."""
-    here = place(directory or Path("icewright-demo"), kind)
+def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "sql", storage: str = "local") -> int:
+    """Run it; the exit code is 0 when every proof holds. Servers of its catalog and files live as long as it runs."""
+    here = place(directory or Path("icewright-demo"), kind, storage)
     console = output.ERR if as_json else output.OUT
     logs.configure_by(here.config)
     with here.served(), output.progress() as tell, application(here.config, kind="demo", tell=tell) as app:
@@ -85,7 +85,8 @@ def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake],
 
 
 def _lake(app: Application, here: Place) -> Lake:
-    return Lake(here.catalog(), app.pools["default"].session, here.home / "warehouse", app.world.clock.now())
+    spark, now = app.pools["default"].session, app.world.clock.now()
+    return Lake(here.catalog(), spark, here.warehouse, now, served=here.uri)
 
 
 def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, Any]:  # noqa: ANN401 - Rich's
