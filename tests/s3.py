@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import os
 import shutil
@@ -74,7 +75,10 @@ def _gateway() -> Path:
         if go is None:
             pytest.skip("versitygw is neither here nor can be built: there is no Go")
         kept.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([go, "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(kept.parent)})
+        with (kept.parent / "lock").open("w") as lock:  # minutes on both cores: another process waits for it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.is_file():
+                subprocess.run([go, "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(kept.parent)})
     return kept
 
 
