@@ -113,7 +113,7 @@ def seeded(sides: Bench, tables: int, layout: str) -> Sequence[Seed]:
     """Tables of a few small files each."""
     seeds = [Seed(sides.lake, f"t{number:03d}", layout) for number in range(tables)]
     for seed in seeds:
-        seed.until_now(BEFORE)
+        seed.until_now(BEFORE + SINCE)  # so that those that come later are later
         for _ in range(BEFORE):
             seed.commit([seed.written(ROWS)])
         seed.publish(checked=seed is seeds[0])
