@@ -54,6 +54,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """At the end it does: DuckDB counts what is left of it."""
+    gc.unfreeze()
+
+
 @sa.event.listens_for(sa.Pool, "checkout")
 def _unsynced(connection: Any, _record: Any, _proxy: Any) -> None:
     """No test cuts the power, so SQLite need not wait for the disk. What is committed outlives a killed process."""
