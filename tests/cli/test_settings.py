@@ -113,7 +113,7 @@ def test_db_upgrade(house: House) -> None:
 def test_the_first_command_makes_the_store(house: House) -> None:
     """SQLite needs no `db upgrade`: whatever opens the store makes it."""
     (house.home / "state.db").unlink()
-    assert house("alerts", "--json").json == []
+    assert house("alerts", "--json").json == {"alerts": []}
     assert house("db", "upgrade").code == 0
 
 
