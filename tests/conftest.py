@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import settings
 
 from icewright.app.demo.rest_server import RestHost
@@ -25,6 +30,12 @@ if TYPE_CHECKING:
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
 
+def pytest_configure() -> None:
+    """Let the processes of a run, and those that tests start, read what an earlier one compiled."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole.
@@ -36,6 +47,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector need not look through them in every test."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end it does: DuckDB counts what is left of it."""
+    gc.unfreeze()
+
+
+@sa.event.listens_for(sa.Pool, "checkout")
+def _unsynced(connection: Any, record: Any, _proxy: Any) -> None:
+    """No test cuts the power, so SQLite need not wait for the disk. What is committed outlives a killed process."""
+    if isinstance(connection, sqlite3.Connection) and not record.info.get("unsynced"):
+        record.info["unsynced"] = True
+        (_, _, file), *_ = connection.execute("pragma database_list")
+        if Path(file).is_file():  # on a device the disk's answer is what a test looks for
+            connection.execute("pragma synchronous = off")
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +96,14 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[House]:
-    """An empty lakehouse; whatever a test does with it, Spark is not started."""
+def house(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[House]:
+    """An empty lakehouse with an empty store; whatever a test does with it, Spark is not started."""
     from tests.cli.house import House
 
     made = House(tmp_path / "house", monkeypatch, capsys)
+    shutil.copy(empty_store, made.home / "state.db")
     yield made
     assert not made.spark_started
 

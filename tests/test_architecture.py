@@ -8,8 +8,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(
     path.relative_to(ROOT)
@@ -32,17 +30,17 @@ def _imported(node: ast.AST) -> list[str]:
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_module_is_small(module: Path) -> None:
+def test_modules_are_small() -> None:
     """A module does one job, and one job needs no more lines."""
-    assert len((ROOT / module).read_text(encoding="utf-8").splitlines()) <= MODULE_LINES
+    lines = {module: len((ROOT / module).read_text(encoding="utf-8").splitlines()) for module in MODULES}
+    assert not [f"{module}: {many} lines" for module, many in lines.items() if many > MODULE_LINES]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_functions_are_short(module: Path) -> None:
+def test_functions_are_short() -> None:
     """A function fits on a screen, its docstring included."""
     too_long = [
         f"{module}:{node.lineno} {node.name}: {lines} lines"
+        for module in MODULES
         for node in ast.walk(_tree(module))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
@@ -50,11 +48,11 @@ def test_functions_are_short(module: Path) -> None:
     assert not too_long
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_structs_are_decoded_by_decoders(module: Path) -> None:
+def test_structs_are_decoded_by_decoders() -> None:
     """What a struct of msgspec takes is worked out when its module is imported: threads that do it together crash."""
     told = [
         f"{module}:{node.lineno}"
+        for module in MODULES
         for node in ast.walk(_tree(module))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("msgspec.json.decode", "msgspec.convert")
         for given in node.keywords
@@ -64,13 +62,12 @@ def test_structs_are_decoded_by_decoders(module: Path) -> None:
     assert not told
 
 
-@pytest.mark.parametrize("module", CORE, ids=str)
-def test_core_needs_the_standard_library_only(module: Path) -> None:
+def test_core_needs_the_standard_library_only() -> None:
     """The core imports itself and the standard library; which parts of that, import-linter says."""
-    imported = {name for node in ast.walk(_tree(module)) for name in _imported(node)}
+    imported = {(module, name) for module in CORE for node in ast.walk(_tree(module)) for name in _imported(node)}
     foreign = {
-        name
-        for name in imported
+        f"{module}: {name}"
+        for module, name in imported
         if name.partition(".")[0] not in sys.stdlib_module_names and not f"{name}.".startswith("icewright.core.")
     }
     assert not foreign

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli import main
@@ -79,9 +79,7 @@ class House:
 
     def store(self) -> SqlStore:
         """The state store; dispose of its engine."""
-        engine = open_database(f"sqlite:///{self.home}/state.db")
-        upgrade(engine)
-        return SqlStore(engine)
+        return SqlStore(open_database(f"sqlite:///{self.home}/state.db"))
 
     def files(self) -> set[str]:
         """Every file of the warehouse, as metadata names them."""

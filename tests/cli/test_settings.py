@@ -102,10 +102,19 @@ def test_guardrails_hold_what_is_set_later(house: House) -> None:
 
 def test_db_upgrade(house: House) -> None:
     """Makes the store, and may be called again."""
+    store = house.home / "state.db"
+    store.unlink()
     for _ in range(2):
         said = house("db", "upgrade")
         assert (said.code, said.out) == (0, "the state store has the newest revision\n")
-    assert (house.home / "state.db").is_file()
+    assert store.is_file()
+
+
+def test_the_first_command_makes_the_store(house: House) -> None:
+    """SQLite needs no `db upgrade`: whatever opens the store makes it."""
+    (house.home / "state.db").unlink()
+    assert house("alerts", "--json").json == {"alerts": []}
+    assert house("db", "upgrade").code == 0
 
 
 RUN = ("run", NAME)

@@ -65,7 +65,7 @@ USAGE = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_candidates(), LIMITS, USAGE)
 def test_no_limit_is_ever_passed(candidates: list[Candidate], limits: Limits, usage: Usage) -> None:
     """New jobs fit beside those that run: in all, by operation, pool and catalog, and in this pass."""
@@ -84,7 +84,7 @@ def test_no_limit_is_ever_passed(candidates: list[Candidate], limits: Limits, us
         assert most is None or sum(job.ref.catalog == name for job in jobs) <= max(0, most - running)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_candidates(), LIMITS, USAGE)
 def test_no_budget_is_ever_passed(candidates: list[Candidate], limits: Limits, usage: Usage) -> None:
     """What was spent, what runs and what is admitted stay within a day's budget, but for the first work of a day."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
+import typer
 from rich.markup import escape
 
 from icewright.app import output
@@ -40,10 +42,14 @@ __all__ = [
 ]
 
 
+# Working out the parameters of every command takes as long as a short command does; a process needs it once.
+_command = cache(typer.main.get_command)
+
+
 def main() -> None:
     """Entry point: errors of ours become one readable message and an exit code."""
     try:
-        app(standalone_mode=True)
+        _command(app)(standalone_mode=True)
     except ConfigError as error:
         for fault in error.faults:
             output.ERR.print(f"[red]{escape(fault)}[/]", soft_wrap=True)

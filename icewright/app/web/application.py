@@ -6,7 +6,7 @@ import secrets
 import threading
 from dataclasses import dataclass, field
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 
 import icewright
@@ -21,7 +21,9 @@ from icewright.app.web.segments import Segmented
 from icewright.app.web.tags import Tagged
 from icewright.app.web.tracing import Traced
 
-ROUTERS = (probes.router, events.router, api.router, oidc.router, pages.router)
+_PARTS = APIRouter()  # included here, not in each application: what a route takes is then worked out once
+for _part in (probes, events, api, oidc, pages):
+    _PARTS.include_router(_part.router)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Settings:
 def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
     """The application over an opened store."""
     app = FastAPI(
+        routes=_PARTS.routes,
         title="Icewright",
         version=icewright.__version__,
         openapi_url="/api/openapi.json",
@@ -66,6 +69,4 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
     app.state.closing, app.state.followers = threading.Event(), pages.Followers()
     app.state.simulations = pages.Simulations()
     problems.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
     return app
