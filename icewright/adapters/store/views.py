@@ -211,10 +211,7 @@ def _searched(text: str) -> sa.ColumnElement[bool]:
     """Within the name or the namespace, whose parts are text of JSON; in any case, as far as the database knows it."""
     inner = sa.func.substr(TABLES.c.namespace, 2, sa.func.length(TABLES.c.namespace) - 2)
     written = json.dumps(text, ensure_ascii=False)[1:-1]
-    pairs: list[tuple[sa.ColumnElement[str], str]] = [(TABLES.c.name, text), (inner, written)]
-    found = [column.contains(said, autoescape=True) for column, said in pairs]
-    found += [sa.func.lower(column).contains(said.lower(), autoescape=True) for column, said in pairs]
-    return sa.or_(*found)
+    return TABLES.c.name.icontains(text, autoescape=True) | inner.icontains(written, autoescape=True)
 
 
 def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:
