@@ -35,7 +35,7 @@ class SqlMeasures(SqlAlerts):
 
     def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
         """Everything in one transaction, so that the numbers belong together."""
-        with self._begin() as connection:
+        with self._reading() as connection:
             tables = _tables(connection, now, points, seconds)
             verdicts, deferred = _verdicts(connection)
             return Measures(
