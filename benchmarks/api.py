@@ -54,7 +54,7 @@ auth: {{}}
 
 
 def seed(home: Path, tables: int) -> str:
-    """A store that knows so many tables, half of them due; returns a viewer's token."""
+    """A store that knows so many tables, all evaluated; returns a viewer's token."""
     engine = open_database(f"sqlite:///{home}/state.db")
     upgrade(engine)
     store = SqlStore(engine)
@@ -86,6 +86,7 @@ def spread(engine: sa.Engine, tables: int) -> None:
         ]
         values: dict[str, sa.BindParameter[Any]] = {c: sa.bindparam(f"n_{c}") for c in columns}
         connection.execute(mine.values(**values, evaluated_location=TABLES.c.metadata_location), more)
+        connection.execute(sa.update(TABLES).values(evaluate_at=None))  # nothing is to be looked at again
         for table in (FACTS, VERDICTS):
             rows: dict[int, list[dict[str, Any]]] = {}
             for row in connection.execute(sa.select(table)):
