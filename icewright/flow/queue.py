@@ -64,10 +64,10 @@ class Planning:
         seen = world.store.planned_from()
         if seen == self._seen and now < self._until:
             return 0
-        self._seen, self._until = seen, now + ANEW
         plan = plan_now(world, sorted(world.scopes))
         queued = [world.store.enqueue(job, world.trigger, world.clock.now()) for job in plan.jobs]
         world.store.waits(plan.deferred)
+        self._seen, self._until = seen, now + ANEW  # a plan that failed is made again
         return sum(job_id is not None for job_id in queued)
 
 

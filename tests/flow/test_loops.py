@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import CatalogUnavailable, StorageUnavailable
 from icewright.core.layering import Rule
-from icewright.core.plan import CatalogLimits, Limits, PoolLimits
+from icewright.core.plan import Candidate, CatalogLimits, Limits, PoolLimits
 from icewright.core.runs import JobState
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
@@ -158,6 +160,24 @@ def test_a_plan_is_made_anew_when_something_has_moved_or_after_a_while(bench: Be
     assert planning.due() == 1
     bench.table("late")
     looked(bench)
+    assert planning.due() == 1
+
+
+def test_a_plan_that_failed_is_made_again(bench: Bench) -> None:
+    """Nothing has moved since, and yet it is not taken for made."""
+    bench.table()
+    world = looked(bench)
+    faults = [StorageUnavailable("the store is away")]
+
+    class Away(SqlStore):
+        def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
+            if faults:
+                raise faults.pop()
+            return super().candidates(catalogs)
+
+    planning = Planning(replace(world, store=Away(bench.store.engine)))
+    with pytest.raises(StorageUnavailable):
+        planning.due()
     assert planning.due() == 1
 
 
