@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+
+from icewright.app.demo.loopback import free_port
 
 USER = "icewright"
 _UNPRIVILEGED = ("postgres", "nobody")  # PostgreSQL refuses to run as root
@@ -48,13 +49,6 @@ def postgres() -> Iterator[str]:
             _run(user, home, programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _programs() -> Path:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rot import metrics
 from tests.cli.house import House
-from tests.postgres import free_port
 
 NAME = "lake.ops.metrics"
 TOKEN = "hush-4711-token"

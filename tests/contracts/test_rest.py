@@ -13,6 +13,7 @@ import requests
 from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
+from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rest_server import RestHost
 from icewright.core.environment import Environment
 from icewright.core.errors import (
@@ -28,7 +29,6 @@ from icewright.ports import Change
 from tests.contracts.bench import CHANGES, FixedClock, addition, removal
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
-from tests.postgres import free_port
 
 pytestmark = pytest.mark.external
 TABLE, COMMIT = r"GET .*/tables/[^?]*", r"POST .*/tables/orders$"
