@@ -14,9 +14,13 @@ from pathlib import Path
 from benchmarks.kit.child import Child
 from benchmarks.kit.lake import Lake, Saved
 from benchmarks.kit.layouts import LAYOUTS
+from benchmarks.kit.procedures import rewrite_data_files
 from benchmarks.kit.report import Comparison, Run, Turns, in_turn, show
+from benchmarks.kit.tables import Seed
 
 QUICK_SECONDS = 40
+_WARM = "warm_ours", "warm_peer"
+_WARM_FILES, _WARM_ROWS, _WARM_TARGET = 20, 1000, 1.0  # MiB
 
 
 def options(description: str | None, quick: str) -> argparse.ArgumentParser:
@@ -28,7 +32,7 @@ def options(description: str | None, quick: str) -> argparse.ArgumentParser:
     return parser
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bench:
     """A lake in a temporary folder, and both sides on it."""
 
@@ -37,21 +41,45 @@ class Bench:
     spark: Child
     quick: bool
     profile: bool
+    warm: bool = False
     found: list[Comparison] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
     @property
     def discard(self) -> int:
-        """How many first runs do not count: after the first comparison of a quick run, both sides are warm."""
-        return 0 if self.quick and self.found else 1
+        """How many first runs do not count: a quick run's sides are warm by now."""
+        return 0 if self.quick and (self.warm or self.found) else 1
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Start ours a Spark too while the block runs, which measures nothing; both sides' is there at its end."""
+        """Start ours a Spark too while the block runs, which measures nothing; both sides' is there at its end.
+
+        For a quick run each side then compacts a table of its own, both at once, which the catalog forgets.
+        """
         self.ours.begin("spark")
+        if self.quick:
+            self._seed(*_WARM)
         yield
         self.ours.wait()
         self.spark.ask("sql", statement="SELECT 1")
+        if self.quick:
+            self._compact(*_WARM)
+            self.warm = True
+
+    def _seed(self, *tables: str) -> None:
+        for table in tables:
+            seed = Seed(self.lake, table, LAYOUTS[0])
+            for _ in range(_WARM_FILES):
+                seed.commit([seed.written(_WARM_ROWS)])
+            seed.publish()
+
+    def _compact(self, ours: str, peer: str) -> None:
+        knobs = {"compact.target_file_size_mb": str(_WARM_TARGET)}
+        self.ours.begin("run", table=ours, operation="compact", knobs=knobs)
+        self.spark.ask("sql", statement=rewrite_data_files(peer, _WARM_TARGET))
+        self.ours.wait()
+        for table in (ours, peer):
+            self.lake.forget(table)
 
     def add(self, compare: Callable[[], Comparison]) -> None:
         """Measure one more shape or peer, if there is time: a quick run ends within a minute."""
@@ -103,6 +131,8 @@ def bench(chosen: argparse.Namespace) -> Iterator[Bench]:
         with Child("benchmarks.kit.spark", folder) as spark, Child("benchmarks.kit.ours", folder) as ours:
             sides = Bench(lake, ours, spark, chosen.quick, chosen.profile)
             yield sides
+            for side in (spark, ours):
+                side.leave()  # both end at the same time
     show(*sides.found)
 
 

@@ -30,9 +30,13 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # which ends it
+        self.leave()
         self._process.wait()
+
+    def leave(self) -> None:
+        """Ask nothing more, which ends it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def ask(self, what: str, **more: Any) -> Answer:  # noqa: ANN401 - JSON
         """Let it do something. Raises `RuntimeError` when it failed; the traceback is on standard error."""

@@ -95,6 +95,11 @@ class Lake:
                 (metadata, previous, table),
             )
 
+    def forget(self, table: str) -> None:
+        """Let the catalog know a table no more; its files stay."""
+        with self._written() as database:
+            database.execute("delete from iceberg_tables where table_name = ?", (table,))
+
     def pointer(self, table: str) -> tuple[str, str | None]:
         """The metadata file that the catalog names, and the one before it."""
         with closing(sqlite3.connect(self.home / "catalog.db", timeout=60)) as database:

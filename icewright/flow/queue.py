@@ -35,10 +35,12 @@ def plan_now(
     known = {job.ref for job in usage.active}
     unknown = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in known]
     usage = replace(usage, active=(*usage.active, *unknown), started=started)
+    held = {job.ref for job in running}
     candidates = []
-    for candidate in world.store.candidates(catalogs):
-        if not world.scopes[candidate.ref.catalog].holds(candidate.ref):
+    for found in world.store.candidates(catalogs):
+        if not world.scopes[found.ref.catalog].holds(found.ref):
             continue
+        candidate = replace(found, blocked="held by another job of this pass") if found.ref in held else found
         candidates.append(_placed(world, candidate, without))
     return make_plan(candidates, _limits(world), now, usage)
 

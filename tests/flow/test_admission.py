@@ -7,6 +7,7 @@ import pytest
 from icewright.core.layering import Rule
 from icewright.core.plan import Limits
 from icewright.core.runs import JobState
+from icewright.flow.queue import plan_now
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, ORPHANS, Bench
 
 
@@ -98,3 +99,18 @@ def test_a_full_operation_does_not_hold_the_others(bench: Bench) -> None:
     made = bench.plan()
     assert [job.operations for job in made.jobs] == [(EXPIRE, ORPHANS), (EXPIRE,), (EXPIRE,)]
     assert {d.operation for d in made.deferred} == {ORPHANS}
+
+
+def test_one_job_of_a_table_at_a_time(bench: Bench) -> None:
+    """What found no room waits for the table's first job, though that has not begun, and then has its try."""
+    for name in ("a", "b", "c"):
+        bench.table(name)
+    bench.settings = {}
+    bench.limits = Limits(total=4, per_worker=2, per_operation={ORPHANS: 1, EXPIRE: 4})
+    first, second, _ = bench.plan().jobs
+    made = plan_now(bench.world(), ["lake"], 3, {(first.ref, EXPIRE), (first.ref, ORPHANS)}, (second,))
+    assert [job.ref.name for job in made.jobs] == ["c"]
+    assert "held by another job of this pass" in {d.reason for d in made.deferred if d.ref == second.ref}
+    result = bench.cycle()
+    assert {job.state for job in result.jobs} == {JobState.SUCCEEDED}
+    assert sorted(bench.asked) == sorted((name, operation) for name in "abc" for operation in (EXPIRE, ORPHANS))
