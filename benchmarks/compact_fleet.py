@@ -19,7 +19,8 @@ from benchmarks.kit.tables import Seed
 from icewright.core.policy import Operation
 
 TARGET = 32.0  # MiB
-FILES, ROWS = 20, 5_600  # of each table, files of 260 kB
+FILES, ROWS = 40, 5_600  # of each table, files of 260 kB
+TASKS = 2  # that a writer has: files of one commit
 KNOBS = {
     "compact.target_file_size_mb": str(TARGET),
     "evaluate.cooldown_minutes": "0",
@@ -36,11 +37,11 @@ class Fleet:
     """Unpartitioned tables, each with a few small files."""
 
     tables: int
-    files: int = FILES  # in each, a commit each
+    files: int = FILES  # in each
     rows: int = ROWS  # in each file
 
     def __str__(self) -> str:
-        return f"{self.tables} tables of {self.files} files of {self.rows} rows"
+        return f"{self.tables} tables of {self.files} files of {self.rows} rows, {TASKS} of a commit"
 
     def seed(self, lake: Lake, layout: str) -> Sequence[Saved]:
         """Write the tables."""
@@ -48,8 +49,8 @@ class Fleet:
 
     def _table(self, lake: Lake, layout: str, name: str) -> Saved:
         seed = Seed(lake, name, layout)
-        for _ in range(self.files):
-            seed.commit([seed.written(self.rows)])
+        for _ in range(self.files // TASKS):
+            seed.commit([seed.written(self.rows) for _ in range(TASKS)])
         seed.publish()
         return lake.save(name)
 
@@ -109,11 +110,11 @@ def quiet(fleet: Fleet, tables: Sequence[Saved], sample: int, sides: Bench) -> C
 
 def main() -> None:
     """Seed, measure, print."""
-    parser = options(__doc__, "4 tables instead of 60; of the quiet fleet the peer sees 1, else 12")
+    parser = options(__doc__, "3 tables instead of 60; of the quiet fleet the peer sees 1, else 12")
     parser.add_argument("--files", type=int, default=FILES, help="of each table")
     parser.add_argument("--rows", type=int, default=ROWS, help="of each file")
     chosen = parser.parse_args()
-    tables, sample = (4, 1) if chosen.quick else (60, 12)
+    tables, sample = (3, 1) if chosen.quick else (60, 12)
     fleet = Fleet(tables, chosen.files, chosen.rows)
     with bench(chosen) as sides:
         with sides.starting():
