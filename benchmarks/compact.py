@@ -129,7 +129,7 @@ def main() -> None:
     small = Small(40, 1500, 1) if chosen.quick else Small(200, 5400, 16)
     uneven = Uneven(12, 2, 1, 3800, 0.25) if chosen.quick else Uneven(200, 10, 5, 3800, 0.25)
     with bench(chosen) as sides:
-        with sides.starting():
+        with sides.starting(warmed=True):
             first = small.seed(sides.lake, chosen.layout)
         sides.add(partial(small.compare, first, sides))
         sides.add(lambda: uneven.compare(uneven.seed(sides.lake, chosen.layout), sides))

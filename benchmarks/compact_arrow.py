@@ -112,7 +112,7 @@ def main() -> None:
     chosen = options(__doc__, "one table of 20 files, and no fleet").parse_args()
     shapes, fleet = QUICK if chosen.quick else FULL, Fleet(60)
     with bench(chosen) as sides:
-        with sides.starting():
+        with sides.starting(warmed=True):
             for shape in shapes:
                 shape.seed(sides.lake, chosen.layout)
         for shape in shapes:

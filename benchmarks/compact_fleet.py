@@ -117,7 +117,7 @@ def main() -> None:
     tables, sample = (3, 1) if chosen.quick else (60, 12)
     fleet = Fleet(tables, chosen.files, chosen.rows)
     with bench(chosen) as sides:
-        with sides.starting():
+        with sides.starting(warmed=True):
             saved = fleet.seed(sides.lake, chosen.layout)
         sides.add(partial(due, fleet, saved, sides))
         sides.add(partial(quiet, fleet, saved, sample, sides))

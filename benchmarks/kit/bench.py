@@ -51,20 +51,21 @@ class Bench:
         return 0 if self.quick and (self.warm or self.found) else 1
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
+    def starting(self, *, warmed: bool = False) -> Iterator[None]:
         """Start ours a Spark too while the block runs, which measures nothing; both sides' is there at its end.
 
-        For a quick run each side then compacts a table of its own, both at once, which the catalog forgets.
+        To be `warmed` for a quick run, each side then compacts a table of its own, both at once, which the catalog
+        forgets.
         """
         self.ours.begin("spark")
-        if self.quick:
+        self.warm = warmed and self.quick
+        if self.warm:
             self._seed(*_WARM)
         yield
         self.ours.wait()
         self.spark.ask("sql", statement="SELECT 1")
-        if self.quick:
+        if self.warm:
             self._compact(*_WARM)
-            self.warm = True
 
     def _seed(self, *tables: str) -> None:
         for table in tables:
