@@ -82,7 +82,7 @@ def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
             "benefit_mb": round(verdict.benefit, 3),
             "cost_gb_hours": round(verdict.cost, 6),
             "steps": len(verdict.work.steps),
-            "notes": list(verdict.work.notes),
+            "notes": [note for note in verdict.work.notes if note not in verdict.why],  # which tells some of them
         }
     elif isinstance(verdict, NotDue):
         document |= {"revisit": verdict.revisit.isoformat()} if verdict.revisit is not None else {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from icewright.core.describe import verdict_document
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.policy import Knobs
@@ -62,6 +63,7 @@ def test_hot_ones_are_left_out_of_the_work() -> None:
     assert step.where == "`region` = 'eu'"
     assert "hot, left to the writer: region=us" in verdict.work.notes
     assert verdict.why.endswith("hot, left to the writer: region=us")
+    assert not [note for note in verdict_document("compact", verdict)["notes"] if note in verdict.why]
 
 
 def test_hot_by_deletes() -> None:
