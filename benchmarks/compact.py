@@ -32,8 +32,7 @@ class Small:
     def seed(self, lake: Lake, layout: str) -> Saved:
         """Write the table."""
         seed = Seed(lake, self.table, layout)
-        for _ in range(COMMITS):
-            seed.commit([seed.written(self.rows) for _ in range(self.files // COMMITS)])
+        seed.commits(COMMITS, self.rows, self.files // COMMITS)
         seed.publish()
         return lake.save(self.table)
 

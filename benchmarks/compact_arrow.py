@@ -40,8 +40,7 @@ class Shape:
     def seed(self, lake: Lake, layout: str) -> None:
         """Write the table."""
         seed = Seed(lake, self.name, layout, codec=self.codec)
-        for _ in range(A_TENTH):
-            seed.commit([seed.written(self.rows) for _ in range(self.files // A_TENTH)])
+        seed.commits(A_TENTH, self.rows, self.files // A_TENTH)
         seed.publish()
 
     def save(self, sides: Bench) -> Saved:

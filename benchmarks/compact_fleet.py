@@ -19,7 +19,7 @@ from benchmarks.kit.tables import Seed
 from icewright.core.policy import Operation
 
 TARGET = 32.0  # MiB
-FILES, ROWS = 40, 5_600  # of each table, files of 260 kB
+COMMITS, ROWS = 20, 5_600  # of each table; files of 260 kB
 TASKS = 2  # that a writer has: files of one commit
 KNOBS = {
     "compact.target_file_size_mb": str(TARGET),
@@ -37,11 +37,11 @@ class Fleet:
     """Unpartitioned tables, each with a few small files."""
 
     tables: int
-    files: int = FILES  # in each
+    commits: int = COMMITS  # to each
     rows: int = ROWS  # in each file
 
     def __str__(self) -> str:
-        return f"{self.tables} tables of {self.files} files of {self.rows} rows, {TASKS} of a commit"
+        return f"{self.tables} tables of {self.commits * TASKS} files of {self.rows} rows, {TASKS} of a commit"
 
     def seed(self, lake: Lake, layout: str) -> Sequence[Saved]:
         """Write the tables."""
@@ -49,8 +49,7 @@ class Fleet:
 
     def _table(self, lake: Lake, layout: str, name: str) -> Saved:
         seed = Seed(lake, name, layout)
-        for _ in range(self.files // TASKS):
-            seed.commit([seed.written(self.rows) for _ in range(TASKS)])
+        seed.commits(self.commits, self.rows, TASKS)
         seed.publish()
         return lake.save(name)
 
@@ -111,11 +110,11 @@ def quiet(fleet: Fleet, tables: Sequence[Saved], sample: int, sides: Bench) -> C
 def main() -> None:
     """Seed, measure, print."""
     parser = options(__doc__, "3 tables instead of 60; of the quiet fleet the peer sees 1, else 12")
-    parser.add_argument("--files", type=int, default=FILES, help="of each table")
+    parser.add_argument("--commits", type=int, default=COMMITS, help=f"to each table, {TASKS} files each")
     parser.add_argument("--rows", type=int, default=ROWS, help="of each file")
     chosen = parser.parse_args()
     tables, sample = (3, 1) if chosen.quick else (60, 12)
-    fleet = Fleet(tables, chosen.files, chosen.rows)
+    fleet = Fleet(tables, chosen.commits, chosen.rows)
     with bench(chosen) as sides:
         with sides.starting(warmed=True):
             saved = fleet.seed(sides.lake, chosen.layout)

@@ -114,8 +114,7 @@ def seeded(sides: Bench, tables: int, layout: str) -> Sequence[Seed]:
     seeds = [Seed(sides.lake, f"t{number:03d}", layout) for number in range(tables)]
     for seed in seeds:
         seed.until_now(BEFORE + SINCE)  # so that those that come later are later
-        for _ in range(BEFORE):
-            seed.commit([seed.written(ROWS)])
+        seed.commits(BEFORE, ROWS)
         seed.publish(checked=seed is seeds[0])
     return seeds
 
@@ -135,8 +134,7 @@ def written(sides: Bench, seeds: Sequence[Seed], due: int) -> Mapping[str, Saved
     for place, seed in enumerate(seeds):
         commits = SINCE if place < due else 1
         seed.until_now(commits)
-        for _ in range(commits):
-            seed.commit([seed.written(ROWS)])
+        seed.commits(commits, ROWS)
         sides.lake.point(seed.table, seed.publish())
     return {seed.table: sides.lake.save(seed.table) for seed in seeds}
 

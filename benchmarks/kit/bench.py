@@ -70,8 +70,7 @@ class Bench:
     def _seed(self, *tables: str) -> None:
         for table in tables:
             seed = Seed(self.lake, table, LAYOUTS[0])
-            for _ in range(_WARM_FILES):
-                seed.commit([seed.written(_WARM_ROWS)])
+            seed.commits(_WARM_FILES, _WARM_ROWS)
             seed.publish()
 
     def _compact(self, ours: str, peer: str) -> None:

@@ -174,6 +174,11 @@ class Seed:
         size = write_rows(Path(self.local(file)), rows, part, file.number)
         return replace(file, rows=rows, size=size)
 
+    def commits(self, number: int, rows: int, files: int = 1) -> None:
+        """Add so many commits, each of so many written files of so many rows, in no partition."""
+        for _ in range(number):
+            self.commit([self.written(rows) for _ in range(files)])
+
     def unlinked(self, part: int | None = None) -> DataFile:
         """A data file that manifests may name, but which is not there."""
         return self._named(part, self._made[1])
