@@ -153,6 +153,7 @@ class TableMetadata:
     schema: Mapping[str, Any]  # the current schema as the spec's JSON
     sort_order: str | None  # the default sort order as SQL, None when unsorted
     schema_ids: tuple[int, ...] = ()
+    sort_order_id: int = 0  # of the default sort order; 0 when unsorted
 
     @cached_property
     def by_id(self) -> Mapping[int, Snapshot]:

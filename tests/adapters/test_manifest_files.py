@@ -26,13 +26,13 @@ from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_
 STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
-def copied(files: TableFiles, folder: Path, rows: Sequence[Listed], version: int, name: str = "copy") -> Listed:
+def copied(files: TableFiles, folder: Path, rows: Sequence[Listed], version: int) -> Listed:
     """One manifest of the live entries of others, as `rewrite_manifests` makes it."""
     listed = [ours(row) for row in rows]
     sources = [read_manifest(files, manifest) for manifest in listed]
     writer = ManifestWriter(sources[0], metadata([PartitionSpec(0, ())], version=version), listed[0].spec_id)
     entries = [e for manifest, source in zip(listed, sources, strict=True) for e in writer.entries(manifest, source)]
-    written = writer.write(files, f"file://{folder}/{name}.avro", writer.clustered(entries))
+    (written,) = writer.write(files, f"file://{folder}", writer.clustered(entries), 1)
     values = {**written.row, 503: 99, 515: 9 if version > 1 else 0}
     order = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514)
     return Listed(*(values[i] for i in order), [Record(*s.values()) for s in values[507]], None)
@@ -152,9 +152,9 @@ def test_partition_summaries(files: TableFiles, tmp_path: Path, kind: str, versi
     """Bounds and null flags of each type are those that PyIceberg works out."""
     iceberg_type, values = TYPES[kind]
     table = Partitioned(tmp_path, (iceberg_type,))
-    for number, partitions in enumerate([[*values, None], list(values), [None], [values[0]]]):
+    for partitions in ([*values, None], list(values), [None], [values[0]]):
         rows = [record(f"file:///t/{i}", [value], snapshot_id=5) for i, value in enumerate(partitions)]
-        copy = copied(files, tmp_path, [table.crafted(version, rows)], version, f"copy{number}")
+        copy = copied(files, tmp_path, [table.crafted(version, rows)], version)
         theirs = construct_partition_summaries(table.spec, table.schema, [Record(value) for value in partitions])
         assert [s._data for s in copy.partitions or []] == [s._data for s in theirs]
 
@@ -233,7 +233,7 @@ def test_lists_carry_over_rows(files: TableFiles, tmp_path: Path, version: int, 
     source = table.crafted(lists, [record("file:///t/a", ["a"], snapshot_id=5)])
     manifest = read_manifest(files, ours(source))
     maker = ManifestWriter(manifest, metadata([PartitionSpec(0, ())], version=version), 0)
-    new = maker.write(files, f"file://{tmp_path}/new.avro", maker.entries(ours(source), manifest))
+    (new,) = maker.write(files, f"file://{tmp_path}", maker.entries(ours(source), manifest), 1)
     base = metadata([PartitionSpec(0, ())], version=version)
     location = f"file://{tmp_path}/snap-2.avro"
     files.write(location, manifest_list(rows, rows.records, [new], base, 99, 5, 9 if version > 1 else 0))

@@ -175,7 +175,7 @@ def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int])
     assert snapshot is not None
     target = min(
         (e.data_file for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)),
-        key=lambda file: (file.partition[0], file.file_path),
+        key=lambda file: (file.partition[0] or "~", file.file_path),
     )
     path = folder / "data" / f"{name}-deletes.parquet"
     schema = pa.schema(

@@ -184,6 +184,7 @@ def _parse(ref: TableRef, location: str, length: int, read: _Metadata) -> TableM
         default_spec_id=read.default_spec_id,
         schema=schema,
         sort_order=_sort_order(order, schema),
+        sort_order_id=read.default_sort_order_id or 0,
         schema_ids=tuple(s["schema-id"] for s in read.schemas or () if "schema-id" in s),
     )
 

@@ -5,35 +5,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece, SortField
+from icewright.adapters.engines.arrow.table import Done, FileGroup
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
+from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True)
-class FileGroup:
-    """Files that Iceberg rewrites together: of one partition; `unfit` where this path does not."""
-
-    jvm: Any
-    files: tuple[Piece, ...]
-    outputs: int
-    split_bytes: int
-    partition: Any  # as JSON single values
-    constants: Mapping[int, Any]  # of identity partition fields, by source field
-    unfit: str | None  # why only Spark's own path rewrites it
-
-
 _NOT_JSON = ("NaN", "Infinity", "-Infinity")  # which Iceberg's parser of partition values does not take
-
-Done = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # and the entries of its outputs
 
 
 class _Java:
@@ -73,9 +59,12 @@ _java = lru_cache(maxsize=1)(_Java)
 
 
 class IcebergTable:
-    """A table as the application's catalog loads it now."""
+    """A table as the application's catalog loads it now; `where` narrows what is planned.
 
-    def __init__(self, session: SparkSession, ref: TableRef) -> None:
+    What a group has planned is the planner's own group, and the partition as JSON single values.
+    """
+
+    def __init__(self, session: SparkSession, ref: TableRef, where: str | None) -> None:
         self._java = _java(session)
         # the catalogs are in the session's configuration, which the JVM looks for in the session of its own thread
         self._java.activate(self._java.session)
@@ -83,6 +72,7 @@ class IcebergTable:
         self._table = self._java.load(self._java.session, self._name)
         self._spec = self._table.spec()  # of the plan: a commit may meet another one
         self._snapshot: int | None = None
+        self._where = where
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -126,15 +116,15 @@ class IcebergTable:
         """By which properties the table's files are opened, credentials that the catalog vends too."""
         return dict(self._java.plain(self._table.io().properties()))
 
-    def plan(self, where: str | None, options: Mapping[str, str]) -> list[FileGroup]:
+    def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
         """What `rewrite_data_files` would rewrite, group by group."""
         snapshot = self._table.currentSnapshot()
         if snapshot is None:
             return []
         self._snapshot = int(snapshot.snapshotId())
-        planner = self._java.planner(self._table, self._expression(where), self._snapshot, False)
+        planner = self._java.planner(self._table, self._expression(self._where), self._snapshot, False)
         known = self._java.plain(planner.validOptions())
-        planner.init({name: value for name, value in options.items() if name in known})
+        planner.init({name: value for name, value in step.options.items() if name in known})
         groups = planner.plan().groups()
         try:
             return [self._group(group) for group in _each(groups)]
@@ -148,7 +138,7 @@ class IcebergTable:
         if self._spec.isUnpartitioned():
             place = provider.newDataLocation(f"{name}.parquet")
         else:
-            place = provider.newDataLocation(self._spec, group.jvm.info().partition(), f"{name}.parquet")
+            place = provider.newDataLocation(self._spec, group.planned[0].info().partition(), f"{name}.parquet")
         return str(place).removesuffix(".parquet")
 
     def commit(self, done: Sequence[Done], *, starting_sequence: bool, job_id: str) -> None:
@@ -161,12 +151,13 @@ class IcebergTable:
         groups, specs = self._java.hash_set(), self._table.specs()
         try:
             for group, entries in done:
+                java, partition = group.planned
                 files = self._java.hash_set()
                 for entry in entries:
-                    whole = {**entry, "spec-id": spec_id, "partition": group.partition}
+                    whole = {**entry, "spec-id": spec_id, "partition": partition}
                     files.add(self._java.file(self._java.read_tree(json.dumps(whole)), specs))
-                group.jvm.setOutputFiles(files)
-                groups.add(group.jvm)
+                java.setOutputFiles(files)
+                groups.add(java)
         except Exception:
             self.discard(str(entry["file-path"]) for _, entries in done for entry in entries)
             raise
@@ -208,14 +199,13 @@ class IcebergTable:
         unfit = next((why for one in (*entries, *deletes) if (why := _unfit(one, output)) is not None), None)
         values = entries[0]["partition"]
         return FileGroup(
-            jvm=group,
+            planned=(group, values),
             files=tuple(
                 _piece(task["data-file"], number, [_delete(deletes[i]) for i in task.get("delete-file-references", ())])
                 for task, number in zip(said["file-scan-tasks"], numbers, strict=True)
             ),
             outputs=int(group.expectedOutputFiles()),
             split_bytes=int(group.inputSplitSize()),
-            partition=values,
             constants={} if unfit is not None else self._constants(values),
             unfit=unfit,
         )

@@ -1,4 +1,4 @@
-"""`rewrite_data_files` with tasks of ours in the place of Spark's rows: planned, validated and committed by Iceberg."""
+"""`rewrite_data_files` with tasks of ours in the place of Spark's rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, SortField, Written, bins
-from icewright.adapters.engines.arrow.iceberg import Done, FileGroup, IcebergTable
 from icewright.adapters.engines.arrow.kernel import rewrite
+from icewright.adapters.engines.arrow.table import Done, FileGroup, RewriteTable
 from icewright.adapters.engines.failures import is_conflict, telling
+from icewright.core.errors import CommitConflict
 from icewright.core.ordering import Ordering
 from icewright.core.paths import local_path
 from icewright.core.sortedness import ordering_fields
 from icewright.core.steps import RewriteDataFiles
-from icewright.core.table import TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,9 +48,8 @@ class ArrowRewrite:
     """One call. `check` is asked before each commit."""
 
     session: SparkSession
-    ref: TableRef
+    table: RewriteTable
     step: RewriteDataFiles
-    where: str | None
     job_id: str
     check: Callable[[], None]
     progress: Callable[[Mapping[str, int]], None]
@@ -59,21 +58,23 @@ class ArrowRewrite:
     _committed: int = field(default=0, init=False)
 
     def run(self) -> Rewritten:
-        """Rewrite what the step's options choose. Raises what the JVM raises; what was committed before stays."""
-        table = IcebergTable(self.session, self.ref)
-        groups = self._fit(table.plan(self.where, self.step.options))
+        """Rewrite what the step's options choose.
+
+        Raises what the table raises, and what the JVM does; what was committed before stays.
+        """
+        groups = self._fit(self.table.plan(self.step))
         if not groups:
             return self.done
-        layout = self._layout(table, groups)
+        layout = self._layout(groups)
         self._groups, self._committed = len(groups), 0
         self.progress({"groups": self._groups, "groups_done": 0, "files": sum(len(group.files) for group in groups)})
         if self._said("partial-progress.enabled") == "true":
-            self._by_waves(table, layout, groups)
+            self._by_waves(layout, groups)
         else:
-            self._commit(table, self._rewritten(table, layout, groups))
+            self._commit(self._rewritten(layout, groups))
         if self._said("remove-dangling-deletes") == "true" and self.done.row[_DONE]:
             self.check()
-            table.remove_dangling_deletes()
+            self.table.remove_dangling_deletes()
         return self.done
 
     def _said(self, option: str, default: str = "") -> str:
@@ -87,7 +88,7 @@ class ArrowRewrite:
             return []
         return [group for group in groups if group.unfit is None]
 
-    def _by_waves(self, table: IcebergTable, layout: Layout, groups: Sequence[FileGroup]) -> None:
+    def _by_waves(self, layout: Layout, groups: Sequence[FileGroup]) -> None:
         """As many waves as there may be commits, some at a time, each committed when it is done.
 
         Raises once more waves have failed than may; what fails less often is told.
@@ -100,27 +101,28 @@ class ArrowRewrite:
         waves = [groups[start : start + size] for start in range(0, len(groups), size)]
         at_a_time = int(self._said("max-concurrent-file-group-rewrites", "1"))
         # with the tags of this thread, by which the jobs are stopped and counted
-        rewritten = inheritable_thread_target(self.session)(partial(self._rewritten, table, layout))
+        rewritten = inheritable_thread_target(self.session)(partial(self._rewritten, layout))
         with ThreadPoolExecutor(at_a_time, thread_name_prefix="wave") as threads:
             running = {threads.submit(rewritten, wave): wave for wave in waves}
             failed = 0
             for one in as_completed(running):
                 try:
-                    self._commit(table, one.result())
-                except (PySparkException, Py4JError) as error:
+                    self._commit(one.result())
+                except (PySparkException, Py4JError, CommitConflict) as error:
                     failed += 1
                     if failed > int(self._said("partial-progress.max-failed-commits", "0")):
                         threads.shutdown(cancel_futures=True)
                         raise
-                    self._failed(running[one], telling(str(error)), conflict=is_conflict(str(error)))
+                    conflict = isinstance(error, CommitConflict) or is_conflict(str(error))
+                    self._failed(running[one], telling(str(error)), conflict=conflict)
 
     def _failed(self, groups: Sequence[FileGroup], why: str, *, conflict: bool = False) -> None:
         (self.done.conflicts if conflict else self.done.failures).append(why)
         self.done.row[_FAILED] += sum(len(group.files) for group in groups)
 
-    def _rewritten(self, table: IcebergTable, layout: Layout, groups: Sequence[FileGroup]) -> list[Done]:
+    def _rewritten(self, layout: Layout, groups: Sequence[FileGroup]) -> list[Done]:
         """The groups that were rewritten whole, with the entries of their outputs; outputs of others are removed."""
-        work = [one for number, group in enumerate(groups) for one in self._bins(table, group, number)]
+        work = [one for number, group in enumerate(groups) for one in self._bins(group, number)]
         work.sort(key=lambda one: sum(piece.bytes for piece in one.pieces), reverse=True)
         tasks = self.session.sparkContext.parallelize(work, len(work))
         answers: list[Answer] = tasks.mapPartitions(partial(_task, layout)).collect()
@@ -133,29 +135,30 @@ class ArrowRewrite:
             if not failed and miscounted is None:
                 result.append((group, entries))
                 continue
-            table.discard(str(entry["file-path"]) for entry in entries)
+            self.table.discard(str(entry["file-path"]) for entry in entries)
             self.done.unfit += [one.why for one in failed if one.unfit]
             broken = [miscounted] if miscounted else [one.why for one in failed if not one.unfit]
             if broken:
                 self._failed([group], "; ".join(broken))
         if self.done.unfit and self._said("rewrite-all") == "true":  # Spark takes all of them again
-            table.discard(str(entry["file-path"]) for _, entries in result for entry in entries)
+            self.table.discard(str(entry["file-path"]) for _, entries in result for entry in entries)
             return []
         return result
 
-    def _commit(self, table: IcebergTable, groups: Sequence[Done]) -> None:
+    def _commit(self, groups: Sequence[Done]) -> None:
         if not groups:
             return
         self.check()
         sequence = self._said("use-starting-sequence-number") != "false"
-        table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
+        self.table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
         self.done.row[_DONE] += sum(len(group.files) for group, _ in groups)
         self.done.row[_ADDED] += sum(len(entries) for _, entries in groups)
         self._committed += len(groups)
         files = {"files_rewritten": self.done.row[_DONE], "files_written": self.done.row[_ADDED]}
         self.progress({"groups": self._groups, "groups_done": self._committed, **files})
 
-    def _layout(self, table: IcebergTable, groups: Sequence[FileGroup]) -> Layout:
+    def _layout(self, groups: Sequence[FileGroup]) -> Layout:
+        table = self.table
         schema, location = table.schema, table.location
         by_keys = any(delete.equality_ids for group in groups for file in group.files for delete in file.deletes)
         own = table.sort_order
@@ -182,11 +185,11 @@ class ArrowRewrite:
         both = zip(fields, said.columns, strict=True)
         return tuple((number, c.descending, c.nulls_last) for (number, _), c in both), said.zorder
 
-    def _bins(self, table: IcebergTable, group: FileGroup, number: int) -> Iterable[Bin]:
+    def _bins(self, group: FileGroup, number: int) -> Iterable[Bin]:
         whole = self.step.sort_order is not None
         parts = bins(group.files, outputs=group.outputs, split_bytes=group.split_bytes, whole=whole)
         for index, (pieces, outputs) in enumerate(parts):
-            yield Bin(number, tuple(pieces), group.constants, table.place(group, index), outputs)
+            yield Bin(number, tuple(pieces), group.constants, self.table.place(group, index), outputs)
 
 
 def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -110,3 +111,14 @@ def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - 
     else:
         said = pa.scalar(value, wanted)
     return pa.repeat(said, length)
+
+
+def single_value(kind: str, value: Any) -> Any:  # noqa: ANN401 - any Avro value
+    """A partition value as manifests store it, in a form that `constant` takes."""
+    if not isinstance(value, bytes):
+        return value
+    if kind == "uuid":
+        return str(UUID(bytes=value))
+    if decimal := _DECIMAL.fullmatch(kind):
+        return str(Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-int(decimal[2])))
+    return value.hex()

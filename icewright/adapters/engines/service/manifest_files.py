@@ -1,4 +1,4 @@
-"""Manifests taken apart and put together anew: whatever an entry holds is kept.
+"""Manifests taken apart and put together anew: whatever an entry holds is kept, and new ones come beside them.
 
 What an entry says of its data file is copied as the bytes that it is; only where manifests of several shapes meet
 (other writers, other format versions) is it decoded and said in the shape of the others. Field names differ between
@@ -8,10 +8,11 @@ writers; field ids do not, so fields are found by id.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
+from uuid import uuid4
 
 import fastavro
 
@@ -32,7 +33,7 @@ from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestFile, TableMetadata
 from icewright.ports import Files
 
-EXISTING, DELETED = 0, 2
+EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry (spec, Manifests)
 _STATUS, _SNAPSHOT, _DATA_FILE, _SEQUENCE, _FILE_SEQUENCE = 0, 1, 2, 3, 4
 _CONTENT, _PARTITION, _RECORDS, _BLOCK_SIZE = 134, 102, 103, 105
 
@@ -113,14 +114,19 @@ def _number(body: bytes, position: int, kind: Schema) -> tuple[int | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A live entry: what it had inherited is stated, and `data_file` is in the shape of the new manifest."""
+    """What it had inherited is stated, and `data_file` is in the shape of the new manifest.
+
+    As it is read, an entry is live; what is added inherits the sequence numbers that are None (spec, Sequence Number
+    Inheritance).
+    """
 
     snapshot_id: int
-    sequence: int
-    file_sequence: int
+    sequence: int | None
+    file_sequence: int | None
     partition: bytes
     records: int
     data_file: bytes
+    status: int = EXISTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,7 @@ class ManifestWriter:
         self._partition_schema = fastavro.parse_schema(plain_schema(_of_partition(self._shape.data_file)))
         self._partition_fields = partition_fields(_of_partition(self._shape.data_file))
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
-        self._stated: dict[tuple[int, int, int], tuple[bytes, bytes]] = {}
+        self._stated: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
     def entries(self, manifest: ManifestFile, source: Manifest) -> list[Entry]:
         """The live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
@@ -221,22 +227,52 @@ class ManifestWriter:
         """The entries by partition, nulls first, then as they were written."""
 
         def key(partition: bytes) -> tuple[Any, ...]:
-            values = self._partition(partition)
+            values = self.partition(partition)
             return tuple((value is not None, value if value is not None else 0) for value in values)
 
         ranks = {p: rank for rank, p in enumerate(sorted({e.partition for e in entries}, key=key))}
-        return sorted(entries, key=lambda e: (ranks[e.partition], e.sequence))
+        return sorted(entries, key=lambda e: (ranks[e.partition], e.sequence or 0))
 
-    def _partition(self, partition: bytes) -> tuple[Any, ...]:
+    def data_files(self, entries: Sequence[Entry]) -> list[dict[int, Any]]:
+        """What the entries say of their files, by field id, as it is stored."""
+        found = decoded(self._shape.values, len(entries), b"".join(e.data_file for e in entries))
+        return [{number: one[name] for number, name in self._names.items()} for one in found]
+
+    def says(self, field_ids: Collection[int]) -> bool:
+        """Whether its manifests have room for these fields of a file."""
+        return set(field_ids) <= self._names.keys()
+
+    def added(self, values: Mapping[int, Any], like: Entry, snapshot_id: int, sequence: int | None) -> Entry:
+        """The entry of a new data file, by field id, in the partition of another."""
+        names = self._names
+        said = {name: values.get(number) for number, name in names.items()}
+        tuple_names = (field["name"] for field in self._partition_fields)
+        said[names[_PARTITION]] = dict(zip(tuple_names, self.partition(like.partition), strict=True))
+        if _CONTENT in names:
+            said[names[_CONTENT]] = 0
+        data_file = encoded(self._shape.values, said)
+        return Entry(snapshot_id, sequence, None, like.partition, values[_RECORDS], data_file, ADDED)
+
+    def partition(self, partition: bytes) -> tuple[Any, ...]:
+        """The values of a partition tuple as they are stored."""
         if partition not in self._partitions:
             (values,) = decoded(self._partition_schema, 1, partition)
             self._partitions[partition] = tuple(values.values())
         return self._partitions[partition]
 
-    def write(self, files: Files, path: str, entries: Sequence[Entry]) -> WrittenManifest:
-        """One manifest."""
+    def write(self, files: Files, folder: str, entries: Sequence[Entry], count: int) -> list[WrittenManifest]:
+        """So many manifests of equal length, without a rest of a few entries."""
+        each = max(1, -(-len(entries) // max(1, count)))
+        return [
+            self._write(files, f"{folder}/{uuid4()}-m{number}.avro", entries[start : start + each])
+            for number, start in enumerate(range(0, len(entries), each))
+        ]
+
+    def _write(self, files: Files, path: str, entries: Sequence[Entry]) -> WrittenManifest:
         content = container(self._shape.schema, self._header, [self._record(e) for e in entries])
         files.write(path, content)
+        of = {status: [e.records for e in entries if e.status == status] for status in (ADDED, EXISTING, DELETED)}
+        live = [e.sequence for e in entries if e.status != DELETED and e.sequence is not None]
         return WrittenManifest(
             path,
             len(entries),
@@ -245,32 +281,38 @@ class ManifestWriter:
                 501: len(content),
                 502: self._spec_id,
                 517: 0,
-                516: min((e.sequence for e in entries), default=0),
-                504: 0,
-                505: len(entries),
-                506: 0,
-                512: 0,
-                513: sum(e.records for e in entries),
-                514: 0,
-                507: summaries(self._partition_fields, [self._partition(p) for p in {e.partition for e in entries}]),
+                516: min(live, default=None),
+                504: len(of[ADDED]),
+                505: len(of[EXISTING]),
+                506: len(of[DELETED]),
+                512: sum(of[ADDED]),
+                513: sum(of[EXISTING]),
+                514: sum(of[DELETED]),
+                507: summaries(self._partition_fields, [self.partition(p) for p in {e.partition for e in entries}]),
             },
         )
 
     def _record(self, entry: Entry) -> bytes:
-        stated = (entry.snapshot_id, entry.sequence, entry.file_sequence)
+        stated = (entry.status, entry.snapshot_id, entry.sequence, entry.file_sequence)
         if stated not in self._stated:  # the same for all that one commit wrote
-            numbers = dict(zip((_SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE), stated, strict=True)) | {_STATUS: EXISTING}
+            numbers = dict(zip((_STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE), stated, strict=True))
             around = [b"", b""]
             for one in self._shape.schema["fields"]:
                 field_id, kind = one.get("field-id"), one["type"]
                 if field_id == _DATA_FILE:
                     around.reverse()
                     continue
-                branch = varint(next(i for i, k in enumerate(kind) if k != "null")) if isinstance(kind, list) else b""
-                around[0] += branch + varint(numbers[field_id])
+                around[0] += _stated(numbers[field_id], kind)
             self._stated[stated] = (around[1], around[0])
         before, after = self._stated[stated]
         return b"".join((before, entry.data_file, after))
+
+
+def _stated(number: int | None, kind: Schema) -> bytes:
+    """A number, or null where the kind allows it, as Avro writes it. Raises `ValueError` where it does not."""
+    nulls = [branch == "null" for branch in (kind if isinstance(kind, list) else [kind])]
+    branch = nulls.index(number is None)
+    return (varint(branch) if isinstance(kind, list) else b"") + (b"" if number is None else varint(number))
 
 
 def _upgraded(schema: Schema) -> Schema:

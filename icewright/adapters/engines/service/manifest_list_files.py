@@ -74,7 +74,8 @@ def manifest_list(
     """The content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
     new = []
     for manifest in written:
-        values = {**manifest.row, 503: snapshot_id, 515: sequence}
+        least = manifest.row[516]  # nothing that is added knows a lower one than its own commit's
+        values = {**manifest.row, 503: snapshot_id, 515: sequence, 516: sequence if least is None else least}
         record = {name: values.get(i) for i, name in rows.names.items()}
         aliases = {"added_data_files_count": 504, "existing_data_files_count": 505, "deleted_data_files_count": 506}
         record |= {name: values[i] for name, i in aliases.items() if name in record}

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
+from icewright.adapters.engines.arrow.iceberg import IcebergTable
 from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
+from icewright.adapters.engines.arrow.small_table import small_table
+from icewright.adapters.engines.arrow.table import RewriteTable
 from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
@@ -66,7 +69,7 @@ class SparkEngine:
         app_id = pool.application().app_id  # its start is nobody's cost
         started = self.clock.now()
         try:
-            answer = pool.run(_work(pool, assignment, step), f"icewright-{assignment.job_id}", assignment.check)
+            answer = pool.run(self._work(catalog, assignment, step), f"icewright-{assignment.job_id}", assignment.check)
         except (StatementFailed, IcewrightError) as error:
             self._tell_what_stays(catalog, assignment, app_id, texts, started)
             raise _said(base, error) from error
@@ -84,6 +87,34 @@ class SparkEngine:
         from icewright.adapters.engines.spark.probe import timed  # noqa: PLC0415 - its parser takes long to load
 
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
+
+    def _work(self, catalog: Catalog, assignment: Assignment, step: SparkStep) -> Work:
+        """The statements; or the same by Arrow, and by the statements what Arrow could not do."""
+        base, pool = assignment.base, self.pools[assignment.base.ref.catalog]
+        by_spark = statements(_statements(base, step))
+        if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
+            return by_spark
+
+        def by_arrow(session: SparkSession) -> Answer:
+            if (against := pool.no_arrow()) is not None:
+                return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
+            table = self._table(catalog, base, step, session, pool.application().app_id)
+            done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.progress).run()
+            answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
+            return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
+
+        return by_arrow
+
+    def _table(
+        self, catalog: Catalog, base: TableMetadata, step: RewriteDataFiles, session: SparkSession, app_id: str
+    ) -> RewriteTable:
+        """The table by the service's own means where they are enough, else by Iceberg's."""
+
+        def stores() -> Mapping[str, str]:
+            return IcebergTable(session, base.ref, None).storage()
+
+        small = small_table(self.files, self.clock, catalog, base, step, app_id, stores)
+        return small or IcebergTable(session, base.ref, _where(base, step))
 
     def _tell_what_stays(
         self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime
@@ -174,24 +205,6 @@ def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
         user = checked(base, step.user_where)
     both = [f"({text})" for text in (user, step.where) if text is not None]
     return " and ".join(both) or None
-
-
-def _work(pool: SparkPool, assignment: Assignment, step: SparkStep) -> Work:
-    """The statements; or the same by Arrow, and by the statements what Arrow could not do."""
-    base = assignment.base
-    by_spark = statements(_statements(base, step))
-    if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
-        return by_spark
-
-    def by_arrow(session: SparkSession) -> Answer:
-        if (against := pool.no_arrow()) is not None:
-            return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
-        check, progress = assignment.check, assignment.progress
-        done = ArrowRewrite(session, base.ref, step, _where(base, step), assignment.job_id, check, progress).run()
-        answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
-        return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
-
-    return by_arrow
 
 
 def _by_spark_after_all(

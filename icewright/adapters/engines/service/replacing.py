@@ -1,0 +1,84 @@
+"""A snapshot of operation `replace`: the same rows, said by other manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.avro_records import VERSION_SEQUENCES
+from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
+from icewright.core.errors import CommitStateUnknown, InvariantViolated, MetadataUnreadable
+from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata, metadata_folder
+from icewright.core.verify import identity_kept, refs_kept
+from icewright.ports import AddSnapshot, Catalog, Clock, Files
+
+
+@dataclass
+class Replacing:
+    """The next snapshot of main, on top of exactly `base`, whose `current` snapshot lists the manifests `listed`."""
+
+    files: Files
+    clock: Clock
+    catalog: Catalog
+    base: TableMetadata
+    current: Snapshot
+    listed: Sequence[ManifestFile]
+    written: list[WrittenManifest] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot_id = lists.new_snapshot_id(self.base)
+        self._folder = metadata_folder(self.base.location, self.base.properties)
+        self._list = f"{self._folder}/snap-{self.snapshot_id}-1-{uuid4()}.avro"
+        path = self.current.manifest_list
+        self._rows = lists.read_list(self.files, path or "", self.base.format_version)
+        if [m.path for m in self.listed] != [self._rows.value(row, lists.PATH) for row in self._rows.records]:
+            raise MetadataUnreadable(f"{path} was read twice, and said another thing each time")
+
+    @contextmanager
+    def undone_unless_committed(self) -> Iterator[None]:
+        """When the block fails, its new files are gone again, unless the table may refer to them."""
+        try:
+            yield
+        except (CommitStateUnknown, InvariantViolated):
+            raise
+        except Exception:
+            self.files.delete([self._list, *(manifest.path for manifest in self.written)], 1)
+            raise
+
+    def write(self, writer: ManifestWriter, entries: Sequence[Entry], bytes_each: float, target_bytes: int) -> None:
+        """New manifests of about the target's size, if there are entries of about so many bytes each."""
+        per_file = max(1, int(target_bytes / max(1.0, bytes_each)))
+        self.written += writer.write(self.files, self._folder, entries, -(-len(entries) // per_file))
+
+    def commit(self, dropped: Collection[str], summary: Mapping[str, str]) -> TableMetadata:
+        """Let the new manifests stand for those that are dropped.
+
+        Raises `CommitConflict` when the table has changed, `InvariantViolated` when the commit did more.
+        """
+        base, current, rows = self.base, self.current, self._rows
+        sequence = base.last_sequence_number + 1 if base.format_version >= VERSION_SEQUENCES else 0
+        kept = [row for row in rows.records if rows.value(row, lists.PATH) not in dropped]
+        content = lists.manifest_list(rows, kept, self.written, base, self.snapshot_id, current.snapshot_id, sequence)
+        counts = {"created": len(self.written), "kept": len(kept), "replaced": len(dropped)}
+        snapshot: dict[str, Any] = {
+            "snapshot-id": self.snapshot_id,
+            "parent-snapshot-id": current.snapshot_id,
+            "timestamp-ms": max(
+                int(self.clock.now().timestamp() * 1000), int(current.timestamp.timestamp() * 1000) + 1
+            ),
+            "manifest-list": self._list,
+            "summary": {"operation": "replace"} | {f"manifests-{n}": str(c) for n, c in counts.items()} | {**summary},
+            "schema-id": base.schema.get("schema-id", 0),
+        }
+        if base.format_version >= VERSION_SEQUENCES:
+            snapshot["sequence-number"] = sequence
+        self.files.write(self._list, content)
+        after = self.catalog.commit(base, AddSnapshot(snapshot, MAIN))
+        broken = identity_kept(base, after) + refs_kept(base, after, [MAIN])
+        if broken:
+            raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(broken)}")
+        return after

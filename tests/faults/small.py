@@ -1,0 +1,173 @@
+"""A partitioned table that compaction plans and commits by itself, its tasks run here in the place of Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from icewright.adapters.clock import SystemClock
+from icewright.adapters.engines.arrow.rewriting import ArrowRewrite, Rewritten
+from icewright.adapters.engines.arrow.small_table import SmallTable, small_table
+from icewright.core.policy import Operation
+from icewright.core.steps import Due, RewriteDataFiles, Verdict
+from icewright.core.table import TableMetadata, TableRef
+from icewright.core.verdicts import evaluate, thresholds
+from icewright.testing import knobs
+from tests.configuration import CONFIG
+from tests.faults.taps import Hook, Tapped, opened
+
+NAME = "sales.orders"
+REF = TableRef.parse(f"lake.{NAME}")
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "region", StringType()))
+SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+QUIET = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
+Rows = Counter[tuple[int, str | None]]
+
+
+class Here:
+    """A Spark session as far as rewriting asks one to run tasks: they run at once, in this process."""
+
+    def __init__(self, before: Callable[[], None] | None = None) -> None:
+        self.sparkContext, self._before = self, before
+        self._found: list[Any] = []
+
+    def parallelize(self, work: Iterable[Any], _: int) -> Here:
+        """Hold the work."""
+        self._found = list(work)
+        return self
+
+    def mapPartitions(self, task: Callable[[Iterable[Any]], Iterator[Any]]) -> Here:  # noqa: N802 - as PySpark has it
+        """Do it; what a writer does meanwhile is done after it."""
+        self._found = list(task(self._found))
+        if self._before is not None:
+            self._before()
+        return self
+
+    def collect(self) -> list[Any]:
+        """What came of it."""
+        return self._found
+
+
+@dataclass(frozen=True)
+class Small:
+    """The table in a lakehouse of its own."""
+
+    home: Path
+    world: Any
+
+    @property
+    def folder(self) -> Path:
+        """Where the table lies."""
+        return self.home / "warehouse" / "sales" / "orders"
+
+    @property
+    def base(self) -> TableMetadata:
+        """The metadata as Icewright reads it now."""
+        found: TableMetadata = self.world.catalogs["lake"].load(REF)
+        return found
+
+    def step(self, base: TableMetadata, **said: Any) -> RewriteDataFiles:
+        """What compaction would do."""
+        verdict = self._verdict(base, said)
+        assert isinstance(verdict, Due), verdict
+        (step,) = verdict.work.steps
+        assert isinstance(step, RewriteDataFiles)
+        return step
+
+    def due(self) -> bool:
+        """Whether there is anything to compact."""
+        return isinstance(self._verdict(self.base, {}), Due)
+
+    def _verdict(self, base: TableMetadata, said: Mapping[str, Any]) -> Verdict:
+        chosen = knobs(**{"compact.min_input_files": 2, "compact.hot_partitions": "include", **said})
+        facts = self.world.files.facts(base, thresholds(chosen))
+        return evaluate(facts, chosen, {}, SystemClock().now()).verdicts[Operation.COMPACT]
+
+    def opened(self, base: TableMetadata, step: RewriteDataFiles, hook: Hook | None = None) -> SmallTable | None:
+        """The table, if it is one of those that compaction plans by itself; its ports tapped when there is a hook."""
+        files, catalog = self.world.files, self.world.catalogs["lake"]
+        if hook is not None:
+            files, catalog = Tapped("files", files, hook), Tapped("catalog", catalog, hook)
+        return small_table(files, SystemClock(), catalog, base, step, "app-1", dict)
+
+    def compact(self, meanwhile: Callable[[], None] | None = None, hook: Hook | None = None, **said: Any) -> Rewritten:
+        """Compact it; `meanwhile` is what a writer does between the plan and the commit."""
+        base = self.base
+        step = self.step(base, **said)
+        table = self.opened(base, step, hook)
+        assert table is not None
+        session: Any = Here(meanwhile)
+        return ArrowRewrite(session, table, step, "job-1", lambda: None, lambda _: None).run()
+
+    def data_files(self) -> set[str]:
+        """Every data file below the table's location."""
+        return {path.name for path in self.folder.rglob("*.parquet")}
+
+    def files(self) -> set[Path]:
+        """Every file below the table's location."""
+        return {path for path in self.folder.rglob("*") if path.is_file()}
+
+
+def rows(ids: Iterable[int]) -> pa.Table:
+    """Rows of these ids in regions `a`, `b` and none, by the id."""
+    said = list(ids)
+    return pa.table(
+        {"id": pa.array(said, pa.int64()), "region": pa.array([("a", "b/c", None)[i % 3] for i in said], pa.string())}
+    )
+
+
+def counted(table: pa.Table) -> Rows:
+    """Rows without order."""
+    return Counter((row["id"], row["region"]) for row in table.to_pylist())
+
+
+@contextmanager
+def table_of(home: Path) -> Iterator[Table]:
+    """The table as PyIceberg has it now."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse")
+    try:
+        yield catalog.load_table(NAME)
+    finally:
+        catalog.close()
+
+
+def read(home: Path) -> Rows:
+    """What PyIceberg reads; DuckDB must read the same of the files that are live."""
+    with table_of(home) as table:
+        found = counted(table.scan().to_arrow())
+        paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+        deletes = any(task.delete_files for task in table.scan().plan_files())
+    if paths and not deletes:
+        with duckdb.connect() as connection:
+            query = "SELECT id, region FROM read_parquet(?, hive_partitioning => false)"
+            assert counted(connection.sql(query, params=[paths]).to_arrow_table()) == found
+    return found
+
+
+@contextmanager
+def made(home: Path, *appends: Sequence[int], **properties: str) -> Iterator[Small]:
+    """A table of so many commits."""
+    home.mkdir()
+    (home / "warehouse").mkdir()
+    (home / "icewright.yaml").write_text(CONFIG.format(home=home), encoding="utf-8")
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/warehouse")
+    catalog.create_namespace("sales")
+    table = catalog.create_table(NAME, SCHEMA, partition_spec=SPEC, properties={**QUIET, **properties})
+    for ids in appends:
+        table.append(rows(ids))
+    catalog.close()
+    with opened(home, SystemClock()) as app:
+        yield Small(home, app.world)

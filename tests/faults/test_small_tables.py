@@ -1,0 +1,349 @@
+"""Compaction that plans and commits by itself: beside writers, in bad weather, and after any history."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.table import Table
+
+from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
+from icewright.core.runs import JOB_ID
+from tests.faults.lakehouse import delete_rows
+from tests.faults.small import NAME, SCHEMA, SPEC, Rows, Small, counted, made, read, rows, table_of
+from tests.faults.taps import Call
+
+IDS = (range(6), range(6, 12), range(12, 18))
+ALL = counted(rows(range(18)))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Small]:
+    """A table of three commits to three partitions, one of them of no value and one that a path must escape."""
+    with made(tmp_path / "home", *IDS) as found:
+        yield found
+
+
+def totals(table: Table) -> dict[str, int]:
+    """What the summary of the current snapshot says of the whole table."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    said = snapshot.summary.additional_properties
+    return {name: int(said[name]) for name in ("total-data-files", "total-records", "total-files-size")}
+
+
+def check(small: Small, expected: Rows) -> None:
+    """The rows are these, and the summary says of them what is so."""
+    assert read(small.home) == expected
+    with table_of(small.home) as table:
+        found = table.inspect.data_files().to_pylist()
+        assert totals(table) == {
+            "total-data-files": len(found),
+            "total-records": sum(file["record_count"] for file in found),
+            "total-files-size": sum(file["file_size_in_bytes"] for file in found),
+        }
+
+
+def test_a_file_for_each_partition(small: Small) -> None:
+    """Nine files become three in the folders of their partitions; outputs are as old as the snapshot of the plan."""
+    planned = small.base.current_snapshot
+    assert planned is not None
+    done = small.compact()
+    assert done.row == {"rewritten_data_files_count": 9, "added_data_files_count": 3, "failed_data_files_count": 0}
+    check(small, ALL)
+    with table_of(small.home) as table:
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
+        assert [e.sequence_number for e in entries] == [planned.sequence_number] * 3
+        assert sorted(e.data_file.file_path.split("/")[-2] for e in entries) == [
+            "region=a",
+            "region=b%2Fc",
+            "region=null",
+        ]
+        assert snapshot.summary is not None
+        assert snapshot.summary[JOB_ID] == "job-1"
+        assert snapshot.summary["changed-partition-count"] == "3"
+        assert len(snapshot.manifests(table.io)) == 2, "one of what is there, one of what went"
+        table.append(rows([18]))
+    assert len(small.world.files.manifests(small.base.current_snapshot)) <= 3
+    check(small, ALL + counted(rows([18])))
+
+
+def test_chosen_partitions_alone(small: Small) -> None:
+    """Files of a partition that needs nothing stay, with the snapshot and the sequence numbers that they had."""
+    with table_of(small.home) as table:
+        table.delete("region = 'a'")
+        table.append(rows([21, 24]))
+    rest = read(small.home)
+    with table_of(small.home) as table:
+        before = {e["data_file"]["file_path"]: e for e in table.inspect.entries().to_pylist() if e["status"] != 2}
+    done = small.compact()
+    assert done.row["rewritten_data_files_count"] == 6
+    check(small, rest)
+    with table_of(small.home) as table:
+        after = {e["data_file"]["file_path"]: e for e in table.inspect.entries().to_pylist() if e["status"] != 2}
+    (kept,) = before.keys() & after.keys()
+    names = ("snapshot_id", "sequence_number", "file_sequence_number")
+    assert [after[kept][name] for name in names] == [before[kept][name] for name in names]
+
+
+def appended(table: Table, _: Small) -> None:
+    """Rows in two more files."""
+    table.append(rows([30, 31]))
+
+
+def other_branch(table: Table, _: Small) -> None:
+    """A branch with a commit of its own."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    table.manage_snapshots().create_branch(snapshot.snapshot_id, "dev").commit()
+    table.append(rows([40]), branch="dev")
+
+
+def column_added(table: Table, _: Small) -> None:
+    """A column that no file has."""
+    with table.update_schema() as update:
+        update.add_column("more", SCHEMA.find_type("region"))
+
+
+def partition_removed(table: Table, _: Small) -> None:
+    """A whole partition is gone."""
+    table.delete("region = 'a'")
+
+
+def rows_deleted(table: Table, small: Small) -> None:
+    """A delete file for one of the files."""
+    delete_rows(table, small.folder, "late", [0])
+
+
+def overwritten(table: Table, _: Small) -> None:
+    """Other files for all."""
+    table.overwrite(rows([50]))
+
+
+def rolled_back(table: Table, _: Small) -> None:
+    """The first snapshot is the current one again."""
+    table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
+
+
+def spec_changed(table: Table, _: Small) -> None:
+    """The table is partitioned by more, and has a file of that."""
+    with table.update_spec() as update:
+        update.add_identity("id")
+    table.append(rows([60]))
+
+
+Writer = Callable[[Table, Small], None]
+
+
+@pytest.mark.parametrize(("writer", "more"), [(appended, [30, 31]), (other_branch, []), (column_added, [])])
+def test_writers_that_do_not_disturb(small: Small, writer: Writer, more: list[int]) -> None:
+    """What was appended, branched or evolved between plan and commit is there, and the rewrite too."""
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            writer(table, small)
+
+    done = small.compact(meanwhile)
+    assert done.row["added_data_files_count"] == 3
+    with table_of(small.home) as table:
+        assert counted(table.scan(selected_fields=("id", "region")).to_arrow()) == ALL + counted(rows(more))
+        assert totals(table)["total-data-files"] == 3 + len(more)
+
+
+@pytest.mark.cases(20, 25, 33)
+@pytest.mark.parametrize("writer", [partition_removed, rows_deleted, overwritten, rolled_back, spec_changed])
+def test_writers_that_come_first(small: Small, writer: Writer) -> None:
+    """After anything but an append between plan and commit nothing is committed, and no output stays."""
+    seen: list[set[str]] = []
+    found: list[Rows] = []
+
+    def meanwhile() -> None:
+        outputs = small.data_files()
+        with table_of(small.home) as table:
+            writer(table, small)
+        seen.append(small.data_files() - outputs)
+        found.append(read(small.home))
+
+    before = small.data_files()
+    with pytest.raises(CommitConflict):
+        small.compact(meanwhile)
+    assert read(small.home) == found[0]
+    assert small.data_files() == before | seen[0]
+
+
+def test_a_table_of_the_same_name(small: Small) -> None:
+    """A table that was dropped and made anew is not touched."""
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            place = table.location()
+            table.catalog.drop_table(NAME)
+            table.catalog.create_table(NAME, SCHEMA, location=f"{place}2", partition_spec=SPEC).append(rows([1]))
+
+    with pytest.raises(TableReplaced):
+        small.compact(meanwhile)
+    assert read(small.home) == counted(rows([1]))
+
+
+def test_writers_that_are_always_quicker(small: Small) -> None:
+    """After some attempts it gives up, and leaves nothing."""
+    numbers = itertools.count(100)
+
+    def hook(call: Call) -> Any:
+        if str(call) == "catalog.commit":
+            with table_of(small.home) as table:
+                table.append(rows([next(numbers)]))
+        return call.go()
+
+    before = {path for path in small.files() if path.suffix == ".parquet"}
+    with pytest.raises(CommitConflict):
+        small.compact(hook=hook)
+    appended = next(numbers) - 100
+    assert appended == 5
+    assert len({path for path in small.files() if path.suffix == ".parquet"} - before) == appended
+    check(small, ALL + counted(rows(range(100, 100 + appended))))
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def _fails(call: Call) -> None:
+    raise StorageUnavailable(f"{call} does not answer")
+
+
+def _killed(_: Call) -> None:
+    raise Killed
+
+
+def _killed_after(call: Call) -> None:
+    call.go()
+    raise Killed
+
+
+def _reply_lost(call: Call) -> None:
+    call.go()
+    raise CommitStateUnknown("the reply was lost")
+
+
+@pytest.mark.cases(75, 79)
+@pytest.mark.parametrize("fault", [_fails, _killed, _killed_after, _reply_lost])
+def test_any_step_may_fail(tmp_path: Path, fault: Callable[[Call], None]) -> None:
+    """Whichever write or commit fails or is the last one, the rows are all there; a failure leaves no file behind."""
+    for moment in itertools.count():
+        with made(tmp_path / f"home{moment}", *IDS) as small:
+            steps = itertools.count()
+
+            def hook(call: Call, *, at: int = moment, steps: Iterator[int] = steps) -> Any:
+                if str(call) not in ("files.write", "catalog.commit"):
+                    return call.go()
+                if fault is _reply_lost and str(call) != "catalog.commit":
+                    return call.go()
+                return fault(call) if next(steps) == at else call.go()
+
+            before = small.files()
+            try:
+                small.compact(hook=hook)
+            except (StorageUnavailable, Killed, CommitStateUnknown):
+                check(small, ALL)
+                if fault is _fails:
+                    assert small.files() == before
+            else:
+                check(small, ALL)
+                break
+    assert moment == (1 if fault is _reply_lost else 4), "two manifests, their list and the commit"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"format-version": "1"},
+        {"write.object-storage.enabled": "true"},
+        {"write.location-provider.impl": "com.example.Places"},
+    ],
+    ids=str,
+)
+def test_other_tables_are_left_to_iceberg(tmp_path: Path, properties: dict[str, str]) -> None:
+    """Tables that need more than is done here are not opened."""
+    with made(tmp_path / "home", *IDS, **properties) as small:
+        base = small.base
+        assert small.opened(base, small.step(base)) is None
+
+
+def test_tables_with_deletes_are_left_to_iceberg(small: Small) -> None:
+    """Delete files are Iceberg's business."""
+    step = small.step(small.base)
+    with table_of(small.home) as table:
+        rows_deleted(table, small)
+    assert small.opened(small.base, step) is None
+
+
+def test_older_specs_are_left_to_iceberg(small: Small) -> None:
+    """Files of two specs too."""
+    step = small.step(small.base)
+    with table_of(small.home) as table:
+        spec_changed(table, small)
+    assert small.opened(small.base, step) is None
+
+
+@dataclass
+class Played:
+    """A table to which things happen, and the rows that it must have."""
+
+    small: Small
+    expected: Rows = field(default_factory=Counter)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def append(self, count: int) -> None:
+        """So many rows in a commit."""
+        fresh = rows(itertools.islice(self.numbers, count))
+        with table_of(self.small.home) as table:
+            table.append(fresh)
+        self.expected += counted(fresh)
+
+    def remove(self, count: int) -> None:
+        """A partition, if it has rows."""
+        region = ("a", "b/c")[count % 2]
+        kept = Counter({row: n for row, n in self.expected.items() if row[1] != region})
+        if kept != self.expected:
+            with table_of(self.small.home) as table:
+                table.delete(f"region = '{region}'")
+        self.expected = kept
+
+    def compact(self, _: int, meanwhile: Callable[[], None] | None = None) -> None:
+        """Compaction, if there is anything to do."""
+        if self.small.due():
+            self.small.compact(meanwhile)
+
+    def beside(self, count: int) -> None:
+        """Compaction while rows are appended."""
+        self.compact(count, partial(self.append, count))
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("append", "append", "remove", "compact", "beside")), st.integers(1, 7)),
+    min_size=2,
+    max_size=7,
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(steps=STEPS)
+def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
+    """Appends, removals of partitions, and compactions, alone and with an append beside: rows as they were written."""
+    with made(tmp_path_factory.mktemp("history") / "home") as small:
+        played = Played(small)
+        for kind, count in (("append", 4), ("append", 4), *steps):
+            getattr(played, kind)(count)
+            check(small, played.expected)
