@@ -26,7 +26,7 @@ class ExpireRows:
 
 
 class Kernel(enum.StrEnum):
-    """Who reads and writes the rows of a rewrite; planning and commit are Iceberg's on both paths."""
+    """Who reads and writes the rows of a rewrite."""
 
     ARROW = "arrow"
     SPARK = "spark"

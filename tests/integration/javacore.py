@@ -61,6 +61,10 @@ class JavaTable:
         """The package `org.apache.iceberg` of Spark's JVM."""
         return self.spark._jvm.org.apache.iceberg
 
+    def summary(self) -> Mapping[str, str]:
+        """What the current snapshot says of itself."""
+        return dict(self.table.currentSnapshot().summary())
+
     def live(self, branch: str = "main") -> list[Live]:
         """The data files of a branch."""
         return list(self._live(branch))

@@ -28,6 +28,11 @@ KNOBS: Mapping[str, object] = {
 }
 _LINEAGE = {"_row_id", "_last_updated_sequence_number"}
 _COUNTS = ("value-counts", "null-value-counts", "nan-value-counts")
+_SUMMARY = (  # what a commit says of itself, but for bytes
+    *("added-data-files", "deleted-data-files", "added-records", "deleted-records"),
+    *("changed-partition-count", "total-data-files", "total-records", "total-delete-files"),
+    *("total-position-deletes", "total-equality-deletes"),
+)
 _LARGE = 100_000  # bytes from which sizes are compared
 _MOST_MORE = 1.05
 Rows = Counter[str]
@@ -67,6 +72,7 @@ class Picture:
     by_pyiceberg: Rows | str  # or why it cannot read them
     by_duckdb: Rows | str
     columns: Mapping[int, PrimitiveType]  # primitive ones, by id
+    summary: Mapping[str, str | None]  # of the current snapshot
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,8 @@ class Compared:
         yield from _unequal("rows", self.spark.rows, self.arrow.rows)
         yield from _unequal("rows in PyIceberg", self.spark.by_pyiceberg, self.arrow.by_pyiceberg)
         yield from _unequal("rows in DuckDB", self.spark.by_duckdb, self.arrow.by_duckdb)
+        if self.spark.summary != self.arrow.summary:
+            yield f"summary: {self.spark.summary} and {self.arrow.summary}"
         if self.spark.deletes != self.arrow.deletes:
             yield f"delete files: {self.spark.deletes} and {self.arrow.deletes}"
 
@@ -147,6 +155,7 @@ def picture(bench: Bench, name: str) -> Picture:
         _read(lambda: loaded.scan().to_arrow()),
         _read(lambda: _by_duckdb(files)) if not deletes else "deletes",
         {number: kind for number, kind in kinds.items() if isinstance(kind, PrimitiveType)},
+        {name: java.summary().get(name) for name in _SUMMARY},
     )
 
 

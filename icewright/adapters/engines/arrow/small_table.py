@@ -33,6 +33,7 @@ _MOST_FILES = 2_000  # beyond, the JVM's part is small beside the rest
 _VERSION = 2  # of the format: older ones have no sequence numbers, newer ones number their rows
 _MANIFEST_BYTES = 8 << 20  # of a manifest, as Iceberg has it by default
 _ATTEMPTS = 5  # the first, and as many more as Iceberg's commit.retry.num-retries
+_SPLIT_OVERHEAD = 5 * 1024  # as SizeBasedFileRewritePlanner has it
 _PLACED_BY = ("write.location-provider.impl", "write.py-location-provider.impl")
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS = 100, 101, 103, 104, 131, 132
 _NUMBERS = {"record-count": _RECORDS, "file-size-in-bytes": _BYTES, "split-offsets": _SPLITS, "sort-order-id": 140}
@@ -254,15 +255,12 @@ class Sizes:
 
     def split(self, size: int) -> int:
         """Bytes that one task reads at most."""
-        return min(size // self.outputs(size) + _SPLIT_OVERHEAD, self._largest)
+        return min(max(self.target, size // self.outputs(size) + _SPLIT_OVERHEAD), self._largest)
 
     @property
     def _largest(self) -> int:
         """Bytes of a file as it is written: half way to where it would be rewritten again."""
         return self.target + (self.most - self.target) // 2
-
-
-_SPLIT_OVERHEAD = 5 * 1024
 
 
 def small_table(
