@@ -32,7 +32,7 @@ from icewright.ports import Catalog, Clock, Files
 _MOST_FILES = 2_000  # beyond, the JVM's part is small beside the rest
 _VERSION = 2  # of the format: older ones have no sequence numbers, newer ones number their rows
 _MANIFEST_BYTES = 8 << 20  # of a manifest, as Iceberg has it by default
-_ATTEMPTS = 5  # the first, and as many more as Iceberg's commit.retry.num-retries
+_RETRIES, _WAIT_MS, _MOST_WAIT_MS = 4, 100, 60_000  # Iceberg's defaults of commit.retry.*
 _SPLIT_OVERHEAD = 5 * 1024  # as SizeBasedFileRewritePlanner has it
 _PLACED_BY = ("write.location-provider.impl", "write.py-location-provider.impl")
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS = 100, 101, 103, 104, 131, 132
@@ -133,16 +133,22 @@ class SmallTable:
         Whoever committed meanwhile, the files must all be there still and no delete must have come. Raises
         `CommitConflict` where that is not so, and when others are quicker again and again.
         """
+        retries = self._number("commit.retry.num-retries", _RETRIES)
+        wait, longest = (
+            self._number(f"commit.retry.{name}-wait-ms", default)
+            for name, default in (("min", _WAIT_MS), ("max", _MOST_WAIT_MS))
+        )
         try:
             _same_rows(self.base, done)
-            for attempt in range(_ATTEMPTS):
-                if attempt:
-                    self._now = self.catalog.load(self.base.ref)
+            for attempt in range(retries + 1):
+                commit = self._prepared(self._now, done, job_id, starting_sequence=starting_sequence)
                 try:
-                    self._now = self._committed(self._now, done, job_id, starting_sequence=starting_sequence)
+                    self._now = commit()
                 except CommitConflict:
-                    if attempt + 1 == _ATTEMPTS:
+                    if attempt == retries:
                         raise
+                    self.clock.sleep(min(wait * 2**attempt, longest) / 1000)
+                    self._now = self.catalog.load(self.base.ref)
                 else:
                     return
         except (CommitStateUnknown, InvariantViolated):
@@ -151,9 +157,15 @@ class SmallTable:
             self.discard(str(entry["file-path"]) for _, entries in done for entry in entries)
             raise
 
-    def _committed(
+    def _number(self, name: str, default: int) -> int:
+        """A property of the table; what is no number is as if it were not set."""
+        said = self.properties.get(name, "")
+        return int(said) if said.isdecimal() else default
+
+    def _prepared(
         self, now: TableMetadata, done: Sequence[Done], job_id: str, *, starting_sequence: bool
-    ) -> TableMetadata:
+    ) -> Callable[[], TableMetadata]:
+        """The commit to the table as it is now. Raises `CommitConflict` where trying again would not help."""
         current = self._comes_after(now)
         gone = {piece.path for group, _ in done for piece in group.files}
         live = self._live(_data(self.files, now))
@@ -172,14 +184,18 @@ class SmallTable:
         ]
         before = [replace(one.entry, status=DELETED, snapshot_id=mine) for one in removed]
         each = sum(len(entry.data_file) for entry in (*kept, *added, *before)) / max(1, len(kept + added + before))
-        target = int(self.properties.get("commit.manifest.target-size-bytes", _MANIFEST_BYTES))
+        target = self._number("commit.manifest.target-size-bytes", _MANIFEST_BYTES)
         dead = [m.path for m in replacing.listed if not m.live_files]  # told what an earlier snapshot removed
-        with replacing.undone_unless_committed():
-            replacing.write(self.writer, [*added, *kept], each, target)
-            replacing.write(self.writer, before, each, target)
-            summary = _summary(current, removed, [entry for _, entries in done for entry in entries])
-            application = {"app-id": self.app_id, "spark.app.id": self.app_id}
-            return replacing.commit([*touched, *dead], {**application, **summary, JOB_ID: job_id})
+        summary = _summary(current, removed, [entry for _, entries in done for entry in entries])
+        said = {"app-id": self.app_id, "spark.app.id": self.app_id, **summary, JOB_ID: job_id}
+
+        def commit() -> TableMetadata:
+            with replacing.undone_unless_committed():
+                replacing.write(self.writer, [*added, *kept], each, target)
+                replacing.write(self.writer, before, each, target)
+                return replacing.commit([*touched, *dead], said)
+
+        return commit
 
     def _comes_after(self, now: TableMetadata) -> Snapshot:
         """The current snapshot. Raises unless the table is the planned one, and has nothing that is not done here."""
