@@ -169,12 +169,20 @@ def _statistics(table: Table, house: Lakehouse, name: str) -> None:
         update.set_statistics(file)
 
 
-def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int]) -> None:
-    """Delete rows of the first live file of region `a` by a position delete file, as PyIceberg itself cannot."""
+def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int], *, single: bool = True) -> None:
+    """Delete rows of the first live file of region `a` by a position delete file, as PyIceberg itself cannot.
+
+    `single`: its bounds say that it names no other file.
+    """
     snapshot = table.current_snapshot()
     assert snapshot is not None
     target = min(
-        (e.data_file for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)),
+        (
+            e.data_file
+            for m in snapshot.manifests(table.io)
+            for e in m.fetch_manifest_entry(table.io)
+            if e.data_file.content is DataFileContent.DATA
+        ),
         key=lambda file: (file.partition[0] or "~", file.file_path),
     )
     path = folder / "data" / f"{name}-deletes.parquet"
@@ -185,15 +193,18 @@ def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int])
         ]
     )
     pq.write_table(pa.table({"file_path": [target.file_path] * len(positions), "pos": positions}, schema), path)
-    about = {"content": int(DataFileContent.POSITION_DELETES), "record_count": len(positions)}
-    about |= {"file_size_in_bytes": path.stat().st_size, **path_bounds(target.file_path, target.file_path)}
+    about = {"content": int(DataFileContent.POSITION_DELETES), "record_count": len(positions), "key_metadata": None}
+    about |= {
+        "file_size_in_bytes": path.stat().st_size,
+        **path_bounds(target.file_path, target.file_path if single else f"{target.file_path}~"),
+    }
     entry = record(f"file://{path}", [target.partition[0]], **about)
     sequence, new = table.metadata.next_sequence_number(), table.metadata.new_snapshot_id()
     deletes = by_fastavro(folder / "metadata", table.spec(), table.schema(), 2, [entry], (new, sequence))
-    _commit(table, folder, new, [deletes, *snapshot.manifests(table.io)])
+    _commit(table, folder, new, [deletes, *snapshot.manifests(table.io)], path.stat().st_size)
 
 
-def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[ManifestFile]) -> None:
+def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[ManifestFile], size: int) -> None:
     sequence, parent = table.metadata.next_sequence_number(), _head(table)
     path = f"file://{folder}/metadata/snap-{snapshot_id}-0-deletes.avro"
     with write_manifest_list(2, table.io.new_output(path), snapshot_id, parent, sequence, "deflate") as writer:
@@ -204,7 +215,7 @@ def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[Manife
         "sequence-number": sequence,
         "timestamp-ms": int(datetime.now(UTC).timestamp() * 1000),
         "manifest-list": path,
-        "summary": Summary(Operation.DELETE, **_totals(table)),
+        "summary": Summary(Operation.DELETE, **_totals(table, size)),
         "schema-id": table.schema().schema_id,
     }
     main = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
@@ -217,13 +228,14 @@ def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[Manife
     table.refresh()
 
 
-def _totals(table: Table) -> dict[str, str]:
-    """What the summary says of the whole table, one delete file more."""
+def _totals(table: Table, size: int) -> dict[str, str]:
+    """What the summary says of the whole table, one delete file of one position more."""
     before = table.current_snapshot()
     assert before is not None
     assert before.summary is not None
     totals = {name: value for name, value in before.summary.additional_properties.items() if name.startswith("total-")}
-    return totals | {"total-delete-files": "1", "total-position-deletes": "1"}
+    more = {"total-delete-files": 1, "total-position-deletes": 1, "total-files-size": size}
+    return totals | {name: str(int(totals[name]) + count) for name, count in more.items()}
 
 
 def _plant(house: Lakehouse) -> None:

@@ -19,7 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from icewright.adapters.clock import SystemClock
-from icewright.adapters.engines.arrow.rewriting import ArrowRewrite, Rewritten
+from icewright.adapters.engines.arrow.rewriting import ArrowRewrite
 from icewright.adapters.engines.arrow.small_table import SmallTable, small_table
 from icewright.core.policy import Operation
 from icewright.core.steps import Due, RewriteDataFiles, Verdict
@@ -32,7 +32,7 @@ from tests.faults.taps import Hook, Tapped, opened
 NAME = "sales.orders"
 REF = TableRef.parse(f"lake.{NAME}")
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "region", StringType()))
-SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p1"))
 QUIET = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
 Rows = Counter[tuple[int, str | None]]
 
@@ -79,17 +79,15 @@ class Small:
         found: TableMetadata = self.world.catalogs["lake"].load(REF)
         return found
 
-    def step(self, base: TableMetadata, **said: Any) -> RewriteDataFiles:
+    def steps(self, base: TableMetadata, **said: Any) -> Sequence[RewriteDataFiles]:
         """What compaction would do."""
         verdict = self._verdict(base, said)
         assert isinstance(verdict, Due), verdict
-        (step,) = verdict.work.steps
-        assert isinstance(step, RewriteDataFiles)
-        return step
+        return [step for step in verdict.work.steps if isinstance(step, RewriteDataFiles)]
 
-    def due(self) -> bool:
+    def due(self, **said: Any) -> bool:
         """Whether there is anything to compact."""
-        return isinstance(self._verdict(self.base, {}), Due)
+        return isinstance(self._verdict(self.base, said), Due)
 
     def _verdict(self, base: TableMetadata, said: Mapping[str, Any]) -> Verdict:
         chosen = knobs(**{"compact.min_input_files": 2, "compact.hot_partitions": "include", **said})
@@ -103,14 +101,22 @@ class Small:
             files, catalog = Tapped("files", files, hook), Tapped("catalog", catalog, hook)
         return small_table(files, SystemClock(), catalog, base, step, "app-1", dict)
 
-    def compact(self, meanwhile: Callable[[], None] | None = None, hook: Hook | None = None, **said: Any) -> Rewritten:
-        """Compact it; `meanwhile` is what a writer does between the plan and the commit."""
-        base = self.base
-        step = self.step(base, **said)
-        table = self.opened(base, step, hook)
-        assert table is not None
-        session: Any = Here(meanwhile)
-        return ArrowRewrite(session, table, step, "job-1", lambda: None, lambda _: None).run()
+    def compact(
+        self,
+        meanwhile: Callable[[], None] | None = None,
+        hook: Hook | None = None,
+        steps: Sequence[RewriteDataFiles] = (),
+        **said: Any,
+    ) -> Mapping[str, int]:
+        """Compact it, and count files; `meanwhile` is what a writer does between the first plan and its commit."""
+        counts: Counter[str] = Counter()
+        for step in steps or self.steps(self.base, **said):
+            table = self.opened(self.base, step, hook)
+            assert table is not None
+            session: Any = Here(meanwhile)
+            meanwhile = None
+            counts.update(ArrowRewrite(session, table, step, "job-1", lambda: None, lambda _: None).run().row)
+        return counts
 
     def data_files(self) -> set[str]:
         """Every data file below the table's location."""

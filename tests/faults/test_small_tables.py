@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.faults.taps import Call
 
 IDS = (range(6), range(6, 12), range(12, 18))
 ALL = counted(rows(range(18)))
+APPLIED: Mapping[str, Any] = {"compact.delete_file_threshold": 1}  # deletes, however few
 
 
 @pytest.fixture
@@ -38,18 +39,20 @@ def totals(table: Table) -> dict[str, int]:
     assert snapshot is not None
     assert snapshot.summary is not None
     said = snapshot.summary.additional_properties
-    return {name: int(said[name]) for name in ("total-data-files", "total-records", "total-files-size")}
+    names = ("total-data-files", "total-delete-files", "total-records", "total-files-size")
+    return {name: int(said[name]) for name in names}
 
 
 def check(small: Small, expected: Rows) -> None:
     """The rows are these, and the summary says of them what is so."""
     assert read(small.home) == expected
     with table_of(small.home) as table:
-        found = table.inspect.data_files().to_pylist()
+        found, deletes = table.inspect.data_files().to_pylist(), table.inspect.delete_files().to_pylist()
         assert totals(table) == {
             "total-data-files": len(found),
+            "total-delete-files": len(deletes),
             "total-records": sum(file["record_count"] for file in found),
-            "total-files-size": sum(file["file_size_in_bytes"] for file in found),
+            "total-files-size": sum(file["file_size_in_bytes"] for file in (*found, *deletes)),
         }
 
 
@@ -58,18 +61,14 @@ def test_a_file_for_each_partition(small: Small) -> None:
     planned = small.base.current_snapshot
     assert planned is not None
     done = small.compact()
-    assert done.row == {"rewritten_data_files_count": 9, "added_data_files_count": 3, "failed_data_files_count": 0}
+    assert done == {"rewritten_data_files_count": 9, "added_data_files_count": 3, "failed_data_files_count": 0}
     check(small, ALL)
     with table_of(small.home) as table:
         snapshot = table.current_snapshot()
         assert snapshot is not None
         entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
         assert [e.sequence_number for e in entries] == [planned.sequence_number] * 3
-        assert sorted(e.data_file.file_path.split("/")[-2] for e in entries) == [
-            "region=a",
-            "region=b%2Fc",
-            "region=null",
-        ]
+        assert sorted(e.data_file.file_path.split("/")[-2] for e in entries) == ["p1=a", "p1=b%2Fc", "p1=null"]
         assert snapshot.summary is not None
         assert snapshot.summary[JOB_ID] == "job-1"
         assert snapshot.summary["changed-partition-count"] == "3"
@@ -88,7 +87,7 @@ def test_chosen_partitions_alone(small: Small) -> None:
     with table_of(small.home) as table:
         before = {e["data_file"]["file_path"]: e for e in table.inspect.entries().to_pylist() if e["status"] != 2}
     done = small.compact()
-    assert done.row["rewritten_data_files_count"] == 6
+    assert done["rewritten_data_files_count"] == 6
     check(small, rest)
     with table_of(small.home) as table:
         after = {e["data_file"]["file_path"]: e for e in table.inspect.entries().to_pylist() if e["status"] != 2}
@@ -155,7 +154,7 @@ def test_writers_that_do_not_disturb(small: Small, writer: Writer, more: list[in
             writer(table, small)
 
     done = small.compact(meanwhile)
-    assert done.row["added_data_files_count"] == 3
+    assert done["added_data_files_count"] == 3
     with table_of(small.home) as table:
         assert counted(table.scan(selected_fields=("id", "region")).to_arrow()) == ALL + counted(rows(more))
         assert totals(table)["total-data-files"] == 3 + len(more)
@@ -278,20 +277,78 @@ def test_other_tables_are_left_to_iceberg(tmp_path: Path, properties: dict[str, 
     """Tables that need more than is done here are not opened."""
     with made(tmp_path / "home", *IDS, **properties) as small:
         base = small.base
-        assert small.opened(base, small.step(base)) is None
+        assert small.opened(base, small.steps(base)[0]) is None
 
 
-def test_tables_with_deletes_are_left_to_iceberg(small: Small) -> None:
-    """Delete files are Iceberg's business."""
-    step = small.step(small.base)
+def live_deletes(small: Small) -> list[str]:
+    """The delete files of the current snapshot."""
     with table_of(small.home) as table:
-        rows_deleted(table, small)
-    assert small.opened(small.base, step) is None
+        return [file["file_path"].rpartition("/")[2] for file in table.inspect.delete_files().to_pylist()]
+
+
+@pytest.mark.cases(20, 23)
+def test_position_deletes(small: Small) -> None:
+    """Rows that delete files name are gone, and in the same commit the delete files too."""
+    with table_of(small.home) as table:
+        delete_rows(table, small.folder, "one", [0])
+        delete_rows(table, small.folder, "two", [1])
+    rest = read(small.home)
+    assert rest.total() == 16
+    assert len(live_deletes(small)) == 2
+    before = len(small.base.snapshots)
+    small.compact(**APPLIED)
+    check(small, rest)
+    assert live_deletes(small) == []
+    assert len(small.base.snapshots) == before + 2, "a step for the sizes, and one for the deletes"
+    with table_of(small.home) as table:
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        found = {name: snapshot.summary[name] for name in ("removed-delete-files", "total-delete-files")}
+        assert found == {"removed-delete-files": "2", "total-delete-files": "0"}
+        table.append(rows([18]))
+    check(small, rest + counted(rows([18])))
+
+
+def test_delete_files_that_still_apply_stay(small: Small) -> None:
+    """What names rows of a file that is left alone, or may, is kept; what was merged is not deleted from twice."""
+    with table_of(small.home) as table:
+        table.append(rows(range(18, 30_018, 3)))  # one large file of region `a`
+        delete_rows(table, small.folder, "own", [0])
+        delete_rows(table, small.folder, "any", [1], single=False)
+    rest = read(small.home)
+    step = small.steps(small.base)[0]
+    sizes = {"target-file-size-bytes": "20000", "min-file-size-bytes": "3000", "max-file-size-bytes": "1000000"}
+    options = {**step.options, **sizes, "remove-dangling-deletes": "true"}
+    small.compact(steps=[replace(step, where=None, by_deletes=False, options=options)])
+    check(small, rest)
+    with table_of(small.home) as table:
+        names = {path.rpartition("/")[2] for path in table.inspect.data_files().to_pydict()["file_path"]}
+    assert len(names) == 4
+    assert set(live_deletes(small)) >= {"any-deletes.parquet"}
+
+
+@pytest.mark.cases(25, 33)
+def test_deletes_that_come_beside_others(small: Small) -> None:
+    """The plan knows of one delete file; another one is a conflict all the same."""
+    with table_of(small.home) as table:
+        delete_rows(table, small.folder, "known", [0])
+    found: list[Rows] = []
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            delete_rows(table, small.folder, "late", [1])
+        found.append(read(small.home))
+
+    with pytest.raises(CommitConflict, match="rows by delete files"):
+        small.compact(meanwhile, **APPLIED)
+    assert read(small.home) == found[0]
+    assert len(live_deletes(small)) == 2
 
 
 def test_older_specs_are_left_to_iceberg(small: Small) -> None:
     """Files of two specs too."""
-    step = small.step(small.base)
+    step = small.steps(small.base)[0]
     with table_of(small.home) as table:
         spec_changed(table, small)
     assert small.opened(small.base, step) is None
@@ -304,6 +361,7 @@ class Played:
     small: Small
     expected: Rows = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    deletes: Iterator[int] = field(default_factory=itertools.count)
 
     def append(self, count: int) -> None:
         """So many rows in a commit."""
@@ -321,10 +379,17 @@ class Played:
                 table.delete(f"region = '{region}'")
         self.expected = kept
 
+    def delete(self, count: int) -> None:
+        """A row, or none if it is gone already, of the first file; what PyIceberg reads then is what must be."""
+        if self.expected:
+            with table_of(self.small.home) as table:
+                delete_rows(table, self.small.folder, f"delete {next(self.deletes)}", [count % 2], single=count % 3 > 0)
+            self.expected = read(self.small.home)
+
     def compact(self, _: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Compaction, if there is anything to do."""
-        if self.small.due():
-            self.small.compact(meanwhile)
+        if self.small.due(**APPLIED):
+            self.small.compact(meanwhile, **APPLIED)
 
     def beside(self, count: int) -> None:
         """Compaction while rows are appended."""
@@ -332,7 +397,7 @@ class Played:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("append", "append", "remove", "compact", "beside")), st.integers(1, 7)),
+    st.tuples(st.sampled_from(("append", "append", "delete", "remove", "compact", "beside")), st.integers(1, 7)),
     min_size=2,
     max_size=7,
 )
@@ -341,7 +406,7 @@ STEPS = st.lists(
 @settings(max_examples=12, deadline=None)
 @given(steps=STEPS)
 def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
-    """Appends, removals of partitions, and compactions, alone and with an append beside: rows as they were written."""
+    """Appends, deletes, removals of partitions, compactions alone and beside an append: rows as they were written."""
     with made(tmp_path_factory.mktemp("history") / "home") as small:
         played = Played(small)
         for kind, count in (("append", 4), ("append", 4), *steps):

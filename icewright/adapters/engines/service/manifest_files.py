@@ -30,7 +30,7 @@ from icewright.adapters.engines.service.avro_records import (
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
 from icewright.core.avro_values import Schema, read_varint, skipper, varint
 from icewright.core.errors import UnsupportedTable
-from icewright.core.table import ManifestFile, TableMetadata
+from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import Files
 
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry (spec, Manifests)
@@ -149,8 +149,14 @@ def read_manifest(files: Files, manifest: ManifestFile) -> Manifest:
 class ManifestWriter:
     """Writes manifests of one spec in the shape of an existing one, or of its like of the table's format version."""
 
-    def __init__(self, model: Manifest, metadata: TableMetadata, spec_id: int) -> None:
-        self._metadata, self._spec_id = metadata, spec_id
+    def __init__(
+        self,
+        model: Manifest,
+        metadata: TableMetadata,
+        spec_id: int,
+        content: ManifestContent = ManifestContent.DATA,
+    ) -> None:
+        self._metadata, self._spec_id, self._holds = metadata, spec_id, content
         self._header, self._shape = dict(model.header), model.shape
         if metadata.format_version >= VERSION_SEQUENCES and _SEQUENCE not in names_by_id(model.shape.schema):
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
@@ -164,8 +170,7 @@ class ManifestWriter:
     def entries(self, manifest: ManifestFile, source: Manifest) -> list[Entry]:
         """The live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
-            if source.header.get("content") == "deletes":
-                raise ValueError("it holds delete files, though its manifest list calls it a data manifest")
+            self._is_as_listed(deletes=source.header.get("content") == "deletes")
             walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] != DELETED]
             if source.shape.bytes_alike == self._shape.bytes_alike:
                 return [self._entry(manifest, n, s, source.body) for n, s in walked]
@@ -192,8 +197,7 @@ class ManifestWriter:
 
         start, end = spans[_DATA_FILE]
         first, last = spans[_PARTITION]
-        if _CONTENT in spans and body[spans[_CONTENT][0]]:
-            raise ValueError("it holds delete files, though its manifest list calls it a data manifest")
+        self._is_as_listed(deletes=_CONTENT in spans and body[spans[_CONTENT][0]] != 0)
         return Entry(
             stated(_SNAPSHOT, manifest.added_snapshot_id),
             stated(_SEQUENCE, manifest.sequence_number),
@@ -202,6 +206,11 @@ class ManifestWriter:
             read_varint(body, spans[_RECORDS][0])[0],
             body[start:end],
         )
+
+    def _is_as_listed(self, *, deletes: bool) -> None:
+        if deletes is not (self._holds is ManifestContent.DELETES):
+            holds, listed = ("delete", "data") if deletes else ("data", "delete")
+            raise ValueError(f"it holds {holds} files, though its manifest list calls it a {listed} manifest")
 
     def _translated(self, source: Manifest, span: tuple[int, int]) -> bytes:
         """A data file written in another shape, its fields mapped by id; the partition tuple by position."""
@@ -280,7 +289,7 @@ class ManifestWriter:
                 500: path,
                 501: len(content),
                 502: self._spec_id,
-                517: 0,
+                517: int(self._holds),
                 516: min(live, default=None),
                 504: len(of[ADDED]),
                 505: len(of[EXISTING]),

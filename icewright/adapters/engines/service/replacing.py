@@ -49,9 +49,9 @@ class Replacing:
             self.files.delete([self._list, *(manifest.path for manifest in self.written)], 1)
             raise
 
-    def write(self, writer: ManifestWriter, entries: Sequence[Entry], bytes_each: float, target_bytes: int) -> None:
-        """New manifests of about the target's size, if there are entries of about so many bytes each."""
-        per_file = max(1, int(target_bytes / max(1.0, bytes_each)))
+    def write(self, writer: ManifestWriter, entries: Sequence[Entry], target_bytes: int, each: float) -> None:
+        """New manifests of about the target's size, of entries that take about so many bytes each."""
+        per_file = max(1, int(target_bytes / max(1.0, each)))
         self.written += writer.write(self.files, self._folder, entries, -(-len(entries) // per_file))
 
     def commit(self, dropped: Collection[str], summary: Mapping[str, str]) -> TableMetadata:

@@ -66,7 +66,7 @@ class RewriteManifestsInService:
         writer = ManifestWriter(sources[0], replacing.base, manifests[0].spec_id)
         read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]
         size = sum(m.length for m in manifests) / max(1, len(read))
-        replacing.write(writer, writer.clustered(read), size, target_bytes)
+        replacing.write(writer, writer.clustered(read), target_bytes, size)
 
 
 def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
