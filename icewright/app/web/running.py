@@ -55,7 +55,9 @@ def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
         if not open_to_others and not is_loopback(str(address[0])):
             raise ConfigError([f"server.host: {host} is reached by others; set auth, events.tokens or events.secrets"])
         both = address[0] == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
+        listener = socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for its own listeners alone
+        return listener
     except OSError as error:
         said = error.strerror or str(error)
         raise ConfigError([f"server: {host}:{port} cannot be listened on: {said}; correct host or port"]) from error
