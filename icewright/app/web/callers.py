@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +13,7 @@ from icewright.app.web.opened import Opened, opened
 from icewright.app.web.problems import Problem
 from icewright.app.web.recent import Recent
 from icewright.app.web.segments import LONGEST  # whose convertor the routes are declared with
+from icewright.app.web.threads import in_thread
 from icewright.core.errors import UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, Sight, place_of
 from icewright.core.table import TableRef
@@ -106,7 +107,8 @@ class Caller:
         )
 
 
-def _caller(action: Action | None) -> Callable[..., Caller]:
+def _caller(action: Action | None) -> Callable[..., Coroutine[Any, Any, Caller]]:
+    @in_thread
     def known(request: Request, to: Annotated[Opened, Depends(opened)]) -> Caller:
         principal = principal_of(request, to)
         caller = Caller(principal, action or Action.TABLES_READ, request, to)

@@ -34,13 +34,13 @@ class Watch:
     metrics: Callable[[], bytes]  # in Prometheus's text format
 
 
-def opened(request: Request) -> Opened:
-    """The application, as a dependency of a route."""
+async def opened(request: Request) -> Opened:
+    """The application, as a dependency of a route; what does not wait takes no thread."""
     found: Opened = request.app.state.opened
     return found
 
 
-def watch(request: Request) -> Watch:
+async def watch(request: Request) -> Watch:
     """What to say of the service, as a dependency of a route."""
     found: Watch = request.app.state.watch
     return found

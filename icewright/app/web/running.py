@@ -23,6 +23,8 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
     Raises `ConfigError` when the address cannot be had, or would let others in who cannot be told apart.
     """
     with _bound(host, port, open_to_others=app.state.senders.known or app.state.access.required) as listener:
+        # asyncio says so to sockets of its own listeners alone; without, the end of an answer waits for up to 40 ms
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -55,9 +57,7 @@ def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
         if not open_to_others and not is_loopback(str(address[0])):
             raise ConfigError([f"server.host: {host} is reached by others; set auth, events.tokens or events.secrets"])
         both = address[0] == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for its own listeners alone
-        return listener
+        return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
     except OSError as error:
         said = error.strerror or str(error)
         raise ConfigError([f"server: {host}:{port} cannot be listened on: {said}; correct host or port"]) from error

@@ -13,10 +13,11 @@ from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, allowed, anybody, needs, said
 from icewright.app.web.identity import COOKIE, csrf_of
 from icewright.app.web.problems import Problem, documented
+from icewright.app.web.threads import OneThread
 from icewright.core.permissions import PERMISSIONS, Action, Grant, Via, grant
 from icewright.ports.access import TokenRow
 
-router = APIRouter(tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
 
 
 @router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})

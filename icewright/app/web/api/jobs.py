@@ -11,6 +11,7 @@ from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
+from icewright.app.web.threads import OneThread
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -18,7 +19,7 @@ from icewright.flow.queue import plan_now
 from icewright.ports import JobRow
 from icewright.ports.views import JobItem, JobQuery, RunQuery, WaitingItem
 
-router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
 OfCatalog = Annotated[models.Text | None, Query(description="this catalog alone")]

@@ -12,10 +12,13 @@ from fastapi import APIRouter, Query
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import documented
+from icewright.app.web.threads import OneThread
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 
-router = APIRouter(tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(
+    tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread
+)
 
 
 @router.get("/overview", summary="What there is at a glance", openapi_extra=said(Action.PLAN_READ))

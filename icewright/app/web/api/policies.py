@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
+from icewright.app.web.threads import OneThread
 from icewright.core.errors import UsageError
 from icewright.core.layering import Rule, parse_pattern, parse_settings
 from icewright.core.permissions import Action, Place, overlaps, place_of, sees
@@ -16,7 +17,9 @@ from icewright.core.policy import KNOBS
 from icewright.flow.preview import Changed, preview
 from icewright.ports.views import RuleVersion
 
-router = APIRouter(tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(
+    tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread
+)
 PLATFORM = "platform"
 
 

@@ -11,11 +11,12 @@ from pydantic import BaseModel, Field
 from icewright.app.web.api.paging import Limit
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import documented
+from icewright.app.web.threads import OneThread
 from icewright.core.alerts import Alert, Severity
 from icewright.core.errors import ChannelUnavailable
 from icewright.core.permissions import Action, place_of, sees, touches
 
-router = APIRouter(tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
 
 
 class CatalogModel(BaseModel):

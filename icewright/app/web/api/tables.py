@@ -12,6 +12,7 @@ from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
+from icewright.app.web.threads import OneThread
 from icewright.core.describe import knobs_document
 from icewright.core.errors import TableNotFound
 from icewright.core.permissions import Action, place_of
@@ -22,7 +23,12 @@ from icewright.flow.world import World
 from icewright.ports import PinRow, TableRow
 from icewright.ports.views import STATES, TableItem, TableQuery, TableSort
 
-router = APIRouter(prefix="/tables", tags=["tables"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(
+    prefix="/tables",
+    tags=["tables"],
+    responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
+    route_class=OneThread,
+)
 _STATE = Literal["well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
 assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
 

@@ -13,6 +13,7 @@ from icewright.app import output
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
+from icewright.app.web.threads import OneThread
 from icewright.core.errors import IcewrightError
 from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
@@ -20,7 +21,9 @@ from icewright.core.table import TableRef
 from icewright.flow.by_hand import queue_by_hand, would_do
 from icewright.ports import TableRow
 
-router = APIRouter(prefix="/tables", tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+router = APIRouter(
+    prefix="/tables", tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread
+)
 LISTED = 1000  # files of a dry run
 _DRY_RUNS = threading.BoundedSemaphore(2)  # each reads a whole table
 
