@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -68,6 +68,13 @@ class Answered:
 
 class AccessStore(Protocol):
     """Who may, and who did."""
+
+    def stamp(self) -> Hashable | None:
+        """Another one after each change of the store by anybody: what was read since is what there is.
+
+        Cheap to ask; None where it is not known.
+        """
+        ...
 
     def add_token(self, token: TokenRow) -> None:
         """Write down a new token."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import inserting
+from icewright.adapters.store.database import inserting, stamp
 from icewright.adapters.store.schema import AUDIT, REQUESTS, SESSIONS, TOKENS
 from icewright.adapters.store.views import SqlViews, in_sight
 from icewright.core.permissions import Grant, Role, Sight
@@ -21,6 +21,10 @@ _AT_MOST = timedelta(minutes=1)  # that a request takes
 
 class SqlAccess(SqlViews):
     """The access part of the Store port."""
+
+    def stamp(self) -> Hashable | None:
+        """Another one after each change of the store by anybody."""
+        return stamp(self.engine)
 
     # -- tokens
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
@@ -19,10 +20,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from icewright.adapters.store.stamp import Stamps
 from icewright.core.errors import ConfigError, StorageUnavailable
 
 READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
 _TURN = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
+_STAMPS = "icewright_stamps"  # likewise: what knows whether anybody has changed the database
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -65,6 +68,7 @@ def _sqlite(url: URL) -> sa.Engine:
             _make_folder(url.database)
         options = {_TURN: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
         engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
+        engine.update_execution_options(**{_STAMPS: Stamps(engine)})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
 
@@ -158,7 +162,16 @@ def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise unavailable(engine, error) from error
 
 
-def unavailable(engine: sa.Engine, error: SQLAlchemyError) -> StorageUnavailable:
+def stamp(engine: sa.Engine) -> Hashable | None:
+    """Another one after each commit of anybody; None where that is not known cheaply. Raises `StorageUnavailable`."""
+    stamps: Stamps | None = engine.get_execution_options().get(_STAMPS)
+    try:
+        return None if stamps is None else stamps.now()
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        raise unavailable(engine, error) from error
+
+
+def unavailable(engine: sa.Engine, error: Exception) -> StorageUnavailable:
     """The error as people should read it: without statement, parameters and password."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
     return StorageUnavailable(

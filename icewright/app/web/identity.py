@@ -17,6 +17,7 @@ from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.limits import Buckets
 from icewright.app.web.opened import Opened
 from icewright.app.web.problems import Problem
+from icewright.app.web.recent import Unchanged
 from icewright.core.permissions import Grant, Principal, Role, Via
 from icewright.ports.access import AuditRow, TokenRow
 
@@ -90,7 +91,7 @@ def _bearer(request: Request, to: Opened, header: str, now: datetime) -> Princip
 def known_token(request: Request, to: Opened, text: str, now: datetime) -> TokenRow:
     """The token that a text is. Raises `Problem`."""
     found = token_id(text)
-    row = proven(to.world.store.token(found) if found else None, text, now)
+    row = proven(_token(request, to, found) if found else None, text, now)
     if row is None:
         raise _stranger(request, to, "the token is not known, is revoked, or has expired", claimed=found)
     if row.used is None or now - row.used >= _MINUTE:
@@ -98,13 +99,20 @@ def known_token(request: Request, to: Opened, text: str, now: datetime) -> Token
     return row
 
 
+def _token(request: Request, to: Opened, found: str) -> TokenRow | None:
+    kept: Unchanged = request.app.state.unchanged
+    return kept.get(("token", found), lambda: to.world.store.token(found))
+
+
 def _session(request: Request, to: Opened, secret: str, now: datetime) -> Principal | None:
     access: Access = request.app.state.access
-    row = to.world.store.session(digest(secret))
+    kept: Unchanged = request.app.state.unchanged
+    known = digest(secret)
+    row = kept.get(("session", known), lambda: to.world.store.session(known))
     if row is None or now >= row.expires or now - row.seen >= access.idle:
         return None
     if row.token_id is not None:
-        token = to.world.store.token(row.token_id)
+        token = _token(request, to, row.token_id)
         if token is None or not token.holds(now):
             return None
     if request.method not in SAFE:

@@ -17,7 +17,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.queue import plan_now
 from icewright.ports import JobRow
-from icewright.ports.views import JobItem, JobQuery, RunQuery, WaitingItem
+from icewright.ports.views import After, JobItem, JobQuery, RunQuery, WaitingItem
 
 router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
 
@@ -39,8 +39,8 @@ def jobs(
     """Newest first."""
     ref = by.table(table).ref if table is not None else None
     query = JobQuery(None, ref, catalog, tuple(map(str, state or ())), operation, trigger)
-    page = by.world.store.list_jobs(query, by.sight, decoded(cursor), limit)
-    return models.Jobs(items=[_job(item) for item in page.items], next=encoded(page.after))
+    after = decoded(cursor)
+    return by.unchanged("jobs", query, after, limit, work=lambda: _listed(by, query, after, limit))
 
 
 @router.get(
@@ -156,6 +156,11 @@ def plan(by: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = No
         ],
         deferred_total=len(deferred),
     )
+
+
+def _listed(by: Caller, query: JobQuery, after: After | None, limit: int) -> models.Jobs:
+    page = by.world.store.list_jobs(query, by.sight, after, limit)
+    return models.Jobs(items=[_job(item) for item in page.items], next=encoded(page.after))
 
 
 def _job(item: JobItem) -> models.Job:

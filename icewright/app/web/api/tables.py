@@ -21,7 +21,7 @@ from icewright.core.table import TableMetadata, split_name
 from icewright.flow.evaluate import maintained
 from icewright.flow.world import World
 from icewright.ports import PinRow, TableRow
-from icewright.ports.views import STATES, TableItem, TableQuery, TableSort
+from icewright.ports.views import STATES, After, TableItem, TableQuery, TableSort
 
 router = APIRouter(
     prefix="/tables",
@@ -58,9 +58,8 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
         sort=sort,
         descending=order == "desc",
     )
-    page = by.world.store.list_tables(query, by.sight, decoded(cursor), limit)
-    items = [models.Table(**_document(item)) for item in page.items]
-    return models.Tables(items=items, total=page.total or 0, next=encoded(page.after))
+    after = decoded(cursor)
+    return by.unchanged("tables", query, after, limit, work=lambda: _listed(by, query, after, limit))
 
 
 @router.get(
@@ -71,24 +70,8 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
 )
 def table(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
     """Health and its parts, facts, verdicts, pins, and how each operation stands."""
-    row, store = by.table(name), by.world.store
-    item, document = store.table_item(row.ref), dict(store.evaluation(row.ref) or {})
-    if item is None:
-        raise Problem(404, f"there is no table {row.ref} any more")
-    snapshot = document.get("snapshot_id")
-    verdicts = document.get("verdicts", []) if row.error is None and not row.dropped else []
-    return models.TableDetail(
-        **_document(item),
-        table_uuid=row.table_uuid,
-        location=row.location,
-        metadata_location=row.metadata_location,
-        snapshot_id=None if snapshot is None else str(snapshot),
-        parts=document.get("parts", {}),
-        facts=document.get("facts", {}),
-        verdicts=[models.Verdict(**verdict) for verdict in verdicts],
-        maintenance=_maintenance(by.world, row),
-        pins=_pins(by.world, row),
-    )
+    row = by.table(name)
+    return by.unchanged("detail", row, work=lambda: _detail(by.world, row))
 
 
 @router.get(
@@ -199,6 +182,33 @@ def resume(name: str, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None
     row = by.table(name)
     by.world.store.pause(row.ref, None)
     by.done(str(row.ref), place_of(row.ref), resumed=True)
+
+
+def _detail(world: World, row: TableRow) -> models.TableDetail:
+    store = world.store
+    item, document = store.table_item(row.ref), dict(store.evaluation(row.ref) or {})
+    if item is None:
+        raise Problem(404, f"there is no table {row.ref} any more")
+    snapshot = document.get("snapshot_id")
+    verdicts = document.get("verdicts", []) if row.error is None and not row.dropped else []
+    return models.TableDetail(
+        **_document(item),
+        table_uuid=row.table_uuid,
+        location=row.location,
+        metadata_location=row.metadata_location,
+        snapshot_id=None if snapshot is None else str(snapshot),
+        parts=document.get("parts", {}),
+        facts=document.get("facts", {}),
+        verdicts=[models.Verdict(**verdict) for verdict in verdicts],
+        maintenance=_maintenance(world, row),
+        pins=_pins(world, row),
+    )
+
+
+def _listed(by: Caller, query: TableQuery, after: After | None, limit: int) -> models.Tables:
+    page = by.world.store.list_tables(query, by.sight, after, limit)
+    items = [models.Table(**_document(item)) for item in page.items]
+    return models.Tables(items=items, total=page.total or 0, next=encoded(page.after))
 
 
 def _document(item: TableItem) -> dict[str, Any]:
