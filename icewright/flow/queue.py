@@ -51,7 +51,7 @@ class Planning:
     def __init__(self, world: World) -> None:
         self._world = world
         self._seen: object = None
-        self._until = world.clock.now()
+        self._until = self._renew = world.clock.now()
 
     def due(self) -> int:
         """Queue what the plan admits and write down what waits; returns how many jobs are new.
@@ -59,9 +59,11 @@ class Planning:
         One process at a time plans: two would admit more than the limits allow.
         """
         world, now = self._world, self._world.clock.now()
-        if not world.turn("plan", TURN):
-            self._seen = None
-            return 0
+        if now >= self._renew:
+            if not world.turn("plan", TURN):
+                self._seen = None
+                return 0
+            self._renew = now + TURN / 4  # each time would be a write every few seconds, for nothing
         _adapt(world, now)
         seen = world.store.planned_from()
         if seen == self._seen and now < self._until:

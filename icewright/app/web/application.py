@@ -16,7 +16,7 @@ from icewright.app.web.access import Senders
 from icewright.app.web.identity import Access, access_of
 from icewright.app.web.limits import Bounded, Buckets, Throttled
 from icewright.app.web.opened import Opened, Watch
-from icewright.app.web.recent import Recent, Unchanged
+from icewright.app.web.recent import Recent
 from icewright.app.web.segments import Segmented
 from icewright.app.web.tags import Tagged
 from icewright.app.web.tracing import Traced
@@ -65,8 +65,7 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
     )
     app.state.opened, app.state.watch = opened, watch
     app.state.senders, app.state.access = settings.senders, settings.access
-    app.state.recent, app.state.secret = Recent(), secrets.token_urlsafe(32)
-    app.state.unchanged = Unchanged(opened.world.store.stamp)
+    app.state.recent, app.state.secret = Recent(opened.world.store.stamp), secrets.token_urlsafe(32)
     app.state.closing, app.state.followers = threading.Event(), pages.Followers()
     app.state.simulations = pages.Simulations()
     problems.install(app)

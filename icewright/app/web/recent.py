@@ -1,4 +1,4 @@
-"""Answers that many ask for at the same time are worked out once."""
+"""What was read from the store is kept until the store changes: what many ask for at the same time is read once."""
 
 from __future__ import annotations
 
@@ -9,56 +9,59 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
-SECONDS = 1.0
+SECONDS = 1.0  # that an answer may be old where it takes work
 MOST = 256
-KEPT = 32  # answers, of which the longest take some 2 MB
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    stamp: Hashable | None  # of the store, before it was read
+    at: float
+    found: Any
 
 
 @dataclass
 class Recent:
-    """What was worked out a moment ago, by what was asked: whoever asks within a second is given the same."""
+    """What was worked out from the store, by what was asked."""
 
+    stamp: Callable[[], Hashable | None]  # another one after each change of the store; None: not known
     clock: Callable[[], float] = time.monotonic
-    _known: dict[Hashable, tuple[float, Any]] = field(default_factory=dict)
+    _known: dict[Hashable, _Answer] = field(default_factory=dict)
     _busy: dict[Hashable, threading.Lock] = field(default_factory=dict)
+    _last: Hashable | None = None  # stamp
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, key: Hashable, work: Callable[[], T]) -> T:
-        """The answer; who asks for one that is being worked out waits for it."""
-        with self._lock:
-            busy = self._busy.setdefault(key, threading.Lock())
-        with busy:
-            at, found = self._known.get(key, (0.0, None))
-            if found is None or self.clock() - at >= SECONDS:
-                found = work()
-                with self._lock:
-                    if len(self._known) >= MOST:
-                        self._known.clear()
-                        self._busy.clear()
-                    self._known[key] = (self.clock(), found)
-            return cast(T, found)
+    def get(self, key: Hashable, work: Callable[[], T], *, lately: bool = False) -> T:
+        """The answer as it is now; with `lately`, or as it was within the last second.
 
-
-@dataclass
-class Unchanged:
-    """What was worked out from the store, by what was asked, for as long as nobody has changed the store."""
-
-    stamp: Callable[[], Hashable | None]
-    _of: Hashable = None
-    _known: dict[Hashable, Any] = field(default_factory=dict)
-    _busy: dict[Hashable, threading.Lock] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def get(self, key: Hashable, work: Callable[[], T]) -> T:
-        """The answer, from nothing older than this call; who asks for one that is being worked out waits for it."""
+        Who asks for one that is being worked out waits for it.
+        """
         stamp = self.stamp()
-        if stamp is None:
+        if stamp is None and not lately:
             return work()
         with self._lock:
-            if stamp != self._of or len(self._known) >= KEPT:
-                self._of, self._known, self._busy = stamp, {}, {}
-            known, busy = self._known, self._busy.setdefault(key, threading.Lock())
+            self._forget(stamp)
+            busy = self._busy.setdefault(key, threading.Lock())
         with busy:
-            if key not in known:
-                known[key] = work()
-            return cast(T, known[key])
+            known = self._known.get(key)
+            if known is not None and (self._holds(known, stamp) or (lately and self._is_young(known))):
+                return cast(T, known.found)
+            found = work()
+            with self._lock:
+                self._known[key] = _Answer(stamp, self.clock(), found)
+            return found
+
+    def _forget(self, stamp: Hashable | None) -> None:
+        """Keep nothing that nobody can be answered any more, nor too much."""
+        if stamp != self._last:
+            self._last = stamp
+            self._known = {key: known for key, known in self._known.items() if self._is_young(known)}
+        if len(self._known) >= MOST or len(self._busy) >= 2 * MOST:
+            self._known, self._busy = {}, {}
+
+    def _is_young(self, known: _Answer) -> bool:
+        return self.clock() - known.at < SECONDS
+
+    @staticmethod
+    def _holds(known: _Answer, stamp: Hashable | None) -> bool:
+        return stamp is not None and known.stamp == stamp
