@@ -65,7 +65,8 @@ def _signs(world: World, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[Ca
     catalogs = sorted(world.scopes)
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
-    tables = world.store.table_signs(catalogs, below, overdue)
+    enabled = [name for name in catalogs if world.scopes[name].enabled]
+    tables = world.store.table_signs(catalogs, enabled, below, overdue)
     waiting = world.store.waiting()
     return Signs(
         tables=[replace(table, maintained=_maintained(world, table.ref)) for table in tables],

@@ -41,8 +41,10 @@ class Waiting:
 class AlertReader(Protocol):
     """What rules look at, by few queries however many tables there are; and the alerts."""
 
-    def table_signs(self, catalogs: Sequence[str], below: int, overdue: datetime) -> Sequence[TableSigns]:
-        """Tables that are paused, unreadable, of a health below that, or without a success since then."""
+    def table_signs(
+        self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
+    ) -> Sequence[TableSigns]:
+        """Tables that are paused or unreadable; of enabled catalogs, unhealthy or without a success since then too."""
         ...
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:

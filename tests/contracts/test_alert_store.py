@@ -246,9 +246,11 @@ def test_signs_of_tables(store: SqlStore) -> None:
     change(store, POND, health=0)
     for ref, (values, _) in zip(refs, SIGNS, strict=True):
         change(store, ref, **values)
-    found = {signs.ref: signs for signs in store.table_signs(["lake"], 50, NOW - 24 * HOUR)}
+    found = {signs.ref: signs for signs in store.table_signs(["lake"], ["lake"], 50, NOW - 24 * HOUR)}
     wanted = zip(refs, SIGNS, strict=True)
     assert found == {ref: TableSigns(ref, **signs) for ref, (_, signs) in wanted if signs is not None}
+    at_rest = store.table_signs(["lake"], [], 50, NOW - 24 * HOUR)
+    assert [(signs.paused, signs.error) for signs in at_rest] == [("by hand", None), (None, "broken")]
 
 
 def job(store: SqlStore, *outcomes: Outcome, state: JobState, ref: TableRef = REF, uuid: str = "u1") -> None:

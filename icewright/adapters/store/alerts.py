@@ -30,14 +30,15 @@ class SqlAlerts(SqlEvents):
 
     # -- what rules look at
 
-    def table_signs(self, catalogs: Sequence[str], below: int, overdue: datetime) -> Sequence[TableSigns]:
-        """Tables with which something may be wrong, by one pass over them."""
+    def table_signs(
+        self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
+    ) -> Sequence[TableSigns]:
+        """Tables with which something may be wrong, by one pass: what no rule asks of tables that rest is left out."""
         late = TABLES.c.succeeded_at.is_(None) | (TABLES.c.succeeded_at <= overdue)
         wrong = sa.or_(
             TABLES.c.paused.is_not(None),
             TABLES.c.error.is_not(None),
-            TABLES.c.health < below,
-            (TABLES.c.due_since <= overdue) & late,
+            TABLES.c.catalog.in_(enabled) & ((TABLES.c.health < below) | ((TABLES.c.due_since <= overdue) & late)),
         )
         names = ("paused", "error", "health", "due_since", "succeeded_at", "windows")
         query = sa.select(*_NAME, *(TABLES.c[name] for name in names))
