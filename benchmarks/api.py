@@ -13,13 +13,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-import httpx2
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import open_database, upgrade
@@ -102,7 +102,7 @@ def served(home: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "icewright", "--config", str(home / "icewright.yaml"), "serve", "--no-worker"]
     with (home / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            yield f"http://127.0.0.1:{_port(process.pid)}"
+            yield f"127.0.0.1:{_port(process.pid)}"
         finally:
             process.terminate()
 
@@ -119,12 +119,15 @@ def _port(pid: int) -> int:
 
 
 def ask(address: str, token: str, seconds: float, users: int) -> list[float]:
-    """Milliseconds of each request, by so many users at once."""
+    """Milliseconds of each request, by so many users at once.
+
+    They share the machine with the service: of a client that takes as long as an answer, the time would be its own.
+    """
     taken: list[list[float]] = [[] for _ in range(users)]
-    ready = threading.Barrier(users)  # making a client takes longer than most answers
+    ready = threading.Barrier(users)
 
     def use(number: int) -> None:
-        with httpx2.Client(headers={"authorization": f"Bearer {token}"}, timeout=30) as client:
+        with closing(HTTPConnection(address, timeout=30)) as client:
             ready.wait()
             until = time.perf_counter() + seconds
             time.sleep(THINK * number / users)  # nobody begins at the same moment
@@ -132,8 +135,10 @@ def ask(address: str, token: str, seconds: float, users: int) -> list[float]:
                 began = time.perf_counter()
                 if began >= until:
                     return
-                answer = client.get(f"{address}/api/v1{path}")
-                assert answer.status_code == 200, answer.text
+                client.request("GET", f"/api/v1{path}", headers={"Authorization": f"Bearer {token}"})
+                answer = client.getresponse()
+                body = answer.read()
+                assert answer.status == 200, body
                 taken[number].append((time.perf_counter() - began) * 1000)
                 time.sleep(THINK)
 

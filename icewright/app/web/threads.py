@@ -43,7 +43,7 @@ class OneThread(APIRoute):
             return handler
 
         async def answered(request: Request) -> Response:
-            return await run_in_threadpool(_run, handler(request))
+            return await run_in_threadpool(_run, handler, request)
 
         return answered
 
@@ -56,8 +56,9 @@ def _in_loop() -> bool:
     return True
 
 
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+def _run(handler: Callable[[Request], Coroutine[Any, Any, T]], request: Request) -> T:
     """What a coroutine comes to that waits for nothing."""
+    coroutine = handler(request)
     try:
         coroutine.send(None)
     except StopIteration as end:
