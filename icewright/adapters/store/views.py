@@ -222,11 +222,12 @@ def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnEleme
 
 def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
     """What is due on the tables."""
-    query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation, VERDICTS.c.verdict)
+    # not asked of the column itself, for whose index the database would go through everything that is due anywhere
+    is_due = sa.func.coalesce(VERDICTS.c.verdict, "") == "due"
+    query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation).where(VERDICTS.c.table_id.in_(ids), is_due)
     found: dict[int, list[Operation]] = {}
-    for row in connection.execute(query.where(VERDICTS.c.table_id.in_(ids))):
-        if row.verdict == "due":  # asked of the database, it would go through everything that is due anywhere
-            found.setdefault(row.table_id, []).append(Operation(row.operation))
+    for table, operation in connection.execute(query).all():
+        found.setdefault(table, []).append(Operation(operation))
     order = list(Operation)
     return {table: tuple(sorted(operations, key=order.index)) for table, operations in found.items()}
 
