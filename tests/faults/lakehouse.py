@@ -193,8 +193,9 @@ def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int],
         ]
     )
     pq.write_table(pa.table({"file_path": [target.file_path] * len(positions), "pos": positions}, schema), path)
-    about = {"content": int(DataFileContent.POSITION_DELETES), "record_count": len(positions), "key_metadata": None}
+    about: dict[str, Any] = {"content": int(DataFileContent.POSITION_DELETES), "key_metadata": None}
     about |= {
+        "record_count": len(positions),
         "file_size_in_bytes": path.stat().st_size,
         **path_bounds(target.file_path, target.file_path if single else f"{target.file_path}~"),
     }
