@@ -103,7 +103,7 @@ FULL = (
     Shape("sorted", 100, 19_000, 64, order="user, id"),
     Shape("zstd", 100, 60_000, 256, codec="zstd"),
 )
-QUICK = (Shape("large", 20, 25_000, 32),)
+QUICK = (Shape("large", 20, 12_000, 32),)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from icewright.core.policy import Operation
 
 TARGET = 32.0  # MiB
 COMMITS, ROWS = 20, 5_600  # of each table; files of 260 kB
+QUICK_COMMITS = 10
 TASKS = 2  # that a writer has: files of one commit
 KNOBS = {
     "compact.target_file_size_mb": str(TARGET),
@@ -109,12 +110,13 @@ def quiet(fleet: Fleet, tables: Sequence[Saved], sample: int, sides: Bench) -> C
 
 def main() -> None:
     """Seed, measure, print."""
-    parser = options(__doc__, "3 tables instead of 60; of the quiet fleet the peer sees 1, else 12")
-    parser.add_argument("--commits", type=int, default=COMMITS, help=f"to each table, {TASKS} files each")
+    quick = f"3 tables of {QUICK_COMMITS} commits instead of 60; of the quiet fleet the peer sees 1, else 12"
+    parser = options(__doc__, quick)
+    parser.add_argument("--commits", type=int, help=f"to each table, {TASKS} files each; {COMMITS} unless told")
     parser.add_argument("--rows", type=int, default=ROWS, help="of each file")
     chosen = parser.parse_args()
-    tables, sample = (3, 1) if chosen.quick else (60, 12)
-    fleet = Fleet(tables, chosen.commits, chosen.rows)
+    tables, sample, commits = (3, 1, QUICK_COMMITS) if chosen.quick else (60, 12, COMMITS)
+    fleet = Fleet(tables, chosen.commits or commits, chosen.rows)
     with bench(chosen) as sides:
         with sides.starting(warmed=True):
             saved = fleet.seed(sides.lake, chosen.layout)
