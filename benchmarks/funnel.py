@@ -46,7 +46,7 @@ class Shape:
 
 
 FULL = Shape(500, 30, 10, {"due": 10, "changed": 20, "quiet": 30})
-QUICK = Shape(60, 4, 1, dict.fromkeys(("due", "changed", "quiet"), 1))
+QUICK = Shape(40, 3, 1, dict.fromkeys(("due", "changed", "quiet"), 1))
 
 
 @dataclass
@@ -206,7 +206,7 @@ def more(ours: Sequence[Run], peer: Sequence[Run], looks: Sequence[Run]) -> Mapp
 
 def main() -> None:
     """Seed, measure, print."""
-    quick = "the first run of each side; 60 tables, 4 changed, 1 due, the peer sees 1 of each kind, else 10, 20 and 30"
+    quick = "the first run of each side; 40 tables, 3 changed, 1 due, the peer sees 1 of each kind, else 10, 20 and 30"
     chosen = options(__doc__, quick).parse_args()
     shape = QUICK if chosen.quick else FULL
     with bench(chosen) as sides:
