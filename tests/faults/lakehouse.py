@@ -169,10 +169,18 @@ def _statistics(table: Table, house: Lakehouse, name: str) -> None:
         update.set_statistics(file)
 
 
-def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int], *, single: bool = True) -> None:
+def delete_rows(
+    table: Table,
+    folder: Path,
+    name: str,
+    positions: Sequence[int],
+    *,
+    single: bool = True,
+    stored: Schema | None = None,
+) -> None:
     """Delete rows of the first live file of region `a` by a position delete file, as PyIceberg itself cannot.
 
-    `single`: its bounds say that it names no other file.
+    `single`: its bounds say that it names no other file. `stored`: by which its partition is written.
     """
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -199,9 +207,10 @@ def delete_rows(table: Table, folder: Path, name: str, positions: Sequence[int],
         "file_size_in_bytes": path.stat().st_size,
         **path_bounds(target.file_path, target.file_path if single else f"{target.file_path}~"),
     }
-    entry = record(f"file://{path}", [target.partition[0]], **about)
+    value = target.partition[0] if stored is None else target.partition[0].encode()
+    entry = record(f"file://{path}", [value], **about)
     sequence, new = table.metadata.next_sequence_number(), table.metadata.new_snapshot_id()
-    deletes = by_fastavro(folder / "metadata", table.spec(), table.schema(), 2, [entry], (new, sequence))
+    deletes = by_fastavro(folder / "metadata", table.spec(), stored or table.schema(), 2, [entry], (new, sequence))
     _commit(table, folder, new, [deletes, *snapshot.manifests(table.io)], path.stat().st_size)
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import BinaryType, LongType, NestedField
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
 from icewright.core.runs import JOB_ID
@@ -344,6 +346,15 @@ def test_deletes_that_come_beside_others(small: Small) -> None:
         small.compact(meanwhile, **APPLIED)
     assert read(small.home) == found[0]
     assert len(live_deletes(small)) == 2
+
+
+def test_partitions_that_are_stored_otherwise_are_left_to_iceberg(small: Small) -> None:
+    """Where delete files say their partition in another type nobody here tells which data they are of."""
+    step = small.steps(small.base)[0]
+    stored = Schema(NestedField(1, "id", LongType()), NestedField(2, "region", BinaryType()))
+    with table_of(small.home) as table:
+        delete_rows(table, small.folder, "other", [0], stored=stored)
+    assert small.opened(small.base, step) is None
 
 
 def test_older_specs_are_left_to_iceberg(small: Small) -> None:

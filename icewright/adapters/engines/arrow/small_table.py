@@ -48,17 +48,16 @@ class SmallTable:
     catalog: Catalog
     base: TableMetadata
     planned: Snapshot  # its current one
+    listed: Sequence[ManifestFile]  # by that
     app_id: str  # of the Spark application whose tasks write
     stores: Callable[[], Mapping[str, str]]  # by which properties files elsewhere are opened
     data: Listing
     deletes: Listing | None  # None: there are none
+    drop_dangling: bool
     _now: TableMetadata = field(init=False)
-    _known_deletes: frozenset[str] = field(init=False)  # which the plan applies
-    _drop_dangling: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._now = self.base
-        self._known_deletes = frozenset(one.path for one in self._live_deletes(self._listed(self.base)))
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -102,18 +101,16 @@ class SmallTable:
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
         """The files that Iceberg's planner takes, a group for each partition."""
-        self._drop_dangling = step.options.get("remove-dangling-deletes") == "true"
         candidates = self.files.candidates(self.base, step)
         chosen = {fate.path for fate in candidates}
-        listed = self._listed(self.base)
         groups: dict[str, list[Listed]] = {}
-        for one in self._live_data(listed):
+        for one in self._live_data(self.listed):
             if one.path in chosen:
                 groups.setdefault(one.partition, []).append(one)
         if sum(map(len, groups.values())) != len(candidates):
             raise MetadataUnreadable(f"{self.base.metadata_location} was read twice, and said another thing each time")
         sizes = Sizes(*(int(step.options[f"{name}-file-size-bytes"]) for name in ("target", "min", "max")))
-        deletes = self._live_deletes(listed)
+        deletes = self._live_deletes(self.listed)
         return [self._group(some, deletes, sizes) for some in groups.values()]
 
     def place(self, group: FileGroup, number: int) -> str:
@@ -158,9 +155,8 @@ class SmallTable:
         self, now: TableMetadata, done: Sequence[Done], job_id: str, *, starting_sequence: bool
     ) -> Callable[[], TableMetadata]:
         """The commit to the table as it is now. Raises `CommitConflict` where trying again would not help."""
-        current = self._comes_after(now)
+        current, listed = self._comes_after(now)
         gone = {piece.path for group, _ in done for piece in group.files}
-        listed = self._listed(now)
         live = self._live_data(listed)
         removed = [one for one in live if one.path in gone]
         if len(removed) != sum(len(group.files) for group, _ in done):
@@ -200,7 +196,7 @@ class SmallTable:
     def _same_rows(self, removed: Sequence[Listed], added: Sequence[Entry]) -> None:
         """Raise unless there are as many rows as before, but for those that the known deletes can name."""
         had, has = sum(one.entry.records for one in removed), sum(entry.records for entry in added)
-        most = sum(one.entry.records for one in self._live_deletes(self._listed(self.base)))
+        most = sum(one.entry.records for one in self._live_deletes(self.listed))
         if not 0 <= had - has <= most:
             raise InvariantViolated(
                 f"{self.base.ref}: compaction wrote {has} rows of {had}, of which deletes name {most} at most; "
@@ -212,33 +208,32 @@ class SmallTable:
 
         A delete file names rows by the path of their file, and outputs have paths of their own.
         """
-        if not self._drop_dangling:
+        if not self.drop_dangling:
             return []
         return [one for one in self._live_deletes(listed) if not any(one.applies_to(data) for data in rest)]
 
-    def _comes_after(self, now: TableMetadata) -> Snapshot:
-        """The current snapshot. Raises unless the table is the planned one, and has nothing that is not done here."""
+    def _comes_after(self, now: TableMetadata) -> tuple[Snapshot, Sequence[ManifestFile]]:
+        """The current snapshot and its list. Raises unless the table is the planned one, with nothing not done here."""
+        if now is self.base:
+            return self.planned, self.listed
         if now.table_uuid != self.base.table_uuid:
             raise TableReplaced(f"{now.ref} was replaced by another table while it was compacted")
         if now.current_snapshot is None:
             raise CommitConflict(f"{now.ref}: a writer took all snapshots from main while it was compacted")
-        if now is not self.base:
-            why = _against(self.files, now)
-            if why is None and not self._knows_deletes(content_of(self._listed(now), ManifestContent.DELETES)):
-                why = "rows by delete files"
-            if why is not None:
-                raise CommitConflict(f"{now.ref}: since compaction was planned a writer changed {why}")
-        return now.current_snapshot
+        listed = self.files.manifests(now.current_snapshot)
+        why = _against(now, listed)
+        if why is None and not self._knows_deletes(content_of(listed, ManifestContent.DELETES)):
+            why = "rows by delete files"
+        if why is not None:
+            raise CommitConflict(f"{now.ref}: since compaction was planned a writer changed {why}")
+        return now.current_snapshot, listed
 
     def _knows_deletes(self, manifests: Sequence[ManifestFile]) -> bool:
         """Whether the plan has applied all that they delete."""
         if self.deletes is None:
             return not manifests
-        return self._known_deletes.issuperset(one.path for one in self.deletes.live(manifests))
-
-    def _listed(self, metadata: TableMetadata) -> Sequence[ManifestFile]:
-        snapshot = metadata.current_snapshot
-        return () if snapshot is None else self.files.manifests(snapshot)
+        known = {one.path for one in self._live_deletes(self.listed)}
+        return known.issuperset(one.path for one in self.deletes.live(manifests))
 
     def _live_data(self, listed: Sequence[ManifestFile]) -> list[Listed]:
         return self.data.live(content_of(listed, ManifestContent.DATA))
@@ -253,8 +248,7 @@ class SmallTable:
 
     def plain(self) -> bool:
         """Whether there are data files and position deletes alone, plain Parquet, in folders of their partitions."""
-        listed = self._listed(self.base)
-        data, deletes = self._live_data(listed), self._live_deletes(listed)
+        data, deletes = self._live_data(self.listed), self._live_deletes(self.listed)
         return all(one.plain and one.content == _DATA and self._folder(one) for one in data) and all(
             one.plain and one.content == _POSITION_DELETES for one in deletes
         )
@@ -292,34 +286,45 @@ def small_table(
 ) -> SmallTable | None:
     """The table, if it is one of those, and the step asks for no more than is done here."""
     planned = base.current_snapshot
-    if planned is None or step.user_where is not None or _against(files, base) is not None:
+    if planned is None or step.user_where is not None:
         return None
     if step.bytes > int(step.options["max-file-group-size-bytes"]):  # then a partition may be several groups
         return None
-    data, deletes = (_listing(files, base, planned, content) for content in ManifestContent)
+    listed = files.manifests(planned)
+    if _against(base, listed) is not None:
+        return None
+    data, deletes = (_listing(files, base, listed, content) for content in ManifestContent)
     if data is None or not data.writer.says(SAID):
         return None
-    table = SmallTable(files, clock, catalog, base, planned, app_id, stores, data, deletes)
+    if deletes is not None and deletes.writer.partition_shape != data.writer.partition_shape:
+        return None  # which deletes are of which partition could not be told for sure
+    drop = step.options.get("remove-dangling-deletes") == "true"
+    table = SmallTable(files, clock, catalog, base, planned, listed, app_id, stores, data, deletes, drop)
     return table if table.plain() else None
 
 
-def _listing(files: Files, base: TableMetadata, planned: Snapshot, content: ManifestContent) -> Listing | None:
+def _listing(
+    files: Files, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
+) -> Listing | None:
     """Who reads and writes manifests of this content, in the shape of the first one; None when there is none."""
-    model = next((read_manifest(files, one) for one in content_of(files.manifests(planned), content)), None)
-    return None if model is None else Listing(files, ManifestWriter(model, base, base.default_spec_id, content))
+    first = next(iter(content_of(listed, content)), None)
+    if first is None:
+        return None
+    model = read_manifest(files, first)
+    return Listing(files, ManifestWriter(model, base, base.default_spec_id, content))
 
 
-def _against(files: Files, base: TableMetadata) -> str | None:
+def _against(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | None:
     """What there is that is not done here; None when there is nothing."""
-    snapshot, properties = base.current_snapshot, base.properties
-    if base.format_version != _VERSION or snapshot is None or snapshot.manifest_list is None:
+    snapshot, properties = metadata.current_snapshot, metadata.properties
+    if metadata.format_version != _VERSION or snapshot is None or snapshot.manifest_list is None:
         return "its format"
-    if base.sort_order_id:
+    if metadata.sort_order_id:
         return "its sort order"
     if properties.get("write.object-storage.enabled") == "true" or any(name in properties for name in _PLACED_BY):
         return "the places of its files"
-    manifests = [m for m in files.manifests(snapshot) if m.live_files]
-    if any(m.spec_id != base.default_spec_id for m in manifests):
+    manifests = [m for m in listed if m.live_files]
+    if any(m.spec_id != metadata.default_spec_id for m in manifests):
         return "its partition spec"
     return "most of its files" if sum(m.live_files for m in manifests) > _MOST_FILES else None
 

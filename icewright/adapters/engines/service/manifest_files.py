@@ -247,6 +247,11 @@ class ManifestWriter:
         found = decoded(self._shape.values, len(entries), b"".join(e.data_file for e in entries))
         return [{number: one[name] for number, name in self._names.items()} for one in found]
 
+    @cached_property
+    def partition_shape(self) -> Any:  # noqa: ANN401 - JSON
+        """By which partition tuples are stored: of one shape, equal tuples are of the same partition."""
+        return shape_of(_of_partition(self._shape.data_file))
+
     def says(self, field_ids: Collection[int]) -> bool:
         """Whether its manifests have room for these fields of a file."""
         return set(field_ids) <= self._names.keys()
