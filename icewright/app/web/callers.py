@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from icewright.app.web.identity import principal_of, source_of
 from icewright.app.web.opened import Opened, opened
 from icewright.app.web.problems import Problem
-from icewright.app.web.recent import Recent
+from icewright.app.web.recent import recent_of
 from icewright.app.web.segments import LONGEST  # whose convertor the routes are declared with
 from icewright.app.web.threads import in_thread
 from icewright.core.errors import UsageError
@@ -46,11 +46,11 @@ class Caller:
 
     def recently(self, *key: Hashable, work: Callable[[], T]) -> T:
         """What anybody with the same sight was answered within the last second, or is worked out now."""
-        return self._recent.get((*key, self.sight), work, lately=True)
+        return recent_of(self.request).get((*key, self.sight), work, lately=True)
 
     def unchanged(self, *key: Hashable, work: Callable[[], T]) -> T:
         """What follows from the store and the configuration: once for all of the same sight until the store changes."""
-        return self._recent.get((*key, self.sight), work)
+        return recent_of(self.request).get((*key, self.sight), work)
 
     def must(self, place: Place, target: str, action: Action | None = None) -> None:
         """Refuse, and write it down, when they may not do so there."""
@@ -74,7 +74,7 @@ class Caller:
             ref = TableRef.parse(name)
         except UsageError as error:
             raise Problem(404, str(error)) from error
-        row = self._recent.get(("table", ref), lambda: self.opened.world.store.table(ref))
+        row = recent_of(self.request).get(("table", ref), lambda: self.opened.world.store.table(ref))
         if row is None or not self.principal.may(Action.TABLES_READ, place_of(ref)):
             if row is not None:
                 self._audit(Action.TABLES_READ, str(ref), place_of(ref), refused=True)
@@ -92,11 +92,6 @@ class Caller:
             raise Problem(404, "there is no such job, more than one begins so, or it is not yours to see")
         self.must(place_of(found.ref), f"job {found.job_id} of {found.ref}")
         return found
-
-    @property
-    def _recent(self) -> Recent:
-        recent: Recent = self.request.app.state.recent
-        return recent
 
     def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
         request_id = self.request.scope.get("state", {}).get("request_id")

@@ -17,7 +17,7 @@ from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.limits import Buckets
 from icewright.app.web.opened import Opened
 from icewright.app.web.problems import Problem
-from icewright.app.web.recent import Recent
+from icewright.app.web.recent import recent_of
 from icewright.core.permissions import Grant, Principal, Role, Via
 from icewright.ports.access import AuditRow, TokenRow
 
@@ -100,15 +100,13 @@ def known_token(request: Request, to: Opened, text: str, now: datetime) -> Token
 
 
 def _token(request: Request, to: Opened, found: str) -> TokenRow | None:
-    recent: Recent = request.app.state.recent
-    return recent.get(("token", found), lambda: to.world.store.token(found))
+    return recent_of(request).get(("token", found), lambda: to.world.store.token(found))
 
 
 def _session(request: Request, to: Opened, secret: str, now: datetime) -> Principal | None:
     access: Access = request.app.state.access
-    recent: Recent = request.app.state.recent
     known = digest(secret)
-    row = recent.get(("session", known), lambda: to.world.store.session(known))
+    row = recent_of(request).get(("session", known), lambda: to.world.store.session(known))
     if row is None or now >= row.expires or now - row.seen >= access.idle:
         return None
     if row.token_id is not None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from fastapi import Request
+
 T = TypeVar("T")
 SECONDS = 1.0  # that an answer may be old where it takes work
 MOST = 256
@@ -65,3 +67,9 @@ class Recent:
     @staticmethod
     def _holds(known: _Answer, stamp: Hashable | None) -> bool:
         return stamp is not None and known.stamp == stamp
+
+
+def recent_of(request: Request) -> Recent:
+    """What the application of a request has kept."""
+    recent: Recent = request.app.state.recent
+    return recent
