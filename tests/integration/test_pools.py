@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from icewright.adapters.engines.spark.pool import SparkPool
+from icewright.adapters.engines.spark.pool import Answer, SparkPool
+from icewright.core.errors import Cancelled
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -105,6 +109,29 @@ def test_a_cancelled_compaction_stops_alone(
     assert "asked it to stop" in job.result.result().summary
     assert bench.read(other) == of_other
     assert len(bench.live(other)) == 1
+
+
+def test_what_was_cancelled_writes_no_more(spark_pool: SparkPool, tmp_path: Path) -> None:
+    """Once its end is told its tasks are at theirs, so that what they leave can be listed."""
+    held = tmp_path / "held"
+
+    def hold(rows: Iterable[int]) -> Iterable[int]:
+        with held.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            time.sleep(300)
+        return rows
+
+    def check() -> None:
+        if held.exists():
+            raise Cancelled("enough")
+
+    def work(session: SparkSession) -> Answer:
+        return Answer(({"rows": session.sparkContext.parallelize([1], 1).mapPartitions(hold).count()},))
+
+    with pytest.raises(Cancelled):
+        spark_pool.run(work, "held", check)
+    with held.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str, knobs: Mapping[str, object]) -> None:

@@ -34,6 +34,10 @@ class Application(Protocol):
         """Stop what runs under the tag at this moment. Never raises: a dead application runs nothing."""
         ...
 
+    def quiet(self, tag: str) -> bool:
+        """Whether no task runs any more that ran under the tag: one that is cancelled goes on for some seconds."""
+        ...
+
     def gb_hours(self, tag: str) -> float | None:
         """Memory held by the tasks that ran under the tag, times the time that they held it. None: not known."""
         ...

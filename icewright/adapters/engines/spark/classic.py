@@ -134,6 +134,15 @@ class ClassicApplication:
         with contextlib.suppress(Py4JError, OSError):
             self._context.cancelJobsWithTag(tag)
 
+    def quiet(self, tag: str) -> bool:
+        """As Spark counts the tasks of its stages; a dead application runs none."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+
+        try:
+            return not any(stage.numActiveTasks() for stage in self._stages(tag))
+        except (Py4JError, OSError):
+            return True
+
     def gb_hours(self, tag: str) -> float:
         """The time of the tasks, each holding its core's share of an executor's memory."""
         milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))

@@ -69,6 +69,10 @@ class ConnectApplication:
             with contextlib.suppress(PySparkException, UserWarning):  # a warning where warnings are errors
                 session.interruptAll()
 
+    def quiet(self, tag: str) -> bool:  # noqa: ARG002
+        """A Connect server does not tell: as if it were."""
+        return True
+
     def gb_hours(self, tag: str) -> None:
         """A Connect server does not tell the time of its tasks."""
 

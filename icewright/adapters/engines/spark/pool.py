@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _FAILED = "failed_data_files_count"  # of what `rewrite_data_files` answers
+_SECONDS_TO_QUIET = 20.0  # Spark kills a Python task up to four seconds after it was cancelled
+_BETWEEN_LOOKS = 0.1
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ class SparkPool:
 
         Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
         `Cancelled` or `LeaseLost`, its jobs are cancelled and the same is raised. Raises `StatementFailed` too, and
-        `EngineUnavailable` when Spark has died. What was committed before stays.
+        `EngineUnavailable` when Spark has died. What was committed before stays; what goes wrong is raised when the
+        tasks are at their end, if that is soon, so that whoever looks finds all that they leave.
         """
         tag = f"{tag}-{next(self._calls)}"  # what a job's earlier calls cost is told already
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
@@ -107,7 +111,8 @@ class SparkPool:
 
         with self._place(check):
             application = self.application()
-            with watched(check, lambda: application.cancel(tag), self.look_seconds):
+            cancel = partial(application.cancel, tag)
+            with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds):
                 try:
                     with application.marked(tag) as session:
                         answer = work(session)
@@ -182,6 +187,17 @@ class SparkPool:
         waits = [time.monotonic() - since for since in list(self._waits.values())]
         names = ("cores", "active_tasks", "pending_tasks")
         return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": max(waits, default=0.0)}
+
+
+@contextmanager
+def _quiet_after_failure(application: Application, tag: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        end = time.monotonic() + _SECONDS_TO_QUIET
+        while not application.quiet(tag) and time.monotonic() < end:
+            time.sleep(_BETWEEN_LOOKS)
+        raise
 
 
 def _first(rows: Sequence[Row]) -> Mapping[str, Any]:
