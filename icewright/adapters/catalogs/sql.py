@@ -28,6 +28,12 @@ _TABLES = sa.table(
     sa.column("previous_metadata_location"),
     sa.column("iceberg_type"),
 )
+_NAMED = (
+    _TABLES.c.catalog_name == sa.bindparam("catalog"),
+    _TABLES.c.table_namespace == sa.bindparam("namespace"),
+    _TABLES.c.table_name == sa.bindparam("name"),
+)
+_LOCATION = sa.select(_TABLES.c.metadata_location).where(*_NAMED)  # made once: it is asked many times for each table
 
 
 @dataclass
@@ -80,13 +86,13 @@ class SqlCatalog:
         location = after.metadata_location
         swing = (
             sa.update(_TABLES)
-            .where(*self._row(base.ref), _TABLES.c.metadata_location == base.metadata_location)
+            .where(*_NAMED, _TABLES.c.metadata_location == base.metadata_location)
             .values(metadata_location=location, previous_metadata_location=base.metadata_location)
         )
         self._must_exist()
         try:
             with self._engine.begin() as connection:
-                swung = connection.execute(swing).rowcount
+                swung = connection.execute(swing, self._named(base.ref)).rowcount
         except SQLAlchemyError as error:
             self._settle(base, location, error)
             return after
@@ -113,19 +119,15 @@ class SqlCatalog:
         raise CommitStateUnknown(f"{base.ref}: somebody else committed after {location}: {_said(error)}") from error
 
     def _location(self, ref: TableRef, *, for_update: bool = False) -> str:
-        query = sa.select(_TABLES.c.metadata_location).where(*self._row(ref))
+        query = _LOCATION.with_for_update() if for_update else _LOCATION
         with self._connection() as connection:
-            found = connection.execute(query.with_for_update() if for_update else query).scalar()
+            found = connection.execute(query, self._named(ref)).scalar()
         if found is None:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
         return str(found)
 
-    def _row(self, ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
-        return (
-            _TABLES.c.catalog_name == self.name,
-            _TABLES.c.table_namespace == ".".join(ref.namespace),
-            _TABLES.c.table_name == ref.name,
-        )
+    def _named(self, ref: TableRef) -> dict[str, str]:
+        return {"catalog": self.name, "namespace": ".".join(ref.namespace), "name": ref.name}
 
     def _must_exist(self) -> None:
         """SQLite would make an empty database where the file is missing."""

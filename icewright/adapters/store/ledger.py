@@ -22,6 +22,8 @@ from icewright.core.table import TableRef
 from icewright.ports import Intent, LedgerState, Unfinished
 
 _CHUNK = 500
+NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))  # given by `named`
+_BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of every table: making costs as much as asking
 _Item = TypeVar("_Item")
 
 
@@ -153,7 +155,7 @@ class SqlLedger:
 
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row
-        return connection.execute(sa.select(TABLES).where(*of_table(ref))).first()
+        return connection.execute(_BY_NAME, named(ref)).first()
 
 
 def _intent(said: Mapping[str, Any] | None) -> Intent | None:

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import SqlLedger, of_table
+from icewright.adapters.store.ledger import NAMED, SqlLedger, named, of_table
 from icewright.adapters.store.schema import JOBS, PINS, TABLES
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.ports import PinRow
+
+_COLUMNS = [PINS.c[name] for name in PinRow.__dataclass_fields__]
+_OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
+_HELD = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
 
 
 class SqlPins(SqlLedger):
@@ -18,12 +22,8 @@ class SqlPins(SqlLedger):
 
     def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:
         """Held snapshots of the table of this uuid."""
-        columns = [PINS.c[name] for name in PinRow.__dataclass_fields__]
-        query = (
-            sa.select(*columns).select_from(PINS).join(TABLES).where(*of_table(ref), PINS.c.table_uuid == table_uuid)
-        )
         with self._reading() as connection:
-            return [PinRow(*found) for found in connection.execute(query.order_by(PINS.c.id))]
+            return [PinRow(*found) for found in connection.execute(_HELD, named(ref) | {"uuid": table_uuid})]
 
     def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
         """Hold a snapshot, unless another job works on the table."""

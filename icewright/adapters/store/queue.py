@@ -29,6 +29,39 @@ _OPEN = (JobState.QUEUED, JobState.RUNNING)
 _OPERATIONS = {str(operation): operation for operation in Operation}
 
 
+def _of(table: sa.Table, names: str) -> Sequence[sa.Column[Any]]:
+    return [table.c[name] for name in names.split()]
+
+
+# Statements that are executed for every table of a fleet, or between its jobs: making one costs as much as executing it
+_ALIVE = (
+    sa.update(JOBS)
+    .where(JOBS.c.job_id == sa.bindparam("job"), JOBS.c.state == JobState.RUNNING)
+    .values(heartbeat=sa.bindparam("at", type_=Moment))
+    .returning(JOBS.c.cancel_requested)
+)
+_ACTIVE = (
+    sa.select(*_of(TABLES, "catalog namespace name"), *_of(JOBS, "pool operations on_pool cost"))
+    .join_from(JOBS, TABLES)
+    .where(JOBS.c.state.in_(_OPEN))
+)
+_SPENT = (
+    sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
+    .select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
+    .where(RUNS.c.finished >= sa.bindparam("day", type_=Moment), RUNS.c.gb_hours > 0)
+    .group_by(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool)
+)
+_DUE = VERDICTS.c.verdict == "due"
+_WISHES = sa.select(*_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
+_WISHING = (
+    sa.select(*_of(TABLES, "id catalog namespace name table_uuid due_since importance run_order windows"))
+    .add_columns(*_of(TABLES, "queries_per_day paused held_by"))
+    .where(TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
+    .where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(_DUE)))
+    .order_by(TABLES.c.id)
+)
+
+
 class SqlQueue(SqlTables):
     """The jobs of the Store port."""
 
@@ -36,16 +69,11 @@ class SqlQueue(SqlTables):
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
         """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
-        columns = [TABLES.c[n] for n in ("id", "catalog", "namespace", "name", "table_uuid", "due_since", "importance")]
-        columns += [TABLES.c[n] for n in ("run_order", "windows", "queries_per_day", "paused", "held_by")]
-        wishes = [VERDICTS.c[n] for n in ("table_id", "operation", "benefit", "cost", "reason", "on_pool", "cooled")]
-        due = VERDICTS.c.verdict == "due"
-        tables = sa.select(*columns).where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped).order_by(TABLES.c.id)
         wished: dict[int, dict[Operation, Wish]] = {}
         with self._reading() as connection:
-            for table, operation, *wish in connection.execute(sa.select(*wishes).where(due)):
+            for table, operation, *wish in connection.execute(_WISHES):
                 wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
-            rows = connection.execute(tables.where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(due))))
+            rows = connection.execute(_WISHING, {"catalogs": catalogs})
             return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
 
     def planned_from(self) -> Hashable:
@@ -59,21 +87,14 @@ class SqlQueue(SqlTables):
 
     def usage(self, day: datetime) -> Usage:
         """What is queued or runs, and what was spent since the day began."""
-        columns = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
-        columns += [JOBS.c[name] for name in ("pool", "operations", "on_pool", "cost")]
-        active = sa.select(*columns).join_from(JOBS, TABLES).where(JOBS.c.state.in_(_OPEN))
-        spent = sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
-        spent = spent.select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
-        spent = spent.where(RUNS.c.finished >= day, RUNS.c.gb_hours > 0)
-        spent = spent.group_by(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool)
         by_pool: dict[str, float] = {}
         by_catalog: dict[str, float] = {}
         with self._reading() as connection:
             jobs = tuple(
                 Active(ref_of(row), row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
-                for row in connection.execute(active)
+                for row in connection.execute(_ACTIVE)
             )
-            for row in connection.execute(spent):
+            for row in connection.execute(_SPENT, {"day": day}):
                 by_catalog[row.catalog] = by_catalog.get(row.catalog, 0.0) + row.spent
                 by_pool[row.pool] = by_pool.get(row.pool, 0.0) + (row.spent if row.on_pool else 0.0)
         return Usage(jobs, by_pool, by_catalog)
@@ -168,9 +189,8 @@ class SqlQueue(SqlTables):
 
     def heartbeat(self, job_id: str, now: datetime) -> Beat:
         """Renew the lease of a running job."""
-        alive = sa.update(JOBS).where(JOBS.c.job_id == job_id, JOBS.c.state == JobState.RUNNING).values(heartbeat=now)
         with self._begin() as connection:
-            asked = connection.execute(alive.returning(JOBS.c.cancel_requested)).scalar()
+            asked = connection.execute(_ALIVE, {"job": job_id, "at": now}).scalar()
         return Beat.LOST if asked is None else Beat.CANCELLED if asked else Beat.HELD
 
     def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:

@@ -12,13 +12,16 @@ import sqlalchemy as sa
 from icewright.adapters.store import totals
 from icewright.adapters.store.glance import SqlGlance
 from icewright.adapters.store.history import last_runs
-from icewright.adapters.store.ledger import of_table
+from icewright.adapters.store.ledger import NAMED, named, of_table
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import Rule
 from icewright.core.runs import History, OperationState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_run
 from icewright.ports import RunRow
+
+_TOLD = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
+_RULES = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
 
 
 class SqlStore(SqlGlance):
@@ -81,9 +84,9 @@ class SqlStore(SqlGlance):
     def event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
         """An activity; `job_id` among the details says whose."""
         with self._begin() as connection:
-            row = self._row(connection, ref) if ref is not None else None
-            of = {"table_id": row.id if row is not None else None, "job_id": details.pop("job_id", None)}
-            connection.execute(sa.insert(EVENTS).values(at=now, kind=kind, details=details, **of))
+            table = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else named(ref)
+            said = {"at": now, "kind": kind, "job_id": details.pop("job_id", None), "details": details}
+            connection.execute(_TOLD, said | table)
 
     def events(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
         """Activities, newest first; of one job in their order."""
@@ -100,7 +103,6 @@ class SqlStore(SqlGlance):
 
     def rules(self) -> Sequence[Rule]:
         """The newest version of each scope's rule."""
-        query = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
         with self._reading() as connection:
-            newest = {tuple(scope): settings for scope, settings in connection.execute(query)}
+            newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
         return [Rule(scope, settings, "store") for scope, settings in newest.items()]

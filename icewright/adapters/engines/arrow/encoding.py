@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SAMPLES, _OF_ROWS = 16, 1250  # slices of a row group
+_SAMPLES, _OF_ROWS = 16, 512  # slices of a row group
 
 
 def repeats(column: pa.ChunkedArray, limit: int) -> bool:

@@ -28,7 +28,11 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
 }
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon",  # elsewhere it may not be there
+}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
 _MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
