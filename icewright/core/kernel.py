@@ -80,6 +80,8 @@ def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
         yield "the table is encrypted"
     yield from (f"columns of type {kind}" for kind in _other_types(metadata.schema))
     yield from _properties(properties)
+    if metadata.sort_order_id and metadata.sort_order is None:
+        yield "the table's sort order has transforms"
     order = order or metadata.sort_order  # by which Spark sorts what it merges too
     if order is not None:
         found = Ordering.parse(order)

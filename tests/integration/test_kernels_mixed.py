@@ -110,6 +110,23 @@ def test_the_order_of_the_table_is_kept(bench: Bench, new_name: Name) -> None:
     assert "//" not in file.path.removeprefix("file://")
 
 
+def test_an_order_of_transforms_is_left_to_spark(bench: Bench, new_name: Name) -> None:
+    """Also where a sort order is told: the table's own would be claimed of files that have it not."""
+    name = new_name("transforms")
+    quoted = create(bench, name, "id int, s string")
+    bench.sql(f"ALTER TABLE {quoted} WRITE ORDERED BY truncate(1, s)")
+    insert(bench, quoted, "(1, 'b'), (2, 'a')", "(3, 'c')")
+    assert bench.metadata(name).sort_order_id == 1
+    told = {**KNOBS, "compact.strategy": "sort", "compact.sort_order": "s"}
+    for knobs in ({**KNOBS, "compact.kernel": "arrow"}, {**told, "compact.kernel": "arrow"}):
+        refused = bench.run(name, Operation.COMPACT, knobs)
+        assert refused.state is OperationState.SKIPPED, refused
+        assert "compact.kernel is arrow, but the table's sort order has transforms" in refused.reason
+    done = compact(bench, name)
+    assert done.state is OperationState.COMMITTED, done
+    assert any("kernel spark: the table's sort order has transforms" in note for note in done.notes)
+
+
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_partitions_of_no_number(bench: Bench, new_name: Name, version: str) -> None:
     """NaN as a partition value is more than Iceberg's own JSON can say: where that is needed Spark takes them."""

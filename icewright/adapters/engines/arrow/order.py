@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icewright.adapters.engines.arrow.encoding import repeats
 from icewright.adapters.engines.arrow.group import Layout
 from icewright.adapters.engines.arrow.reading import RANK, Reading
 from icewright.adapters.engines.arrow.types import plain
@@ -22,6 +23,8 @@ _BYTE = 8
 _KEYS_OF_MEMORY, _ROWS_OF_MEMORY = 2, 8  # the shares that both may take, one after the other
 _MOST_SHARES = 128
 _BYTES_OF_A_RANK = 16  # while places are found
+_DIFFERENT = 16 << 20  # bytes of the texts of a key column that have numbers in their place
+_BYTES_OF_A_TEXT = 32  # beside its own, twice
 _SLACK = 3  # shares are cut so much finer than the first rows ask for, and put together by what they hold
 
 
@@ -71,18 +74,45 @@ def _ranks(reading: Reading, budget: int) -> pl.Series:
     batches, held = [], 0
     for columns in reading.every_row(fields):
         batch = pa.RecordBatch.from_arrays([plain(c) for c in columns], [str(n) for n in range(len(columns))])
+        texts = [column for column in batch.columns if _is_text(column.type)]
         held += batch.nbytes + _BYTES_OF_A_RANK * batch.num_rows
+        held += sum(text.nbytes + _BYTES_OF_A_TEXT * batch.num_rows for text in texts)
         if held > budget:
             raise TooLarge(f"the columns that order its rows take more than {budget >> 20} MB")
         batches.append(batch)
     if not batches:
         return pl.Series(dtype=pl.UInt32)
-    keys = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches)))
-    del batches
+    keys = _keys(batches)
     if layout.zorder:
         keys = pl.DataFrame([_boxes(keys, reading.bin.outputs), _curve(keys).alias("curve")])
         return _places(keys.select(pl.arg_sort_by("box", "curve")).to_series())
     return _places(_order(keys, layout))
+
+
+def _keys(batches: list[pa.RecordBatch]) -> pl.DataFrame:
+    """The columns of the batches, which are no longer held."""
+    table = pa.Table.from_batches(batches)
+    batches.clear()
+    if not any(map(_is_text, table.schema.types)):
+        return pl.DataFrame(pl.from_arrow(table))
+    waiting, keys = table.columns, list[pl.Series]()
+    del table
+    while waiting:  # in one piece each: with texts among them Polars sorts many pieces slowly
+        keys.append(_numbered(waiting.pop(0).combine_chunks()).alias(str(len(keys))))
+    return pl.DataFrame(keys)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _numbered(column: pa.Array) -> pl.Series:
+    """A key column; of texts that come again, the place of each among them, which sorts in half the time."""
+    if not (_is_text(column.type) and repeats(pa.chunked_array([column]), _DIFFERENT)):
+        return pl.Series(pl.from_arrow(column))
+    coded = pc.dictionary_encode(column)
+    places = _places(pl.Series(pl.from_arrow(coded.dictionary)).arg_sort())
+    return places.gather(pl.Series(pl.from_arrow(coded.indices)))
 
 
 def _order(keys: pl.DataFrame, layout: Layout) -> pl.Series:
