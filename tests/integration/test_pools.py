@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -109,6 +110,16 @@ def test_a_cancelled_compaction_stops_alone(
     assert "asked it to stop" in job.result.result().summary
     assert bench.read(other) == of_other
     assert len(bench.live(other)) == 1
+
+
+def test_workers_come_from_a_daemon_that_has_what_tasks_import(spark_pool: SparkPool) -> None:
+    """Spark lets idle workers end: the next one loads nothing anew."""
+
+    def began_as(_: Iterable[int]) -> Iterable[object]:
+        return [vars(sys.modules["__main__"])["__spec__"].name]
+
+    began = spark_pool.session().sparkContext.parallelize([1], 1).mapPartitions(began_as).collect()
+    assert began == ["icewright.adapters.engines.arrow.daemon"]
 
 
 def test_what_was_cancelled_writes_no_more(spark_pool: SparkPool, tmp_path: Path) -> None:

@@ -28,11 +28,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
 }
-_LOCAL = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon",  # elsewhere it may not be there
-}
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_DAEMON = {"spark.python.daemon.module": "icewright.adapters.engines.arrow.daemon"}
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUICKER_FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"  # Hadoop calls `chmod` for each file that it writes here
 _MEMORY = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
@@ -66,21 +63,22 @@ class ClassicApplication:
                 "and PySpark runs one in a process; give one of the pools `remote`, or leave its catalogs to a worker "
                 "whose configuration has only them"
             )
+        local, python = master.startswith("local"), conf.get("spark.pyspark.python", sys.executable)
         settings = {
             "spark.app.name": f"icewright {name}",
             "spark.master": master,
             "spark.jars.packages": ",".join(sorted(set(packages))),
             **_DEFAULTS,
-            **(_LOCAL if master.startswith("local") else {}),
+            **(_LOCAL if local else {}),
+            **(_DAEMON if local and python == sys.executable else {}),  # another Python may not have the module
             **conf,
         }
-        if master.startswith("local") and sys.platform == "linux":
+        if local and sys.platform == "linux":
             settings[_JAVA_OPTIONS] = f"{_QUICKER_FORKS} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
         said = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
-            python = conf.get("spark.pyspark.python", sys.executable)
             with log.open("ab") as out, _environment(**_variables(master, java, python)):
                 self._gateway = launch_gateway(said, popen_kwargs={"stdout": out, "stderr": out})
                 self._context = SparkContext(conf=said, gateway=self._gateway)
