@@ -335,7 +335,18 @@ def test_keys_beyond_the_memory_are_left_to_others(folder: Folder) -> None:
     found = folder.rewrite(folder.piece(path))
     assert isinstance(found, Failed)
     assert found.unfit
-    assert "take more than" in found.why
+    assert "do not fit into the memory of a task" in found.why
+
+
+@pytest.mark.parametrize("different", [2000, 50], ids=["all differ", "come again"])
+def test_texts_are_sorted_however_many_there_are(different: int, folder: Folder) -> None:
+    """Those that all differ take more memory than those that come again: too much where that is little."""
+    rows = [{"id": n, "name": f"name {n * 7919 % different:05d}"} for n in range(2000)]
+    path = folder.write(rows)
+    folder.of(order=((2, True, False), (1, False, False)))
+    assert folder.rows(folder.piece(path)) == sorted(rows, key=lambda row: (-int(str(row["name"])[5:]), row["id"]))
+    folder.of(order=((2, True, False), (1, False, False)), memory_bytes=300_000)
+    assert isinstance(folder.rewrite(folder.piece(path)), Failed) is (different == 2000)
 
 
 @pytest.mark.parametrize("outputs", [1, 4, 5])

@@ -24,12 +24,15 @@ _KEYS_OF_MEMORY, _ROWS_OF_MEMORY = 2, 8  # the shares that both may take, one af
 _MOST_SHARES = 128
 _BYTES_OF_A_RANK = 16  # while places are found
 _DIFFERENT = 16 << 20  # bytes of the texts of a key column that have numbers in their place
-_BYTES_OF_A_TEXT = 32  # beside its own, twice
+_BYTES_OF_A_TEXT = 32  # beside its own, while it is sorted
 _SLACK = 3  # shares are cut so much finer than the first rows ask for, and put together by what they hold
 
 
 class TooLarge(Exception):
     """The keys of the rows do not fit into the memory of a task."""
+
+    def __str__(self) -> str:
+        return "the columns that order its rows do not fit into the memory of a task (compact.task_memory_mb)"
 
 
 def ordered(reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -74,23 +77,25 @@ def _ranks(reading: Reading, budget: int) -> pl.Series:
     batches, held = [], 0
     for columns in reading.every_row(fields):
         batch = pa.RecordBatch.from_arrays([plain(c) for c in columns], [str(n) for n in range(len(columns))])
-        texts = [column for column in batch.columns if _is_text(column.type)]
-        held += batch.nbytes + _BYTES_OF_A_RANK * batch.num_rows
-        held += sum(text.nbytes + _BYTES_OF_A_TEXT * batch.num_rows for text in texts)
+        again = sum(column.nbytes for column in batch.columns if _is_text(column.type))  # once more for a moment
+        held += batch.nbytes + again + _BYTES_OF_A_RANK * batch.num_rows
         if held > budget:
-            raise TooLarge(f"the columns that order its rows take more than {budget >> 20} MB")
+            raise TooLarge
         batches.append(batch)
     if not batches:
         return pl.Series(dtype=pl.UInt32)
-    keys = _keys(batches)
+    keys = _keys(batches, budget - held)
     if layout.zorder:
         keys = pl.DataFrame([_boxes(keys, reading.bin.outputs), _curve(keys).alias("curve")])
         return _places(keys.select(pl.arg_sort_by("box", "curve")).to_series())
     return _places(_order(keys, layout))
 
 
-def _keys(batches: list[pa.RecordBatch]) -> pl.DataFrame:
-    """The columns of the batches, which are no longer held."""
+def _keys(batches: list[pa.RecordBatch], room: int) -> pl.DataFrame:
+    """The columns of the batches, which are no longer held; of texts that come again, the place of each among them.
+
+    Places sort in half the time and take less memory than texts, for which there must be room of so many bytes.
+    """
     table = pa.Table.from_batches(batches)
     batches.clear()
     if not any(map(_is_text, table.schema.types)):
@@ -98,7 +103,15 @@ def _keys(batches: list[pa.RecordBatch]) -> pl.DataFrame:
     waiting, keys = table.columns, list[pl.Series]()
     del table
     while waiting:  # in one piece each: with texts among them Polars sorts many pieces slowly
-        keys.append(_numbered(waiting.pop(0).combine_chunks()).alias(str(len(keys))))
+        column = waiting.pop(0).combine_chunks()
+        text = _is_text(column.type)
+        if text and repeats(pa.chunked_array([column]), _DIFFERENT):
+            keys.append(_numbered(column).alias(str(len(keys))))
+            continue
+        room -= _BYTES_OF_A_TEXT * len(column) if text else 0
+        if room < 0:
+            raise TooLarge
+        keys.append(pl.Series(str(len(keys)), pl.from_arrow(column)))
     return pl.DataFrame(keys)
 
 
@@ -107,9 +120,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _numbered(column: pa.Array) -> pl.Series:
-    """A key column; of texts that come again, the place of each among them, which sorts in half the time."""
-    if not (_is_text(column.type) and repeats(pa.chunked_array([column]), _DIFFERENT)):
-        return pl.Series(pl.from_arrow(column))
+    """Of each text its place among those that there are."""
     coded = pc.dictionary_encode(column)
     places = _places(pl.Series(pl.from_arrow(coded.dictionary)).arg_sort())
     return places.gather(pl.Series(pl.from_arrow(coded.indices)))
