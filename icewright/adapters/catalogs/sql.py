@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,6 +34,7 @@ _NAMED = (
     _TABLES.c.table_name == sa.bindparam("name"),
 )
 _LOCATION = sa.select(_TABLES.c.metadata_location).where(*_NAMED)  # made once: it is asked many times for each table
+_PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
 
 
 @dataclass
@@ -46,6 +47,7 @@ class SqlCatalog:
     environment: Environment | None = None
     _engine: sa.Engine = field(init=False)
     _memo: Memo = field(default_factory=Memo, init=False)
+    _listed: Mapping[str, Pointer] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._engine = sa.create_engine(self.properties.url, pool_pre_ping=True)
@@ -67,8 +69,17 @@ class SqlCatalog:
             )
             if self._has_types(connection):  # schema V0 knows no views
                 query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
-            name = self.name
-            return [Pointer(TableRef(name, _namespace(n), t), m) for n, t, m in connection.execute(query)]
+            pages = connection.execute(query).partitions(_PAGE)
+            pointers = [self._pointer(*row) for page in pages for row in page]
+        self._listed = {pointer.metadata_location: pointer for pointer in pointers}
+        return pointers
+
+    def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
+        """The same object as in the last listing, for a table that did not move: most never do."""
+        known = self._listed.get(location)
+        if known is not None and known.ref.name == name and known.ref.namespace == _namespace(namespace):
+            return known
+        return Pointer(TableRef(self.name, _namespace(namespace), name), location)
 
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 
 from icewright.adapters.store.ledger import chunks, namespace_of, namespace_text, of_table
+from icewright.adapters.store.many import given
 from icewright.adapters.store.pins import SqlPins
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.core.describe import evaluation_document
@@ -19,6 +21,7 @@ from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
 from icewright.ports import LedgerState, Pointer, TableRow
 
+_PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
 _AGAIN = timedelta(hours=1)  # after which a table that could not be read is tried again
 
 
@@ -41,24 +44,30 @@ class SqlTables(SqlPins):
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """New, moved and dropped tables of one catalog; returns how many are new or moved."""
         listed = {(namespace_text(p.ref.namespace), p.ref.name): p.metadata_location for p in pointers}
-        known = sa.select(*(TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped")))
+        columns = (TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped"))
+        known = sa.select(*columns).where(TABLES.c.catalog == catalog)
         moved, gone = [], []
         with self._begin() as connection:
-            for row, namespace, name, before, dropped in connection.execute(known.where(TABLES.c.catalog == catalog)):
+            pages = connection.execute(known).partitions(_PAGE)
+            for row, namespace, name, before, dropped in chain.from_iterable(pages):
                 location = listed.pop((namespace, name), None)
                 if location is None:
                     gone += [] if dropped else [row]
                 elif location != before or dropped:
-                    moved.append({"row": row, "moved_to": location})
+                    moved.append((row, location))
             new = [{"namespace": n, "name": t, "metadata_location": location} for (n, t), location in listed.items()]
-            moved.sort(key=lambda row: row["row"])  # one order everywhere: no two transactions wait for each other
             if new:
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
                 connection.execute(sa.insert(TABLES).values(**first), new)
             if moved:
                 rested = sa.case((TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
-                values = {"metadata_location": sa.bindparam("moved_to"), "dropped": False, "evaluate_at": rested}
-                connection.execute(sa.update(TABLES).where(TABLES.c.id == sa.bindparam("row")).values(**values), moved)
+                new_at = given(connection, moved, row=sa.BigInteger, location=sa.Text)
+                mine = TABLES.c.id == new_at.c.row
+                # one order everywhere: no two transactions wait for each other
+                held = sa.select(TABLES.c.id).join(new_at, mine).order_by(TABLES.c.id)
+                connection.execute(held.with_for_update(of=TABLES)).all()
+                values = {"metadata_location": new_at.c.location, "dropped": False, "evaluate_at": rested}
+                connection.execute(sa.update(TABLES).where(mine).values(values))
             for ids in chunks(gone):
                 nothing = {"due_since": None, "evaluated_location": None, "evaluate_at": None}
                 connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(dropped=True, **nothing))
