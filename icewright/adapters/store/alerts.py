@@ -25,6 +25,47 @@ _OPEN = ALERTS.c.resolved_at.is_(None)
 _RAISED = ALERTS.c.raised_at.is_not(None)
 
 
+# Statements that are executed every few seconds: making one takes as long as executing it
+_MINE = (TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
+
+
+def _failed_runs() -> sa.Select[Any]:
+    newer = RUNS.alias("newer")
+    run_after = sa.exists().where(
+        newer.c.table_id == RUNS.c.table_id,
+        newer.c.operation == RUNS.c.operation,
+        newer.c.finished >= RUNS.c.finished,
+        newer.c.id > RUNS.c.id,
+        newer.c.state.in_((OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED)),
+    )
+    query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
+    query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
+    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_MINE, _SAME)
+
+
+def _failed_jobs() -> sa.Select[Any]:
+    later = JOBS.alias("later")
+    ended = (JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED, JobState.FAILED)
+    job_after = sa.exists().where(
+        later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(ended)
+    )
+    has_run = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id)
+    query = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
+    query = query.join_from(JOBS, TABLES).order_by(JOBS.c.created)
+    return query.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *_MINE, _SAME)
+
+
+def _unsupported() -> sa.Select[Any]:
+    other = VERDICTS.alias("other")
+    able = sa.exists().where(other.c.table_id == VERDICTS.c.table_id, other.c.verdict.in_(("due", "not_due")))
+    query = sa.select(*_NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
+    return query.where(VERDICTS.c.verdict == "unsupported", *_MINE, ~able).group_by(*_NAME)
+
+
+_SAME = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
+_FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED = _failed_runs(), _failed_jobs(), _unsupported()
+
+
 class SqlAlerts(SqlEvents):
     """The alerts of the Store port."""
 
@@ -58,40 +99,15 @@ class SqlAlerts(SqlEvents):
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
         """Runs that failed and are the last of their operation, and jobs that failed before they came to a run."""
-        newer, run, job = RUNS.alias("newer"), sa.exists(), JOBS.alias("later")
-        done = (OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED)
-        run_after = run.where(
-            newer.c.table_id == RUNS.c.table_id,
-            newer.c.operation == RUNS.c.operation,
-            newer.c.finished >= RUNS.c.finished,
-            newer.c.id > RUNS.c.id,
-            newer.c.state.in_(done),
-        )
-        same = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
-        mine = (TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, same)
-        failed_runs = sa.select(*_NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
-        failed_runs = failed_runs.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
-        failed_runs = failed_runs.where(RUNS.c.state == OperationState.FAILED, ~run_after, *mine)
-        ended = (JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED, JobState.FAILED)
-        job_after = sa.exists().where(
-            job.c.table_id == JOBS.c.table_id, job.c.created > JOBS.c.created, job.c.state.in_(ended)
-        )
-        has_run = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id)
-        failed_jobs = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
-        failed_jobs = failed_jobs.join_from(JOBS, TABLES).order_by(JOBS.c.created)
-        failed_jobs = failed_jobs.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *mine)
         with self._reading() as connection:
-            rows = [*connection.execute(failed_runs), *connection.execute(failed_jobs)]
+            mine = {"catalogs": catalogs}
+            rows = [*connection.execute(_FAILED_RUNS, mine), *connection.execute(_FAILED_JOBS, mine)]
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
 
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         """Tables of which some operation says so, and no other is due or not due."""
-        other = VERDICTS.alias("other")
-        able = sa.exists().where(other.c.table_id == VERDICTS.c.table_id, other.c.verdict.in_(("due", "not_due")))
-        query = sa.select(*_NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
-        query = query.where(VERDICTS.c.verdict == "unsupported", TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped)
         with self._reading() as connection:
-            return [(ref_of(row), row.reason) for row in connection.execute(query.where(~able).group_by(*_NAME))]
+            return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
     def waiting(self) -> Waiting:
         """The queue."""

@@ -115,7 +115,8 @@ class SqlLoops(SqlQueue):
             ):
                 holders = connection.execute(sa.select(by).where(by.is_not(None)).distinct()).scalars().all()
                 gone = [holder for holder in holders if dead(holder)]
-                connection.execute(sa.update(table).where(by.in_(gone)).values({by: None, until: None}))
+                if gone:
+                    connection.execute(sa.update(table).where(by.in_(gone)).values({by: None, until: None}))
 
     def processes(self) -> Sequence[ProcessRow]:
         """Every process that has not said that it is gone, the silent ones too."""

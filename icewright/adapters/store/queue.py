@@ -60,6 +60,14 @@ _WISHING = (
     .where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(_DUE)))
     .order_by(TABLES.c.id)
 )
+_COUNTED = (TABLES.c.paused, TABLES.c.held_by)
+_PLANNED_FROM = (
+    sa.select(sa.func.count(), *map(sa.func.count, _COUNTED), sa.func.max(TABLES.c.evaluated_at)).where(
+        ~TABLES.c.dropped
+    ),
+    sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id),
+    sa.select(POOLS.c.name, POOLS.c.max_concurrent).order_by(POOLS.c.name),
+)
 
 
 class SqlQueue(SqlTables):
@@ -78,12 +86,8 @@ class SqlQueue(SqlTables):
 
     def planned_from(self) -> Hashable:
         """Changes with all that candidates, usage and pools' limits are read from; cheap to ask."""
-        counted, t = sa.func.count, TABLES.c
-        live = sa.select(counted(), counted(t.paused), counted(t.held_by), sa.func.max(t.evaluated_at))
-        jobs = sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id)
-        limits = sa.select(POOLS.c.name, POOLS.c.max_concurrent).order_by(POOLS.c.name)
         with self._reading() as connection:
-            return tuple(tuple(connection.execute(asked)) for asked in (live.where(~t.dropped), jobs, limits))
+            return tuple(tuple(connection.execute(asked)) for asked in _PLANNED_FROM)
 
     def usage(self, day: datetime) -> Usage:
         """What is queued or runs, and what was spent since the day began."""

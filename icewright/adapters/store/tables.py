@@ -25,6 +25,24 @@ _PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once
 _AGAIN = timedelta(hours=1)  # after which a table that could not be read is tried again
 
 
+def _waiting() -> sa.Select[Any]:
+    now = sa.bindparam("now", type_=Moment)
+    free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
+    # a job evaluates its table when it ends
+    worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
+    mine = TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True))
+    return (
+        sa.select(TABLES)
+        .where(TABLES.c.evaluate_at <= now, mine, ~TABLES.c.dropped, free, ~worked)
+        .order_by(TABLES.c.evaluate_at, TABLES.c.id)
+        .limit(sa.bindparam("most"))
+        .with_for_update(skip_locked=True)
+    )
+
+
+_WAITING = _waiting()  # made once: it is executed every second, and making it takes as long
+
+
 class SqlTables(SqlPins):
     """The tables of the Store port."""
 
@@ -95,18 +113,8 @@ class SqlTables(SqlPins):
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
         """Tables whose time has come, for this process until then."""
-        free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
-        # a job evaluates its table when it ends
-        worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
-        waiting = (
-            sa.select(TABLES)
-            .where(TABLES.c.evaluate_at <= now, TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, free, ~worked)
-            .order_by(TABLES.c.evaluate_at, TABLES.c.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
         with self._begin() as connection:
-            rows = connection.execute(waiting).all()
+            rows = connection.execute(_WAITING, {"catalogs": catalogs, "now": now, "most": limit}).all()
             if rows:
                 claimed = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
                 connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
