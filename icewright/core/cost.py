@@ -32,7 +32,7 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
 
 
 def calibrated(predicted: float, metrics: Mapping[str, float]) -> tuple[float, float]:
-    """The prediction corrected by what the last run of the operation on the table really took, and by which factor.
+    """The prediction corrected by what the operation really took when it last did its work on the table, and how much.
 
     `metrics` are that run's: `gb_hours`, `gb_hours_predicted` and the `cost_factor` that the prediction had. One run
     moves the factor half of the way (in proportion), so that one slow night does not decide.

@@ -148,6 +148,8 @@ class LastRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     policy: str = ""  # fingerprint of the knobs that it ran by; blank: not known
     rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when this and recent runs did so last
+    worked: datetime | None = None  # when a run last did its work, this one or an earlier one
+    learned: Mapping[str, float] = field(default_factory=dict)  # that run's metrics: no failure since unlearns them
 
     def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
         """Whether the run ended well and whole, under the same policy, and the table is still as it left it.
@@ -157,6 +159,10 @@ class LastRun:
         well = self.state in (OperationState.COMMITTED, OperationState.SKIPPED) and not self.metrics.get("files_left")
         same_policy = self.policy in ("", knobs.fingerprint)
         return well and same_policy and self.metadata_location == metadata.metadata_location
+
+    def as_asked(self) -> LastRun:
+        """As it is to whoever asks for the operation by hand: what was learned, and nothing to wait for."""
+        return LastRun(self.operation, self.finished, self.state, learned=self.learned)
 
 
 History = Mapping[Operation, LastRun]

@@ -109,9 +109,9 @@ def evaluate(facts: TableFacts, knobs: Knobs, history: History, now: datetime) -
     verdicts = {op: verdict(op, facts, knobs, history, now) for op in Operation}
     scan = history.get(Operation.REMOVE_ORPHANS)
     share = None
-    if scan is not None and scan.metrics.get("files_scanned"):
-        left = scan.metrics.get("orphans_found", 0) - scan.metrics.get("orphans_removed", 0)
-        share = left / scan.metrics["files_scanned"]
+    if scan is not None and scan.learned.get("files_scanned"):
+        left = scan.learned.get("orphans_found", 0) - scan.learned.get("orphans_removed", 0)
+        share = left / scan.learned["files_scanned"]
     parts = health_parts(facts, knobs, _expiry(verdicts[Operation.EXPIRE_SNAPSHOTS], facts, knobs, now), share)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
     revisit = min([now + REVISIT, *(r for r in revisits if r > now)])
@@ -158,7 +158,7 @@ def verdict(
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
     if not isinstance(found, Due) or last is None:
         return found
-    cost, factor = calibrated(found.cost, last.metrics)
+    cost, factor = calibrated(found.cost, last.learned)
     return replace(found, cost=cost, cost_factor=factor)
 
 

@@ -168,7 +168,9 @@ class Attempts:
         request, world, now = self.request, self.world, self.world.clock.now()
         metadata = load(world, request)
         facts, knobs = read_facts(world, metadata)
-        history = {} if request.by_hand else world.store.history(request.ref, metadata.table_uuid)
+        history = world.store.history(request.ref, metadata.table_uuid)
+        if request.by_hand:
+            history = {operation: last.as_asked() for operation, last in history.items()}
         found = verdict(self.operation, facts, knobs, history, now, by_hand=request.by_hand)
         if not isinstance(found, Due):
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
@@ -253,7 +255,7 @@ class Attempts:
         for outcome in real or [last]:
             for name, value in outcome.metrics.items():
                 metrics[name] = metrics.get(name, 0) + value
-        if real and "gb_hours" in metrics:
+        if real:
             metrics |= self.predicted
         skipped_after_work = bool(real) and last.state is OperationState.SKIPPED
         kept = real[-1] if skipped_after_work else last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -24,7 +25,14 @@ def _verdict(last: LastRun | None = None, settings: Mapping[str, object] | None 
 def _scan(
     hours: float, state: OperationState = OperationState.COMMITTED, reason: str = "", **metrics: float
 ) -> LastRun:
-    return LastRun(Operation.REMOVE_ORPHANS, NOW - hours * HOUR, state, "m", reason, metrics)
+    finished, scanned = NOW - hours * HOUR, state is OperationState.COMMITTED
+    worked = finished if scanned else None
+    return LastRun(Operation.REMOVE_ORPHANS, finished, state, "m", reason, worked=worked, learned=metrics)
+
+
+def _failed_after(scan: LastRun, hours: float = 0, reason: str = "storage away") -> LastRun:
+    """The scan is known still, though a later one failed, or was refused."""
+    return replace(scan, state=OperationState.FAILED, finished=NOW - hours * HOUR, reason=reason)
 
 
 def test_never_scanned_is_due() -> None:
@@ -56,6 +64,9 @@ def test_never_scanned_is_due() -> None:
         (_scan(48, orphans_found=5), {**CONFIRM, "remove_orphans.confirm_hours": 49}, False),
         (_scan(1, OperationState.FAILED, "storage away"), {}, True),
         (_scan(1, OperationState.SKIPPED, "nothing"), {}, True),
+        (_failed_after(_scan(168)), {}, True),
+        (_failed_after(_scan(12)), {}, False),
+        (_failed_after(_scan(24, orphans_found=5)), CONFIRM, True),
     ],
 )
 def test_cadence(last: LastRun, settings: Mapping[str, object], due: bool) -> None:
@@ -138,9 +149,10 @@ def test_nothing_younger_than_the_longest_write_is_an_orphan() -> None:
 )
 def test_the_cadence_learns(metrics: dict[str, float], hours: int) -> None:
     """`auto` begins with a week and goes by what scans find, from one day to ninety."""
-    last = LastRun(Operation.REMOVE_ORPHANS, NOW, OperationState.COMMITTED, metrics=metrics)
-    assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": "auto"}), last) == hours
-    assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": 5}), last) == 5
+    scan = replace(_scan(0), learned=metrics)
+    for last in (scan, _failed_after(scan), scan.as_asked()):
+        assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": "auto"}), last) == hours
+        assert remove_orphans.cadence(knobs({"remove_orphans.every_hours": 5}), last) == 5
 
 
 def test_larger_tables_cost_more() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -24,7 +25,8 @@ SCANNED = LastRun(
     Operation.REMOVE_ORPHANS,
     NOW - timedelta(hours=1),
     OperationState.COMMITTED,
-    metrics={"files_scanned": 100, "orphans_found": 30, "orphans_removed": 10},
+    worked=NOW - timedelta(hours=1),
+    learned={"files_scanned": 100, "orphans_found": 30, "orphans_removed": 10},
 )
 
 
@@ -102,6 +104,7 @@ def test_an_endless_age_stops_nothing() -> None:
         ({}, None),
         ({Operation.REMOVE_ORPHANS: SCANNED}, 80),
         ({Operation.REMOVE_ORPHANS: LastRun(Operation.REMOVE_ORPHANS, NOW, OperationState.FAILED)}, None),
+        ({Operation.REMOVE_ORPHANS: replace(SCANNED, state=OperationState.FAILED, finished=NOW)}, 80),
     ],
 )
 def test_orphans_in_health(history: Mapping[Operation, LastRun], score: int | None) -> None:

@@ -198,7 +198,7 @@ class Bench:
             if isinstance(step, ExpireSnapshots):
                 change = RemoveSnapshots(frozenset(step.snapshot_ids), frozenset(step.remove_refs))
             elif not isinstance(step, RemoveOrphans):
-                change = AddSnapshot(self._replacement(assignment.base), "main")
+                change = AddSnapshot(self.replacement(assignment.base), "main")
         if change is not None:
             self.catalogs[ref.catalog].commit(assignment.base, change)
             if isinstance(step, RewriteDataFiles):
@@ -208,7 +208,8 @@ class Bench:
         self.after(assignment)
         return committed(assignment.operation, "done", {"n": 1})
 
-    def _replacement(self, base: TableMetadata) -> dict[str, Any]:
+    def replacement(self, base: TableMetadata) -> dict[str, Any]:
+        """A snapshot that rewrites what was there."""
         with self._lock:
             number = next(self._numbers)
         return {

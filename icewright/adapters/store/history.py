@@ -17,10 +17,18 @@ _RECENT = 20  # compactions whose partitions are remembered
 
 
 def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -> History:
-    """The last run of each operation on the table that the conditions on tables and jobs say."""
+    """The last run of each operation on the table that the conditions on tables and jobs say.
+
+    And what was learned from the last that did its work.
+    """
     runs = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
-    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(runs).where(RUNS.c.tried, *of).group_by(RUNS.c.operation)
-    rows = connection.execute(sa.select(RUNS).where(RUNS.c.id.in_(newest))).all()
+    did_work = sa.case((RUNS.c.state == OperationState.COMMITTED, RUNS.c.id))
+    ids = sa.select(sa.func.max(RUNS.c.id).label("last"), sa.func.max(did_work).label("worked"))
+    newest = ids.select_from(runs).where(RUNS.c.tried, *of).group_by(RUNS.c.operation).subquery()
+    worked = RUNS.alias("worked")
+    both = newest.join(RUNS, RUNS.c.id == newest.c.last).outerjoin(worked, worked.c.id == newest.c.worked)
+    learned = (worked.c.finished.label("worked"), worked.c.metrics.label("learned"))
+    rows = connection.execute(sa.select(RUNS, *learned).select_from(both)).all()
     return {
         Operation(r.operation): LastRun(
             Operation(r.operation),
@@ -31,6 +39,8 @@ def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -
             r.metrics,
             r.policy,
             _rewritten(connection, r) if r.operation == Operation.COMPACT else {},
+            r.worked,
+            r.learned or {},
         )
         for r in rows
     }
@@ -39,7 +49,8 @@ def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -
 def read_runs() -> sa.CompoundSelect[tuple[int]]:
     """The ids of the runs that are read of tables as they are now.
 
-    `last_runs` reads the last one of each operation, and recent compactions; alerts read the last that came to an end.
+    `last_runs` reads the last one of each operation, the last that did its work, and recent compactions; alerts read
+    the last that came to an end.
     """
     current = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
     joined = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)

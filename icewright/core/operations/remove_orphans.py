@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from icewright.core import policy
 from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.policy import Knobs, Operation
-from icewright.core.runs import REFUSED, LastRun, OperationState
+from icewright.core.runs import REFUSED, LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
 
@@ -24,16 +24,16 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         again = last.finished + timedelta(hours=cadence(knobs, last))
         if now < again:
             return Blocked(f"{last.reason} (looked at again at {again:%Y-%m-%d %H:%M} UTC)")
-    scanned = last.finished if last is not None and last.state is OperationState.COMMITTED else None
+    scanned = last.worked if last is not None else None
     if scanned is not None and last is not None:
-        waiting = mode == "confirm" and last.metrics.get("orphans_found", 0) > last.metrics.get("orphans_removed", 0)
+        waiting = mode == "confirm" and last.learned.get("orphans_found", 0) > last.learned.get("orphans_removed", 0)
         wait = knobs[policy.CONFIRM_HOURS] if waiting else cadence(knobs, last)
         again = scanned + timedelta(hours=wait)
         if now < again:
             return NotDue(f"scanned at {scanned:%Y-%m-%d %H:%M} UTC, next scan at {again:%Y-%m-%d %H:%M} UTC", again)
     files = facts.data_files + facts.delete_files + facts.manifest_count
     why = f"the last scan was at {scanned:%Y-%m-%d %H:%M} UTC" if scanned else "never scanned for orphans"
-    found = last.metrics.get("orphans_found", 0) if last is not None else 0
+    found = last.learned.get("orphans_found", 0) if last is not None else 0
     return Due(
         Work(Operation.REMOVE_ORPHANS, (step(knobs, now, last),)),
         benefit=storage_benefit(max(1, int(found))),
@@ -51,10 +51,10 @@ def cadence(knobs: Knobs, last: LastRun | None) -> int:
     said = knobs[policy.ORPHAN_EVERY]
     if not isinstance(said, str):
         return said
-    if last is None or not last.metrics.get("files_scanned"):
+    if last is None or not last.learned.get("files_scanned"):
         return START_HOURS
-    hours = last.metrics.get("every_hours", START_HOURS)
-    share = last.metrics.get("orphans_found", 0) / last.metrics["files_scanned"]
+    hours = last.learned.get("every_hours", START_HOURS)
+    share = last.learned.get("orphans_found", 0) / last.learned["files_scanned"]
     if share > MANY:
         hours /= 2
     elif not share:

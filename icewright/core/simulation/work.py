@@ -106,6 +106,8 @@ def last_run(operation: Operation, table: SimulatedTable, knobs: Knobs, ran: Ran
         metrics=metrics,
         policy=knobs.fingerprint,
         rewritten=rewritten,
+        worked=ran.ended,
+        learned=metrics,
     )
 
 

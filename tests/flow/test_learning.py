@@ -1,0 +1,90 @@
+"""What runs really took corrects what the next is reckoned to take, whatever became of others in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from icewright.core.errors import CommitConflict
+from icewright.core.policy import Operation
+from icewright.core.runs import Outcome, committed, failed
+from icewright.core.steps import Due
+from icewright.flow.evaluate import evaluate_and_record
+from icewright.ports import AddSnapshot, Assignment
+from icewright.testing import REF
+from tests.flow.bench import COMPACT, Bench
+
+TAKEN = 0.1  # GB-hours, many times what is reckoned for so small a table
+
+
+def _due(bench: Bench) -> Due:
+    """A writer appended small files, and it is some hours later."""
+    base = bench.catalogs["lake"].load(REF)
+    snapshot = bench.replacement(base) | {"summary": {"operation": "append", "added-records": "10"}}
+    bench.catalogs["lake"].commit(base, AddSnapshot(snapshot, "main"))
+    bench.rot()
+    bench.clock.advance(hours=2)
+    evaluation = evaluate_and_record(bench.world(), REF, bench.clock.now())
+    assert evaluation is not None
+    found = evaluation.verdicts[Operation.COMPACT]
+    assert isinstance(found, Due)
+    return found
+
+
+def _fails(assignment: Assignment) -> Outcome:
+    return failed(assignment.operation, "no space left on device")
+
+
+def _loses(_assignment: Assignment) -> Outcome:
+    raise CommitConflict("a writer was first")
+
+
+@pytest.fixture
+def works(bench: Bench) -> Callable[[Assignment], Outcome]:
+    """The engine's work as ever, and what it took."""
+    bench.settings["impact.planning"] = False
+    bench.table()
+    ordinary = bench.engine.function
+    return lambda assignment: replace(ordinary(assignment), metrics={"gb_hours": TAKEN})
+
+
+@pytest.mark.parametrize("then", [_fails, _loses])
+def test_a_run_that_came_to_nothing_unlearns_nothing(
+    bench: Bench, works: Callable[[Assignment], Outcome], then: Callable[[Assignment], Outcome]
+) -> None:
+    """A failure, or a commit lost to writers, makes the table no cheaper than it was known to be."""
+    bench.engine.function = works
+    for _ in range(6):
+        _due(bench)
+        bench.run(COMPACT, by_hand=False)
+    known = _due(bench)
+    assert known.cost == pytest.approx(TAKEN, rel=0.2)
+    bench.engine.function = then
+    bench.run(COMPACT, by_hand=False)
+    again = _due(bench)
+    assert (again.cost, again.cost_factor) == (known.cost, known.cost_factor)
+
+
+def test_runs_by_hand_teach_like_others(bench: Bench, works: Callable[[Assignment], Outcome]) -> None:
+    """They begin with what was known, and each adds to it."""
+    bench.engine.function = works
+    costs = []
+    for turn in range(8):
+        costs.append(_due(bench).cost)
+        bench.run(COMPACT, by_hand=turn % 2 == 0)
+    assert costs == sorted(costs)
+    assert costs[-1] == pytest.approx(TAKEN, rel=0.1)
+
+
+def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Callable[[Assignment], Outcome]) -> None:
+    """Nobody knows what it took, and the factor stays."""
+    bench.engine.function = works
+    for _ in range(6):
+        _due(bench)
+        bench.run(COMPACT, by_hand=False)
+    known = _due(bench)
+    bench.engine.function = lambda assignment: committed(assignment.operation, "it landed", {})
+    bench.run(COMPACT, by_hand=False)
+    assert _due(bench).cost_factor == pytest.approx(known.cost_factor, rel=1e-5)
