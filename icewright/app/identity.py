@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import socket
+from functools import cache
+from pathlib import Path
 
 
 def holder() -> str:
     """This process, as leases name it."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
+    return f"{_host()}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def is_dead(name: str) -> bool:
     """Whether a holder's process is surely gone: it ran on this host, and runs no more."""
     host, pid, started = name.rsplit(":", 2)
-    return host == socket.gethostname() and _started(int(pid)) != started
+    return host == _host() and _started(int(pid)) != started
+
+
+@cache
+def _host() -> str:
+    """Where processes see each other: one machine since it was started, and there one container.
+
+    Containers may share a host's name, and machines may have the same; neither sees the processes of the other.
+    """
+    boot, numbers = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    try:
+        place = f"{boot.read_text(encoding='ascii')}{numbers.readlink()}"
+    except OSError:  # no Linux
+        return socket.gethostname()
+    return f"{socket.gethostname()}.{hashlib.sha256(place.encode()).hexdigest()[:6]}"
 
 
 def _started(pid: int) -> str:

@@ -10,7 +10,7 @@ from math import log2
 
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
-from icewright.core.windows import opens
+from icewright.core.windows import closed
 
 IMPORTANCES: Mapping[str, float] = {"critical": 8.0, "high": 3.0, "normal": 1.0, "low": 0.3}
 AGEING = timedelta(hours=6)  # waiting this long counts as much as the score itself, so that nothing starves
@@ -147,7 +147,7 @@ def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, us
     waiting: list[tuple[float, Candidate, dict[Operation, float]]] = []
     for candidate in candidates:
         scores: dict[Operation, float] = {}
-        shut = candidate.blocked or _closed(candidate, now)
+        shut = candidate.blocked or closed(candidate.windows, now)
         for operation, wish in candidate.wishes.items():
             points = score(wish, candidate.importance, now - candidate.due_since, candidate.heat)
             reason = candidate.blocked or _cooling(wish, now) or shut
@@ -166,11 +166,6 @@ def _cooling(wish: Wish, now: datetime) -> str | None:
     if wish.cooled is None or now >= wish.cooled:
         return None
     return f"cooling down until {wish.cooled:%Y-%m-%d %H:%M} UTC"
-
-
-def _closed(candidate: Candidate, now: datetime) -> str | None:
-    opening = opens(candidate.windows, now)
-    return None if opening is None else f"outside of its maintenance window, which opens {opening:%Y-%m-%d %H:%M} UTC"
 
 
 def _admit(

@@ -55,6 +55,12 @@ def opens(text: str | None, now: datetime) -> datetime | None:
     return min(window.next_begin(now) for window in windows)
 
 
+def closed(text: str | None, now: datetime) -> str | None:
+    """Why nothing may start by itself now; None when it may."""
+    opening = opens(text, now)
+    return None if opening is None else f"outside of its maintenance window, which opens {opening:%Y-%m-%d %H:%M} UTC"
+
+
 def _window(text: str) -> Window:
     found = _WINDOW.fullmatch(text)
     if found is None:

@@ -74,9 +74,14 @@ def _asked(world: World, name: str) -> Sequence[Pointer]:
         raise CatalogUnavailable(
             f"catalog {name} did not list its tables within {limit.total_seconds():g} s (detect.timeout_seconds)"
         )
-    if isinstance(answer[0], BaseException):
-        raise answer[0]
-    return answer[0]
+    match answer[0]:
+        case IcewrightError() as error:
+            raise error
+        case BaseException() as error:  # a fault of ours with one catalog is none of the others'
+            said = f"{type(error).__name__}: {error}"
+            raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {said}") from error
+        case pointers:
+            return pointers
 
 
 def _hold_policy(world: World, name: str) -> None:
@@ -86,7 +91,11 @@ def _hold_policy(world: World, name: str) -> None:
     if any(row.name == name and row.policy == mark for row in world.store.catalogs()):
         return
     rows = [row for row in world.store.tables(name) if not row.dropped and scope.holds(row.ref)]
-    changed = [row.ref for row in rows if row.policy != policy.knobs_for(row.ref, None).fingerprint]
+    changed = [
+        row.ref  # one that has no time to be looked at was out of scope until now
+        for row in rows
+        if row.evaluate_at is None or row.policy != policy.knobs_for(row.ref, None).fingerprint
+    ]
     world.store.look_again(changed, now)
     world.store.policy_held(name, mark, now)
 

@@ -18,6 +18,7 @@ from icewright.ports import TableRow
 
 AT_ONCE = 4  # tables that one process reads at the same time
 BATCH = 64
+GONE = timedelta(hours=1)  # after which a table that was not there is looked at again
 CLAIM = timedelta(minutes=2)  # after which another process may evaluate what this one has not
 
 
@@ -49,8 +50,8 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
     policy = world.policy()
     try:
         evaluation = _judged(world, policy, ref, now)
-    except TableNotFound:
-        world.store.look_again([ref], None)  # dropped since it was listed; the next detection sees it
+    except TableNotFound:  # dropped since it was listed, which the next detection sees, or renamed for a moment
+        world.store.look_again([ref], now + GONE)
         return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         world.store.unreadable(ref, f"{type(error).__name__}: {error}", now)

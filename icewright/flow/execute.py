@@ -9,10 +9,11 @@ from typing import Any
 
 from icewright.core.describe import facts_summary
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, TableNotFound, TableReplaced
-from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, Knobs, Operation
+from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, WINDOWS, Knobs, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, job_state, job_summary
 from icewright.core.table import TableFacts, TableRef
 from icewright.core.verdicts import thresholds
+from icewright.core.windows import closed
 from icewright.flow.breaker import break_off
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
@@ -84,12 +85,30 @@ def execute_taken(world: World, job: JobRow) -> JobResult:
     except IcewrightError as error:
         gone = isinstance(error, TableNotFound | TableReplaced)
         state = JobState.SKIPPED if gone else JobState.FAILED
-        world.store.finish(job.job_id, state, str(error), world.clock.now())
-        _after(world, request, state)
-        return JobResult(job.ref, job.job_id, state, (), reason=str(error))
+        result = JobResult(job.ref, job.job_id, state, (), reason=str(error))
+        _finished(world, job.job_id, result)
+        return result
+    if (against := _against(world, request, knobs)) is not None:
+        world.store.finish(job.job_id, JobState.CANCELLED, against, world.clock.now())
+        return JobResult(job.ref, job.job_id, JobState.CANCELLED, (), reason=against)
     order = ORDERS[knobs[ORDER]]
     request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
     return _run(world, request, job.job_id, knobs)
+
+
+def _against(world: World, request: Request, knobs: Knobs) -> str | None:
+    """What has come up since the job was queued because of which it must not run now; it is planned again after it."""
+    row = world.store.table(request.ref)
+    if row is not None and row.paused and not request.force:
+        return f"paused: {row.paused}"
+    if request.by_hand:
+        return None
+    scope, catalog = world.scopes[request.ref.catalog], request.ref.catalog
+    if not scope.enabled:
+        return f"catalog {catalog} is not enabled any more"
+    if not scope.holds(request.ref):
+        return f"the table is not in the scope of catalog {catalog} any more"
+    return closed(knobs[WINDOWS], world.clock.now())
 
 
 def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult:
@@ -97,23 +116,22 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason = ""
-    try:
-        with held(world, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+    with held(world, job_id, timedelta(seconds=knobs[TIMEOUT])) as lease:
+        try:
             measuring = Measuring(world, job_id, lease, knobs)
             for operation in request.operations:
                 outcome = _recorded(request, operation, measuring)
                 outcomes.append(outcome)  # one by one: what is done stays told when the next raises
-        state = job_state(tuple(outcomes))
-    except Stop as stop:
-        outcomes.append(stop.outcome)
-        state, reason = _ended(stop.why, outcomes)
-    except (Cancelled, LeaseLost) as error:
-        state, reason = _ended(error, outcomes)
-    finally:
-        ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
-        result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
-        world.store.finish(job_id, ended, result.summary, world.clock.now())
-    _after(world, request, result.state)
+            state = job_state(tuple(outcomes))
+        except Stop as stop:
+            outcomes.append(stop.outcome)
+            state, reason = _ended(stop.why, outcomes)
+        except (Cancelled, LeaseLost) as error:
+            state, reason = _ended(error, outcomes)
+        finally:
+            ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
+            result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
+            _finished(world, job_id, result)
     world.report("job_finished", request.ref, {"job_id": job_id, "state": ended, "summary": result.summary})
     return result
 
@@ -171,10 +189,19 @@ def _numbers(world: World, ref: TableRef, knobs: Knobs) -> tuple[dict[str, Any],
     return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
 
 
-def _after(world: World, request: Request, state: JobState) -> None:
-    """The table as the job left it is evaluated, so that own commits are no change; too many failures pause it."""
-    evaluation = evaluate_and_record(world, request.ref, world.clock.now())
-    if state is JobState.FAILED:
+def _finished(world: World, job_id: str, result: JobResult) -> None:
+    """The job's end; too many failures pause the table.
+
+    The table is evaluated as the job left it, so that own commits are no change; and while it is held still, as
+    whoever plans in between would go by what was true before the job.
+    """
+    evaluation = None
+    try:
+        if result.state is not JobState.INTERRUPTED:
+            evaluation = evaluate_and_record(world, result.ref, world.clock.now())
+    finally:
+        world.store.finish(job_id, result.state, result.summary, world.clock.now())
+    if result.state is JobState.FAILED:
         metadata = evaluation.facts.metadata if evaluation is not None else None
-        limit = world.policy().knobs_for(request.ref, metadata)[BREAKER]
-        break_off(world, request.ref, state, limit, "failed")
+        limit = world.policy().knobs_for(result.ref, metadata)[BREAKER]
+        break_off(world, result.ref, result.state, limit, "failed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost
+from icewright.core.errors import Cancelled, LeaseLost
 from icewright.flow.world import World
 from icewright.ports import Beat
 
@@ -56,7 +56,7 @@ def held(world: World, job_id: str, limit: timedelta) -> Iterator[Lease]:
             try:
                 if world.store.heartbeat(job_id, world.clock.now()) is Beat.LOST:
                     return
-            except IcewrightError:  # the store is away for a moment: the lease outlives some beats
+            except Exception:  # noqa: BLE001, S112 - the store is away for a moment: the lease outlives some beats
                 continue
 
     thread = threading.Thread(target=beat, name=f"heartbeat {job_id}", daemon=True)

@@ -87,6 +87,7 @@ class Attempts:
     notes: list[str] = field(default_factory=list)
     tried: Step | None = None
     predicted: Mapping[str, float] = field(default_factory=dict)
+    known: frozenset[int] = frozenset()  # the snapshots on which the last step began
 
     def run(self) -> Outcome:
         """The outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
@@ -124,7 +125,12 @@ class Attempts:
                 return self._merged(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
 
     def _stopped(self, error: Cancelled | LeaseLost) -> Exception:
-        return Stop(self._merged(failed(self.operation, f"stopped: {error}")), error) if self.done else error
+        """What was done is told; and what somebody stopped has been tried, so that it does not begin again at once."""
+        if self.done:
+            return Stop(self._merged(failed(self.operation, f"stopped: {error}")), error)
+        if isinstance(error, LeaseLost) or self.world.stopping():
+            return error
+        return Stop(self._merged(deferred(self.operation, f"stopped: {error}")), error)
 
     def _settled(self, error: CommitStateUnknown) -> Outcome:
         """After a lost reply: what the table itself says of the last step's commit."""
@@ -134,7 +140,7 @@ class Attempts:
         except IcewrightError:
             return unknown
         landed = "the reply to the commit was lost, but the table shows that it landed"
-        if any(s.summary.get(JOB_ID) == self.job_id for s in now.snapshots):
+        if any(s.summary.get(JOB_ID) == self.job_id and s.snapshot_id not in self.known for s in now.snapshots):
             return committed(self.operation, landed, {}, notes=(str(error),))
         if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & now.by_id.keys():
             return unknown
@@ -186,7 +192,7 @@ class Attempts:
 
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
-        dry_run, self.tried = self.request.dry_run, step
+        dry_run, self.tried, self.known = self.request.dry_run, step, frozenset(base.by_id)
         assignment = Assignment(
             self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append, self._progress
         )

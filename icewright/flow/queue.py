@@ -96,7 +96,8 @@ def _limits(world: World) -> Limits:
 
 def _adapt(world: World, now: datetime) -> None:
     """Give each pool as many jobs as its Spark applications say that they can take."""
-    limits, processes = world.store.pool_limits(), world.store.processes()
+    limits = world.store.pool_limits()
+    processes = [row for row in world.store.processes() if now - row.heartbeat <= TURN]  # the others may be gone
     for name, pool in world.limits.pools.items():
         limit = limits.get(name, pool.max_concurrent)
         changed = adapted(limit, _load(name, processes), pool.max_concurrent)

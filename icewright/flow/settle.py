@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
 from icewright.core.runs import JobState
+from icewright.flow.alert import UNWATCHED
 from icewright.flow.breaker import break_off
 from icewright.flow.world import World
 from icewright.ports import LedgerState, Unfinished
@@ -48,9 +49,20 @@ class Settling:
             if line not in self._told:
                 world.tell("settled", {"said": line})
         self._told = frozenset(said)
+        _let_go(world)
         ended = [p for p in world.store.processes() if world.clock.now() - p.heartbeat > SILENT]
         world.store.gone([p.holder for p in ended])
         return 0
+
+
+def _let_go(world: World) -> None:
+    """Cancel what waits for catalogs that nobody looks after: it would keep its place in the limits for ever."""
+    now, rows = world.clock.now(), world.store.catalogs()
+    lost = [row.name for row in rows if row.name not in world.scopes and now - row.detect_at >= UNWATCHED]
+    for job in world.store.queued(lost) if lost else ():
+        world.store.request_cancel(job.job_id, now)
+        said = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"
+        world.store.event("settled", now, said=said)
 
 
 def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:

@@ -61,6 +61,10 @@ class Queue(Protocol):
         """Ask a job to stop; one that waits ends at once. False when it has ended already."""
         ...
 
+    def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
+        """Jobs on tables of these catalogs that wait for a worker."""
+        ...
+
     def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
         """How many of the table's last jobs ended so, up to now."""
         ...

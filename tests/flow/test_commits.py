@@ -10,9 +10,9 @@ from icewright.core.errors import (
     CommitStateUnknown,
     IcewrightError,
 )
-from icewright.core.runs import FileFate, JobState, OperationState
+from icewright.core.runs import JOB_ID, FileFate, JobState, OperationState
 from icewright.core.steps import RewriteDataFiles
-from icewright.ports import Assignment, LedgerState
+from icewright.ports import AddSnapshot, Assignment, LedgerState
 from icewright.testing import REF, partition, spec
 from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
 
@@ -137,3 +137,24 @@ def test_a_lost_commit_in_the_second_step_keeps_the_first(bench: Bench) -> None:
     result = bench.run(COMPACT)
     assert len(bench.asked) == 3
     assert result.outcomes[0].metrics["n"] == 2
+
+
+def test_what_an_earlier_operation_committed_proves_nothing_of_a_later_one(bench: Bench) -> None:
+    """The compaction of the job landed and left its mark; the expiry, whose reply was lost, did not."""
+    ref = bench.table()
+    bench.rot(ref)
+    snapshots = len(bench.catalog.load(ref).snapshots)
+
+    def before(assignment: Assignment) -> None:
+        if assignment.operation is EXPIRE:
+            raise CommitStateUnknown("the reply was lost")
+        base = bench.catalog.load(ref)
+        marked = bench.replacement(base)
+        marked["summary"][JOB_ID] = assignment.job_id
+        bench.catalog.commit(base, AddSnapshot(marked, "main"))
+        raise CommitStateUnknown("the reply was lost")
+
+    bench.before = before
+    result = bench.run(COMPACT, EXPIRE)
+    assert states(result) == {COMPACT: COMMITTED, EXPIRE: FAILED}
+    assert len(bench.catalog.load(ref).snapshots) == snapshots + 1

@@ -78,6 +78,7 @@ class Engines:
         if notes:
             base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
+        guard.still_allowed(base, unfinished.files)
         guard.not_registered_twice(base)
         if orphans:
             guard.alone(base)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import inserting
 from icewright.adapters.store.events import SqlEvents
-from icewright.adapters.store.ledger import chunks, named, namespace_of
+from icewright.adapters.store.ledger import SAME_TABLE, chunks, named, namespace_of
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.tables import ref_of
 from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Forget, Raise, Resolve, Severity, Told
@@ -40,7 +40,7 @@ def _failed_runs() -> sa.Select[Any]:
     )
     query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
     query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
-    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_MINE, _SAME)
+    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_MINE, SAME_TABLE)
 
 
 def _failed_jobs() -> sa.Select[Any]:
@@ -52,7 +52,7 @@ def _failed_jobs() -> sa.Select[Any]:
     has_run = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id)
     query = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
     query = query.join_from(JOBS, TABLES).order_by(JOBS.c.created)
-    return query.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *_MINE, _SAME)
+    return query.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *_MINE, SAME_TABLE)
 
 
 def _unsupported() -> sa.Select[Any]:
@@ -62,7 +62,6 @@ def _unsupported() -> sa.Select[Any]:
     return query.where(VERDICTS.c.verdict == "unsupported", *_MINE, ~able).group_by(*_NAME)
 
 
-_SAME = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
 _FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED = _failed_runs(), _failed_jobs(), _unsupported()
 
 

@@ -19,6 +19,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from icewright.adapters.store.stamp import Stamps
 from icewright.core.errors import ConfigError, StorageUnavailable
@@ -158,7 +159,7 @@ def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
         with nullcontext() if options.get(READS) else options.get(_TURN, nullcontext()), engine.begin() as connection:
             yield connection
-    except DBAPIError as error:
+    except (DBAPIError, NoConnection) as error:
         raise unavailable(engine, error) from error
 
 

@@ -130,7 +130,7 @@ def _lock(connection: sa.Connection, rows: Sequence[int]) -> None:
     """Hold the tables' rows, in one order everywhere, so that two requests never wait for each other."""
     for chunk in _chunks(rows):
         mine = sa.select(TABLES.c.id).where(TABLES.c.id.in_(chunk)).order_by(TABLES.c.id)
-        connection.execute(mine.with_for_update())
+        connection.execute(mine.with_for_update(key_share=True))
 
 
 def _touch(connection: sa.Connection, rows: Iterable[int], now: datetime) -> None:

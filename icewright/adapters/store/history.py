@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from icewright.adapters.store.ledger import SAME_TABLE
 from icewright.adapters.store.schema import JOBS, RUNS, TABLES
 from icewright.core.partitions import PartitionKey, partition_values
 from icewright.core.policy import Operation
@@ -52,9 +53,8 @@ def read_runs() -> sa.CompoundSelect[tuple[int]]:
     `last_runs` reads the last one of each operation, the last that did its work, and recent compactions; alerts read
     the last that came to an end.
     """
-    current = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
     joined = RUNS.join(TABLES, RUNS.c.table_id == TABLES.c.id).join(JOBS, RUNS.c.job_id == JOBS.c.job_id)
-    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(joined).where(current)
+    newest = sa.select(sa.func.max(RUNS.c.id)).select_from(joined).where(SAME_TABLE)
     newest = newest.group_by(RUNS.c.table_id, JOBS.c.table_uuid, RUNS.c.operation)
     tried = newest.where(RUNS.c.tried)
     ended = newest.where(RUNS.c.state != OperationState.DEFERRED)

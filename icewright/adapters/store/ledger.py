@@ -23,6 +23,7 @@ from icewright.ports import Intent, LedgerState, Unfinished
 
 _CHUNK = 500
 NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))  # given by `named`
+SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)  # a job's, and of now
 _BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of every table: making costs as much as asking
 _Item = TypeVar("_Item")
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from icewright.adapters.store import totals
-from icewright.adapters.store.ledger import named, of_table
+from icewright.adapters.store.ledger import SAME_TABLE, named, of_table
 from icewright.adapters.store.many import given
 from icewright.adapters.store.schema import JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.tables import SqlTables, ref_of
@@ -236,13 +236,23 @@ class SqlQueue(SqlTables):
             running = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.RUNNING)
             return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
 
+    def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
+        """Jobs on tables of these catalogs that wait for a worker."""
+        waiting = _jobs().where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
+        with self._reading() as connection:
+            return [job_of(row) for row in connection.execute(waiting.order_by(JOBS.c.created))]
+
     # -- what became of jobs
 
     def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
-        """How many of the table's last jobs ended so, one after another; cancelled ones count for nothing."""
+        """How many of the table's last jobs ended so, one after another; cancelled ones count for nothing.
+
+        Nor do those of an earlier table of the name.
+        """
         with self._begin() as connection:
             ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
-            query = _jobs().where(*of_table(ref), JOBS.c.state.in_(ended)).order_by(JOBS.c.created.desc()).limit(50)
+            query = _jobs().where(*of_table(ref), SAME_TABLE, JOBS.c.state.in_(ended))
+            query = query.order_by(JOBS.c.created.desc()).limit(50)
             states = [row.state for row in connection.execute(query)]
         return next((i for i, found in enumerate(states) if found != state), len(states))
 

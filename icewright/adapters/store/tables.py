@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from icewright.adapters.store.database import inserting
 from icewright.adapters.store.ledger import chunks, namespace_of, namespace_text, of_table
 from icewright.adapters.store.many import given
 from icewright.adapters.store.pins import SqlPins
@@ -76,14 +77,15 @@ class SqlTables(SqlPins):
             new = [{"namespace": n, "name": t, "metadata_location": location} for (n, t), location in listed.items()]
             if new:
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
-                connection.execute(sa.insert(TABLES).values(**first), new)
+                added = inserting(connection, TABLES).values(**first)  # somebody may be listing the same catalog now
+                connection.execute(added.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
             if moved:
                 rested = sa.case((TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
                 new_at = given(connection, moved, row=sa.BigInteger, location=sa.Text)
                 mine = TABLES.c.id == new_at.c.row
-                # one order everywhere: no two transactions wait for each other
+                # one order everywhere, and beside who refers to the tables: no two transactions wait for each other
                 held = sa.select(TABLES.c.id).join(new_at, mine).order_by(TABLES.c.id)
-                connection.execute(held.with_for_update(of=TABLES)).all()
+                connection.execute(held.with_for_update(of=TABLES, key_share=True)).all()
                 values = {"metadata_location": new_at.c.location, "dropped": False, "evaluate_at": rested}
                 connection.execute(sa.update(TABLES).where(mine).values(values))
             for ids in chunks(gone):

@@ -53,16 +53,26 @@ class Deletion:
         planned: Sequence[FileFate],
         proof: Callable[[], Iterable[pl.DataFrame]],
         concurrency: int,
+        *,
+        owed: bool,
     ) -> Deleted:
         """Delete the planned files that `proof` (chunks of everything reachable now) does not hold.
 
         What is reached again is kept, and the ledger says so. The plan stands, so a fault is no end: it is tried again,
         and what cannot be done now waits in the ledger for the next start. Raises `LeaseLost` and `Cancelled` alone.
+
+        `owed`: a commit has let go of the files, so that the plan outlives a job that is cancelled. Without one,
+        whoever stops the job before its first deletion stops the plan.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self.finish(job_id, location, planned, proof(), concurrency)
-            except (LeaseLost, Cancelled):
+            except LeaseLost:
+                raise
+            except Cancelled:
+                if not owed and attempt == 1:
+                    kept = {f.path: LedgerState.KEPT for f in planned}
+                    self.ledger.settle(job_id, kept, self.clock.now())
                 raise
             except RetryableError as error:
                 said = str(error)

@@ -153,7 +153,9 @@ class ExpireInService:
             return self._proof(catalog, base, compared)
 
         job, concurrency = assignment.job_id, step.max_concurrent_deletes
-        return self.deletion.carry_out(job, base.location, fates, proof, concurrency) if fates else Deleted(())
+        if not fates:
+            return Deleted(())
+        return self.deletion.carry_out(job, base.location, fates, proof, concurrency, owed=True)
 
     def _proof(self, catalog: Catalog, base: TableMetadata, compared: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """What the table as it is after the commit reaches."""

@@ -13,6 +13,7 @@ import polars as pl
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound, UnsupportedTable
 from icewright.core.paths import directory_key
+from icewright.core.runs import FileFate
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Pointer
 
@@ -46,6 +47,18 @@ class Guard:
             return files.clear()
         inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in allowed)
         return with_key(files, self.canonical).filter(inside).drop("key")
+
+    def still_allowed(self, metadata: TableMetadata, planned: Sequence[FileFate]) -> None:
+        """Raise `Refused` when what was planned once may not be deleted any more: the plan waits."""
+        if metadata.properties.get("gc.enabled", "true").lower() == "false":
+            raise Refused(f"{metadata.ref}: gc.enabled is false now: nothing is deleted")
+        self.in_allowed_place(metadata)
+        files = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
+        if outside := files.height - self.allowed(metadata, files).height:
+            raise Refused(
+                f"{outside} planned deletion(s) of {metadata.ref} lie outside the allowed_locations of catalog "
+                f"{metadata.ref.catalog} now: nothing is deleted"
+            )
 
     def _allowed(self, ref: TableRef) -> list[str]:
         return [self._key(place) for place in self.allowed_locations[ref.catalog]]

@@ -58,6 +58,7 @@ class RemoveOrphansInService:
         if not assignment.dry_run:
             self._remember(assignment.job_id, base, scan.orphans)
             if chosen:
+                assignment.check()  # the scan may have taken hours
                 self.guard.alone(base)
                 self.deletion.ledger.plan(assignment.job_id, base.ref, chosen, LedgerState.PLANNED, clock.now())
 
@@ -66,9 +67,8 @@ class RemoveOrphansInService:
                     fresh = _same_table(base, catalog.load(base.ref))
                     return sets.reached(self.deletion.files, fresh, known=scan.compared)
 
-                gone = self.deletion.carry_out(
-                    assignment.job_id, base.location, chosen, proof, step.max_concurrent_deletes
-                )
+                job, concurrency = assignment.job_id, step.max_concurrent_deletes
+                gone = self.deletion.carry_out(job, base.location, chosen, proof, concurrency, owed=False)
         seconds = (clock.now() - started).total_seconds()
         return committed(
             Operation.REMOVE_ORPHANS,

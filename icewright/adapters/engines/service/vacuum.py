@@ -162,7 +162,7 @@ class BranchVacuum:
         if found and not work.dry_run:
             self.deletion.ledger.plan(work.job_id, table.ref, found, LedgerState.PLANNED, clock.now())
             proof = self._proof(work, mark)
-            gone = self.deletion.carry_out(work.job_id, base.location, found, proof, CONCURRENT_DELETES)
+            gone = self.deletion.carry_out(work.job_id, base.location, found, proof, CONCURRENT_DELETES, owed=False)
         seconds = (clock.now() - started).total_seconds()
         return self._swept(work, found, gone, scanned, notes, seconds)
 
@@ -215,7 +215,9 @@ class BranchVacuum:
         if table is not None:
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
-            self.guard.alone(self._base(table))
+            base = self._base(table)
+            self.guard.still_allowed(base, unfinished.files)
+            self.guard.alone(base)
         elif broken := [str(e) for e in mark.broken.values()] + [t.problem for t in survey.tables if t.problem]:
             raise Refused(f"not everything that is live can be read: {broken[0]}")
         location = table.location if table is not None else ""

@@ -1,0 +1,90 @@
+"""Deletions that were planned and not carried out: which of them nobody finishes, and which wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
+from icewright.core.errors import Refused, StorageUnavailable
+from icewright.core.runs import FileFate, JobState
+from icewright.flow.settle import Settling, settle_interrupted
+from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit
+
+
+@pytest.mark.parametrize("moment", [(RemoveOrphansInService, "scan"), (Deletion, "carry_out")])
+def test_a_cancelled_orphan_removal_deletes_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch, moment: tuple[type, str]
+) -> None:
+    """Cancelled while it lists, or once all is planned: neither the job nor who settles later deletes a file."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200], replacing=False)
+    planted = house.plant(house.publish(craft), "data/orphan-0.parquet", "data/orphan-1.parquet")
+    store, real = house.app.world.store, getattr(*moment)
+
+    def cancelled(*args: Any, **options: Any) -> object:
+        (job,) = store.jobs(limit=1)
+        assert store.request_cancel(job.job_id, house.clock.now())
+        return real(*args, **options)
+
+    monkeypatch.setattr(*moment, cancelled)
+    job = house.job(ORPHANS, remove_orphans__max_delete_ratio=1)
+    assert job.state is JobState.CANCELLED
+    Settling(house.app.world).due()
+    assert all(path.exists() for path in planted)
+    assert {row["state"] for row in store.deleted_files(job.job_id or "")} <= {"found", "kept"}
+
+
+def _forbid(house: House) -> None:
+    """Somebody switches garbage collection off."""
+    old = house.metadata_file()
+    edit(old, lambda document: document["properties"].update({"gc.enabled": "false"}))
+    new = old.with_name("00099-gc.metadata.json")
+    new.write_bytes(old.read_bytes())
+    house.unregister(NAME)
+    house.register(NAME, f"file://{new}")
+
+
+def _narrow(house: House) -> None:
+    """Somebody allows deletions elsewhere only."""
+    allowed = house.app.engines.expire.guard.allowed_locations
+    assert isinstance(allowed, dict)
+    allowed.update(dict.fromkeys(allowed, ("file:///elsewhere",)))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(_forbid, "gc.enabled is false now"), (_narrow, "lies outside the allowed_locations")],
+)
+def test_what_is_forbidden_meanwhile_waits(
+    house: House, monkeypatch: pytest.MonkeyPatch, change: Any, reason: str
+) -> None:
+    """Planned deletions of an expiry are not finished where nothing may be deleted any more."""
+    house.table()
+    house.detect()
+
+    def away(*_: object) -> None:
+        raise StorageUnavailable("throttled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Deletion, "finish", away)
+        job = house.job(EXPIRE)
+    change(house)
+    before = house.files()
+    (said,) = settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    assert reason in said
+    assert house.files() == before
+    assert {row["state"] for row in house.app.world.store.deleted_files(job.job_id or "")} == {"planned"}
+
+
+def test_each_planned_file_is_looked_at(house: House) -> None:
+    """The table lies inside, and one of its files does not: the plan waits as a whole."""
+    folder = house.table()
+    guard, base = house.app.engines.expire.guard, house.metadata()
+    inside = FileFate(f"file://{folder}/data/one.parquet", 1, "data")
+    guard.still_allowed(base, [inside])
+    with pytest.raises(Refused, match=r"1 planned deletion\(s\) of .* outside the allowed_locations"):
+        guard.still_allowed(base, [inside, replace(inside, path="file:///elsewhere/two.parquet")])

@@ -1,0 +1,70 @@
+"""What detection makes of catalogs that answer oddly, and of tables that are out of sight for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from icewright.flow.detect import detect_due
+from icewright.flow.evaluate import evaluate_due
+from icewright.flow.world import Scope
+from icewright.ports import Pointer
+from icewright.testing import NOW, REF
+from tests.flow.bench import Bench
+from tests.flow.test_loops import looked
+
+AGEING = tuple(100 - hours for hours in range(10))  # snapshots that are due for expiry in three days
+
+
+def test_a_fault_of_ours_with_one_catalog_is_none_of_the_others(bench: Bench) -> None:
+    """It is told as if the catalog had failed, which is asked again after a while."""
+    bench.table()
+    bench.table(catalog="pond")
+
+    def odd() -> Sequence[Pointer]:
+        raise ValueError("an answer that nobody foresaw")
+
+    bench.catalog.pointers = odd  # type: ignore[method-assign]
+    found = detect_due(bench.world())
+    said = "catalog lake could not be listed: unexpected ValueError: an answer that nobody foresaw"
+    assert (found.tables, found.errors) == (1, (("lake", said),))
+    assert {row.ref.catalog for row in bench.store.tables()} == {"pond"}
+    assert {row.name: row.failures for row in bench.store.catalogs()} == {"lake": 1, "pond": 0}
+
+
+def test_a_table_that_comes_back_into_scope_is_looked_at(bench: Bench) -> None:
+    """Though neither the policy nor, perhaps, the table is another: time alone makes it due."""
+    ref = bench.table(ages=AGEING)
+    looked(bench)
+    bench.scopes["lake"] = Scope(enabled=True, tables="other*")
+    for _ in range(4):
+        bench.clock.advance(hours=12)
+        looked(bench)
+    bench.catalog.concurrently(ref, properties={"moved": "meanwhile"})
+    bench.scopes.clear()
+    bench.clock.advance(hours=12)
+    looked(bench)
+    row = bench.store.table(ref)
+    assert row is not None
+    assert row.evaluated_location == row.metadata_location
+    assert row.evaluate_at is not None
+
+
+def test_a_table_that_is_gone_for_a_moment_is_looked_at_again(bench: Bench) -> None:
+    """Renamed and renamed back between two listings, it has not moved in any of them."""
+    ref = bench.table(ages=AGEING)
+    looked(bench)
+    row = bench.store.table(ref)
+    assert row is not None
+    assert row.evaluate_at is not None
+    bench.clock.time = row.evaluate_at
+    away = bench.catalog.tables.pop(ref)
+    evaluate_due(bench.world(), ["lake"])
+    bench.catalog.tables[ref] = away
+    for _ in range(8):
+        bench.clock.advance(hours=12)
+        looked(bench)
+    row = bench.store.table(REF)
+    assert row is not None
+    assert row.evaluated_at is not None
+    assert row.evaluated_at > NOW + timedelta(days=3)

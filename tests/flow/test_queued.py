@@ -1,0 +1,196 @@
+"""What comes up between the plan, the worker and the end of a job; and what a job that was stopped leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import QueuePool
+
+from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, StorageUnavailable
+from icewright.core.plan import Limits, PoolLimits
+from icewright.core.runs import JobState
+from icewright.flow.execute import execute_taken
+from icewright.flow.queue import Planning
+from icewright.flow.settle import Settling
+from icewright.flow.world import Scope
+from icewright.ports import Assignment, ProcessRow
+from icewright.testing import NOW, REF
+from tests.flow.bench import EXPIRE, Bench, job_states
+from tests.flow.test_loops import looked, other, taken
+
+
+def _paused(bench: Bench) -> None:
+    bench.store.pause(REF, "stop")
+
+
+def _late(bench: Bench) -> None:
+    bench.clock.advance(hours=3)
+
+
+def _disabled(bench: Bench) -> None:
+    bench.enabled = False
+
+
+def _left(bench: Bench) -> None:
+    bench.scopes["lake"] = Scope(enabled=True, tables="other-*")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_paused, "paused: stop"),
+        (_late, "outside of its maintenance window, which opens 2026-11-22 11:00 UTC"),
+        (_disabled, "catalog lake is not enabled any more"),
+        (_left, "the table is not in the scope of catalog lake any more"),
+    ],
+)
+def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable[[Bench], None], reason: str) -> None:
+    """Whatever forbids the work when a worker takes it ends the job, which changes nothing."""
+    bench.table()
+    bench.settings |= {"windows": "11:00-12:05"}  # it is 12:00
+    assert Planning(looked(bench)).due() == 1
+    change(bench)
+    world = bench.world()
+    (job,) = taken(bench, world)
+    result = execute_taken(world, job)
+    assert (result.state, result.reason) == (JobState.CANCELLED, reason)
+    assert bench.asked == []
+    assert job_states(bench) == [JobState.CANCELLED]
+    assert bench.store.table(REF).held_by is None  # type: ignore[union-attr]
+
+
+def test_what_a_person_asks_for_runs_outside_of_windows(bench: Bench) -> None:
+    """Only a pause holds it, unless it is forced."""
+    bench.table()
+    bench.settings |= {"windows": "01:00-02:00"}
+    world = looked(bench)
+    assert bench.run(EXPIRE).state is JobState.SUCCEEDED
+    assert taken(bench, world) == []
+
+
+@pytest.mark.parametrize("error", [MetadataUnreadable("broken"), CommitConflict("a writer was first")])
+def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: IcewrightError) -> None:
+    """A job that came to nothing is not begun again at once by a process that plans before its table was judged."""
+    bench.table()
+    world = looked(bench)
+    assert Planning(world).due() == 1
+    (job,) = taken(bench, world)
+
+    def fails(_: Assignment) -> None:
+        raise error
+
+    bench.before = fails
+    facts, elsewhere = bench.files.facts, Planning(other(bench))
+    bench.store.release("plan", world.trigger.holder)
+
+    def planned_meanwhile(*of: object) -> object:
+        elsewhere.due()
+        return facts(*of)  # type: ignore[arg-type]
+
+    bench.files.facts = planned_meanwhile  # type: ignore[assignment,method-assign]
+    execute_taken(world, job)
+    assert taken(bench, world) == []
+    assert len(bench.store.jobs()) == 1
+
+
+def test_what_somebody_cancelled_does_not_begin_again_at_once(bench: Bench) -> None:
+    """The operation cools down as after a run."""
+    bench.table()
+    world = looked(bench)
+    planning = Planning(world)
+    assert planning.due() == 1
+
+    def cancelled(assignment: Assignment) -> None:
+        bench.store.request_cancel(assignment.job_id, bench.clock.now())
+        assignment.check()
+
+    bench.before = cancelled
+    for _ in range(4):
+        for job in taken(bench, world):
+            assert execute_taken(world, job).state is JobState.CANCELLED
+        bench.clock.advance(seconds=3)
+        planning.due()
+    assert len(bench.asked) == 1
+
+
+def test_a_job_that_a_service_stops_begins_again(bench: Bench) -> None:
+    """It was not the table's work that came to nothing: the next service has it at once."""
+    bench.table()
+    world = looked(bench)
+    assert Planning(world).due() == 1
+    bench.before = lambda assignment: assignment.check()
+    (job,) = taken(bench, world)
+    stopping = bench.world(stopping=lambda: True)
+    assert execute_taken(stopping, job).state is JobState.CANCELLED
+    assert Planning(world).due() == 1
+
+
+def test_a_silent_process_holds_no_pool_down(bench: Bench) -> None:
+    """A worker killed under load said last that its Spark is full: what others say counts."""
+    bench.limits = Limits(9, pools={"default": PoolLimits(4)})
+    planning = Planning(looked(bench))
+    full = {"cores": 2, "active_tasks": 2, "pending_tasks": 50, "longest_wait_seconds": 40.0}
+    idle = {"cores": 2, "active_tasks": 0, "pending_tasks": 0, "longest_wait_seconds": 0.0}
+    bench.store.alive(ProcessRow("killed:1:1", "worker", NOW, NOW, 2, {"pools": {"default": full}}))
+    planning.due()
+    assert bench.store.pool_limits()["default"] < 4
+    for _ in range(12):
+        bench.clock.advance(hours=1)
+        bench.store.alive(ProcessRow("new:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": idle}}))
+        planning.due()
+    assert bench.store.pool_limits()["default"] == 4
+
+
+def test_jobs_of_a_catalog_that_is_gone_leave_their_places(bench: Bench) -> None:
+    """A day after anybody was to ask it, what waits for its tables is cancelled, and others have the room."""
+    for number in range(4):
+        bench.table(f"p{number}", catalog="pond")
+    bench.table()
+    bench.limits = Limits(4)
+    looked(bench)
+    bench.store.pause(REF, "later")
+    assert Planning(bench.world()).due() == 4
+    del bench.catalogs["pond"]
+    bench.store.pause(REF, None)
+    world = bench.world()
+    settling = Settling(world)
+    settling.due()
+    assert job_states(bench) == [JobState.QUEUED] * 4
+    bench.clock.advance(days=2)
+    settling.due()
+    assert job_states(bench) == [JobState.CANCELLED] * 4
+    assert "not configured any more" in str(bench.store.events(limit=1))
+    assert Planning(world).due() == 1
+
+
+def test_failures_of_an_earlier_table_break_nothing_off(bench: Bench) -> None:
+    """A table that was made anew under the name begins without them."""
+
+    def fails(_: Assignment) -> None:
+        raise MetadataUnreadable("broken")
+
+    bench.before = fails
+    bench.table()
+    for _ in range(2):
+        bench.run(EXPIRE)
+        bench.clock.advance(hours=2)
+    bench.table(table_uuid="another")
+    bench.run(EXPIRE)
+    assert bench.store.table(REF).paused is None  # type: ignore[union-attr]
+
+
+def test_no_free_connection_is_a_store_that_is_away(bench: Bench) -> None:
+    """So that whoever asked tries again."""
+    bench.table()
+    looked(bench)
+    pool = bench.store.engine.pool
+    assert isinstance(pool, QueuePool)
+    pool._timeout = 0.1  # half a minute else
+    with ExitStack() as taken_all:
+        for _ in range(15):
+            taken_all.enter_context(bench.store.engine.connect())
+        with pytest.raises(StorageUnavailable):
+            bench.store.heartbeat("job", bench.clock.now() + timedelta(seconds=1))
