@@ -88,6 +88,7 @@ class Signs:
     queued: int = 0
     oldest_queued: datetime | None = None
     processes: Sequence[ProcessSigns] = ()
+    serving_since: datetime | None = None  # since when the process that looks is a service; None: it is none
 
 
 def conditions(signs: Signs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
@@ -164,10 +165,17 @@ def _unreachable(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -
 
 
 def _not_asked(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
-    """A catalog that was asked and failed has an alert of its own."""
+    """A catalog that was asked and failed has an alert of its own.
+
+    Only a service can tell that nobody asks, once it has had the time to ask itself: a single pass sees but its own
+    moment, and need not be about every catalog.
+    """
+    up = signs.serving_since
+    if up is None:
+        return
     for catalog in signs.catalogs:
         last, limit = catalog.detected_at, catalog.interval * parameters["intervals"]
-        if last is not None and not catalog.failures and now - last > limit:
+        if last is not None and not catalog.failures and now - max(last, up) > limit:
             said = f"the catalog was last read {last:%Y-%m-%d %H:%M} UTC; it should be read every {catalog.interval}"
             yield Condition(AlertRule.NO_DETECTION, catalog.name, said)
 

@@ -67,7 +67,7 @@ def _signs(world: World, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[Ca
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
     enabled = [name for name in catalogs if world.scopes[name].enabled]
     tables = world.store.table_signs(catalogs, enabled, below, overdue)
-    waiting = world.store.waiting()
+    waiting, processes = world.store.waiting(), world.store.processes()
     return Signs(
         tables=[replace(table, maintained=_maintained(world, table.ref)) for table in tables],
         failures=world.store.failures(catalogs),
@@ -80,8 +80,14 @@ def _signs(world: World, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[Ca
         spending=_spending(world, now),
         queued=waiting.jobs,
         oldest_queued=waiting.oldest,
-        processes=[_process(row) for row in world.store.processes()],
+        processes=[_process(row) for row in processes],
+        serving_since=_serving_since(world, processes),
     )
+
+
+def _serving_since(world: World, processes: Sequence[ProcessRow]) -> datetime | None:
+    me = world.trigger.holder
+    return next((row.started for row in processes if row.holder == me and row.kind == "service"), None)
 
 
 def _maintained(world: World, ref: TableRef) -> bool:
@@ -117,12 +123,16 @@ def _process(row: ProcessRow) -> ProcessSigns:
 def _unknown(world: World, signs: Signs, rows: Sequence[CatalogRow], now: datetime) -> Callable[[Alert], bool]:
     """Of which alerts this process cannot tell whether they still hold.
 
-    Those of catalogs that other processes look after, and those about the health of tables that cannot be read.
+    Those of catalogs that other processes look after, those about the health of tables that cannot be read, and those
+    about catalogs that nobody asks, until somebody has asked: no pass and no new service can tell before.
     """
     elsewhere = {row.name for row in rows if row.name not in world.scopes and now - row.detect_at < UNWATCHED}
     unread = {table.ref for table in signs.tables if table.error is not None}
+    asked_at = {c.name: c.detected_at for c in signs.catalogs if not c.failures and c.detected_at is not None}
 
     def unknown(alert: Alert) -> bool:
+        if alert.rule is AlertRule.NO_DETECTION and alert.subject in asked_at:
+            return asked_at[alert.subject] < alert.since
         return alert.catalog in elsewhere or (alert.rule in _ABOUT_HEALTH and alert.ref in unread)
 
     return unknown

@@ -34,9 +34,10 @@ def table(**signs: Any) -> Signs:
     return Signs(tables=[replace(TableSigns(REF), **signs)])
 
 
-def catalog(**signs: Any) -> Signs:
-    """One catalog that is asked every minute, last a minute ago."""
-    return Signs(catalogs=[replace(CatalogSigns("lake", MINUTE, NOW - MINUTE), **signs)])
+def catalog(up: timedelta | None = 99 * HOUR, **signs: Any) -> Signs:
+    """One catalog that is asked every minute, last a minute ago; a service that is up for so long looks at it."""
+    since = None if up is None else NOW - up
+    return Signs(catalogs=[replace(CatalogSigns("lake", MINUTE, NOW - MINUTE), **signs)], serving_since=since)
 
 
 def process(silent: timedelta = SECOND, loop: LoopSigns = NEVER, holder: str = "host:1:2") -> ProcessSigns:
@@ -79,6 +80,9 @@ def loop(**signs: Any) -> Signs:
         (catalog(failures=9, error="refused", detected_at=NOW - HOUR), {"catalog_unreachable": "lake"}),
         (catalog(detected_at=NOW - 10 * MINUTE), {}),
         (catalog(detected_at=NOW - 10 * MINUTE - SECOND), {"no_detection": "lake"}),
+        (catalog(up=10 * MINUTE, detected_at=NOW - HOUR), {}),
+        (catalog(up=10 * MINUTE + SECOND, detected_at=NOW - HOUR), {"no_detection": "lake"}),
+        (catalog(up=None, detected_at=NOW - HOUR), {}),
         (catalog(detected_at=NOW - 2 * HOUR, interval=HOUR), {}),
         (catalog(detected_at=None), {}),
         (Signs(queued=1, oldest_queued=NOW - 30 * MINUTE), {}),
@@ -137,6 +141,7 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
         queued=1,
         oldest_queued=NOW - HOUR,
         processes=[process(HOUR), process(loop=replace(NEVER, failures=9))],
+        serving_since=NOW - HOUR,
     )
     terms = default_terms()
     every = {c.rule for c in conditions(signs, terms, NOW)}
