@@ -124,15 +124,19 @@ def _unknown(world: World, signs: Signs, rows: Sequence[CatalogRow], now: dateti
     """Of which alerts this process cannot tell whether they still hold.
 
     Those of catalogs that other processes look after, those about the health of tables that cannot be read, and those
-    about catalogs that nobody asks, until somebody has asked: no pass and no new service can tell before.
+    about catalogs that nobody asks, until somebody has asked: no pass and no new service can tell before. Nor can who
+    knows no such budget tell that it is not spent any more, until the day is over.
     """
     elsewhere = {row.name for row in rows if row.name not in world.scopes and now - row.detect_at < UNWATCHED}
     unread = {table.ref for table in signs.tables if table.error is not None}
     asked_at = {c.name: c.detected_at for c in signs.catalogs if not c.failures and c.detected_at is not None}
+    budgets = {spending.subject for spending in signs.spending}
 
     def unknown(alert: Alert) -> bool:
         if alert.rule is AlertRule.NO_DETECTION and alert.subject in asked_at:
             return asked_at[alert.subject] < alert.since
+        if alert.rule is AlertRule.BUDGET_SPENT and alert.subject not in budgets:
+            return alert.since.date() == now.date()
         return alert.catalog in elsewhere or (alert.rule in _ABOUT_HEALTH and alert.ref in unread)
 
     return unknown

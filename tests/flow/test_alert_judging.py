@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from icewright.core.errors import CatalogUnavailable
+from icewright.core.plan import CatalogLimits
 from icewright.flow.alert import Alerting, alert_due
 from icewright.ports import ProcessRow, Trigger
 from icewright.testing import FixedClock
-from tests.flow.bench import Bench
+from tests.flow.bench import EXPIRE, Bench
 from tests.flow.test_alert import Channel, at_once, look
 
 
@@ -120,3 +121,19 @@ def test_asked_in_vain(bench: Bench) -> None:
     look(bench)
     found = {str(alert.rule) for alert in bench.store.open_alerts() if alert.subject == "lake"}
     assert found == {"catalog_unreachable"}
+
+
+def test_a_budget_of_another_service(bench: Bench) -> None:
+    """A service without the budget leaves the alert about it open, until the day is over."""
+    bench.table()
+    mine, none = replace(bench.limits, catalogs={"lake": CatalogLimits(None, 0.5)}), bench.limits
+    bench.engine.function = lambda a: replace(bench._work(a), metrics={"gb_hours": 0.5})
+    bench.run(EXPIRE)
+    slack = Channel()
+    for bench.limits in (mine, none, mine, none):
+        look(bench, slack)
+        bench.clock.advance(seconds=10)
+    assert slack.titles == ["[warning] budget_spent: catalog lake"]
+    bench.clock.advance(hours=12)
+    look(bench, slack)
+    assert slack.titles[1:] == ["[resolved] budget_spent: catalog lake"]
