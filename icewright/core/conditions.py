@@ -10,7 +10,7 @@ from icewright.core.alerts import AlertRule, Condition, RuleTerms
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
-from icewright.core.windows import opens
+from icewright.core.windows import WEEK, open_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,16 @@ def _stale(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterat
         since = table.overdue_since
         if since is None or not table.maintained or table.paused is not None or now - since < limit:
             continue
-        opening = opens(table.windows, since)
-        if opening is None or now - opening >= limit:
+        if _allowed_for(limit, table.windows, since, now):
             said = f"something is due, and nothing succeeded since {since:%Y-%m-%d %H:%M} UTC"
             yield Condition(AlertRule.STALE, str(table.ref), said, table.ref)
+
+
+def _allowed_for(limit: timedelta, windows: str | None, since: datetime, now: datetime) -> bool:
+    """Whether windows were open for so long, or for all that a week has of them: short ones would take many weeks."""
+    return not windows or open_time(windows, since, min(now, since + WEEK)) >= min(
+        limit, open_time(windows, since, since + WEEK)
+    )
 
 
 def _unmaintainable(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW = re.compile(r"(?:(?P<days>[a-z,\- ]+?)\s*)?(?:(?P<begin>\d{1,2}:\d{2})\s*-\s*(?P<end>\d{1,2}:\d{2}))?")
 _WEEK = 7
+WEEK = timedelta(days=_WEEK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class Window:
     def holds(self, now: datetime) -> bool:
         """Whether the time lies within, the hours that began yesterday included."""
         return any(begin <= now < begin + self._length for begin in self._begins(now))
+
+    def within(self, begin: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+        """Its hours between two times that are at most a week apart."""
+        spans = ((max(b, begin), min(b + self._length, end)) for b in self._begins(begin))
+        return [(opening, closing) for opening, closing in spans if opening < closing]
 
     def next_begin(self, now: datetime) -> datetime:
         """When it begins next."""
@@ -59,6 +65,18 @@ def closed(text: str | None, now: datetime) -> str | None:
     """Why nothing may start by itself now; None when it may."""
     opening = opens(text, now)
     return None if opening is None else f"outside of its maintenance window, which opens {opening:%Y-%m-%d %H:%M} UTC"
+
+
+def open_time(text: str | None, begin: datetime, end: datetime) -> timedelta:
+    """How long windows are open between two times that are at most a week apart; always, when none is asked for."""
+    windows = parse_windows(text) if text else ()
+    if not windows:
+        return end - begin
+    total, counted = timedelta(0), begin  # windows may overlap
+    for opening, closing in sorted(span for window in windows for span in window.within(begin, end)):
+        total += max(closing - max(opening, counted), timedelta(0))
+        counted = max(counted, closing)
+    return total
 
 
 def _window(text: str) -> Window:
