@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from icewright.adapters.store.stamp import Stamps
+from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StorageUnavailable
 
 READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
@@ -44,6 +45,8 @@ def open_database(address: str) -> sa.Engine:
 
 
 def _url(address: str) -> URL:
+    if fault := address_fault(address):
+        raise ConfigError([f"state: {fault}"])
     try:
         url = make_url(address)
     except (ArgumentError, ValueError):

@@ -9,6 +9,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from icewright.adapters.catalogs.translate import storage
+from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError
 
 LOCK_WAIT_SECONDS = 60  # SQLite: how long a client waits for another's commit (PyIceberg's 5 s are too short)
@@ -46,6 +47,8 @@ def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[st
     if faults:
         raise ConfigError(faults)
     where = f"catalogs.{name}.properties.uri"
+    if fault := address_fault(properties["uri"]):
+        raise ConfigError([f"{where}: {fault}"])
     try:
         url = make_url(properties["uri"])
     except (ArgumentError, ValueError):
