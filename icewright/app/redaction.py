@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 SHORTEST = 4  # a value of fewer characters is no secret, and stands in too many words
@@ -49,8 +49,11 @@ def without(secrets: Iterable[str], text: str) -> str:
 
 
 def _forms(secret: str) -> set[str]:
-    """How the secret may be written: as it is, quoted by Python or JSON, encoded in a URL; each of its lines too."""
-    lines = {line.strip() for line in secret.splitlines()}
-    forms = {form for text in {secret, *lines} for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
-    forms |= {quote(text, safe=safe) for text in {secret, *lines} for safe in ("", "/")}
+    """How the secret may be written: as it is, quoted by Python or JSON, encoded in a URL; each of its lines too.
+
+    One that is given as URLs want it is also hidden as whoever decodes it writes it.
+    """
+    texts = {secret, unquote(secret), *(line.strip() for line in secret.splitlines())}
+    forms = {form for text in texts for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
+    forms |= {quote(text, safe=safe) for text in texts for safe in ("", "/")}
     return {form for form in forms if len(form) >= SHORTEST}

@@ -161,6 +161,11 @@ def test_what_is_no_secret() -> None:
     assert Redaction().text("as it is") == "as it is"
 
 
+def test_a_secret_that_was_given_encoded() -> None:
+    """A password that is percent-encoded for its URL is hidden where it stands decoded."""
+    assert Redaction(["hunter2%40Tango99"]).text("as hunter2@Tango99 it is") == f"as {HIDDEN} it is"
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.text(min_size=4), st.text(), st.text())
 def test_no_secret_survives(secret: str, before: str, after: str) -> None:
