@@ -89,7 +89,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
         Severity.WARNING,
         "something is due on a table, and nothing succeeded on it for so many hours in which it was allowed to run",
         "`icewright explain TABLE` says what waits and why",
-        parameters=(Parameter("hours", 24, "without a success"),),
+        parameters=(Parameter("hours", 24, "without a success; where windows are open for less in a week, all of it"),),
     ),
     AlertRule.UNMAINTAINABLE: RuleKind(
         Severity.WARNING,
@@ -111,8 +111,8 @@ RULES: Mapping[AlertRule, RuleKind] = {
     ),
     AlertRule.NO_DETECTION: RuleKind(
         Severity.CRITICAL,
-        "a catalog was not asked for so many of its intervals",
-        "is a service running? Its log says what the loop `detect` does",
+        "a catalog was not asked for so many of its intervals, while a service was up",
+        "the service's log says what the loop `detect` does",
         parameters=(Parameter("intervals", 10, "of `detect_interval_seconds`"),),
     ),
     AlertRule.QUEUE_STUCK: RuleKind(
