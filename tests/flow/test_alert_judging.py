@@ -14,16 +14,17 @@ from tests.flow.test_alert import Channel, at_once, look
 
 
 class Service:
-    """A service that looks at alerts, and of whose detection nothing is heard."""
+    """A process that looks at alerts, and of whose detection nothing is heard."""
 
-    def __init__(self, bench: Bench, channel: Channel, holder: str = "host:9:9") -> None:
+    def __init__(self, bench: Bench, channel: Channel, holder: str = "host:9:9", kind: str = "service") -> None:
+        self._kind = kind
         self._bench, self._holder, self._started = bench, holder, bench.clock.now()
         self._alerting = Alerting({"c0": channel}, at_once())
 
     def look(self) -> None:
         """One heartbeat, and one round of the alerts."""
         clock: FixedClock = self._bench.clock
-        self._bench.store.alive(ProcessRow(self._holder, "service", self._started, clock.now(), 0, {}))
+        self._bench.store.alive(ProcessRow(self._holder, self._kind, self._started, clock.now(), 0, {}))
         alert_due(replace(self._bench.world(), trigger=Trigger("service", "me", self._holder)), self._alerting)
 
 
@@ -66,6 +67,16 @@ def test_a_service_that_starts_after_downtime(bench: Bench) -> None:
     assert slack.titles == []
     service.look()
     assert slack.titles == ["[critical] no_detection: lake"]
+
+
+def test_a_process_that_detects_nothing(bench: Bench) -> None:
+    """A worker raises nothing however long it is up: it would not ask the catalog itself."""
+    bench.table()
+    bench.cycle()
+    worker = Service(bench, slack := Channel(), kind="worker")
+    bench.clock.advance(hours=1)
+    worker.look()
+    assert slack.titles == []
 
 
 def unasked(bench: Bench) -> None:
