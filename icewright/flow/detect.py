@@ -30,14 +30,14 @@ def detect(world: World, catalogs: Sequence[str]) -> Detected:
     errors: list[tuple[str, str]] = []
     failures = {row.name: row.failures for row in world.store.catalogs()}
     for name in catalogs:
-        scope = world.scopes[name]
+        scope, began = world.scopes[name], world.clock.now()
         try:
             pointers = _asked(world, name)
             moved += world.store.detected(name, pointers, world.clock.now())
             _hold_policy(world, name)
             tables += sum(scope.holds(p.ref) for p in pointers)
             now = world.clock.now()
-            world.store.catalog_read(name, now, now + scope.interval)
+            world.store.catalog_read(name, began, now, now + scope.interval)
         except IcewrightError as error:
             errors.append((name, str(error)))
             now = world.clock.now()

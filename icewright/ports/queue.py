@@ -77,8 +77,8 @@ class Loops(Protocol):
         """Those of the catalogs whose turn it is to be asked, for this process until then."""
         ...
 
-    def catalog_read(self, name: str, now: datetime, detect_at: datetime) -> None:
-        """The catalog answered, and is asked again then."""
+    def catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
+        """The catalog answered, and is asked again then; sooner, if somebody asked for that since it was begun."""
         ...
 
     def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:

@@ -58,7 +58,7 @@ def store(empty: Path, tmp_path: Path) -> Iterator[SqlStore]:
     with made.engine.begin() as connection:
         connection.execute(sa.update(TABLES).values(health=60, due_since=NOW, evaluated_at=NOW))
         connection.execute(sa.insert(VERDICTS).values(table_id=1, operation=COMPACT, verdict="due", reason="", at=NOW))
-    made.catalog_read("lake", NOW, NOW)
+    made.catalog_read("lake", NOW, NOW, NOW)
     made.catalog_failed(ODD, "away", NOW)
     made.alerts_changed([Begin(Condition(AlertRule.STALE, "x", "y"), Severity.WARNING, raised=True)], ["slack"], NOW)
     made.alive(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))

@@ -31,7 +31,7 @@ def see(store: SqlStore, *names: TableRef) -> None:
         mine = [name for name in names if name.catalog == catalog]
         pointers = [Pointer(ref, f"s3://lake/{'/'.join(ref.parts[1:])}/metadata/1.metadata.json") for ref in mine]
         store.detected(catalog, pointers, NOW)
-        store.catalog_read(catalog, NOW, NOW + timedelta(hours=1))
+        store.catalog_read(catalog, NOW, NOW, NOW + timedelta(hours=1))
     store.look_again(names, None)
 
 
@@ -203,6 +203,23 @@ def test_known_tables_need_not_have_their_catalog_asked(store: SqlStore) -> None
     see(store, REF)
     push(store, touched(REF), ask=False)
     assert (looks(store), asks(store)) == ([LATER], NOW + timedelta(hours=1))
+
+
+@pytest.mark.parametrize("how", ["event", "gap in the commit reports"])
+def test_an_event_while_the_catalog_is_being_asked(store: SqlStore, how: str) -> None:
+    """The answer may have been given before the table was there: the catalog is asked again at once."""
+    see(store, REF)
+    began, second = NOW + timedelta(hours=1), timedelta(seconds=1)
+    assert store.claim_catalogs(["lake"], "me", began, began + timedelta(minutes=6))
+    if how == "event":
+        push(store, touched(OTHER), now=began + 120 * second)
+    else:
+        store.detect_soon(["lake"], began + 120 * second)
+    store.catalog_read("lake", began, began + 180 * second, began + timedelta(hours=2))
+    again = began + 181 * second
+    assert [row.name for row in store.claim_catalogs(["lake"], "me", again, again + second)] == ["lake"]
+    store.catalog_read("lake", again, again + second, began + timedelta(hours=2))
+    assert not store.claim_catalogs(["lake"], "me", began + timedelta(minutes=119), began + timedelta(minutes=120))
 
 
 def test_how_often_events_ask_a_catalog(store: SqlStore) -> None:

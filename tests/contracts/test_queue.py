@@ -249,7 +249,7 @@ def test_catalogs_take_turns(store: SqlStore) -> None:
     names = ["lake", "pond"]
     mine = together(4, lambda number: store.claim_catalogs(names, f"h:{number}:1", NOW, NOW + MINUTE))
     assert sorted(row.name for rows in mine for row in rows) == names  # type: ignore[attr-defined]
-    store.catalog_read("lake", NOW, NOW + 5 * MINUTE)
+    store.catalog_read("lake", NOW, NOW, NOW + 5 * MINUTE)
     store.catalog_failed("pond", "down", NOW + 2 * MINUTE)
     found = {row.name: (row.failures, row.error, row.detected_at) for row in store.catalogs()}
     assert found == {"lake": (0, None, NOW), "pond": (1, "down", None)}

@@ -103,7 +103,7 @@ def test_a_gap_in_commit_reports_has_the_catalog_asked(quiet: Bench) -> None:
     """Known tables alone do not."""
     later = quiet.clock.now() + timedelta(hours=5)
     for answer, asked in ((NewReports(1, ("sales.orders",)), later), (NewReports(2, gap=True), quiet.clock.now())):
-        quiet.store.catalog_read("lake", quiet.clock.now(), later)
+        quiet.store.catalog_read("lake", quiet.clock.now(), quiet.clock.now(), later)
         read_reports(quiet.world(), DIRECTORY, {"lake": Reports([answer])})
         assert quiet.store.catalogs()[0].detect_at == asked
 

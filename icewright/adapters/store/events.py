@@ -181,12 +181,15 @@ def _average(connection: sa.Connection, tables: Sequence[int], now: datetime) ->
 
 def _ask(connection: sa.Connection, catalogs: Iterable[str], now: datetime) -> None:
     """Ask catalogs soon, unless they were asked just now, or fail and are being tried less and less often."""
-    columns = (CATALOGS.c.detect_at, CATALOGS.c.detected_at, CATALOGS.c.failures)
+    columns = [CATALOGS.c[name] for name in ("detect_at", "detected_at", "detecting_until", "failures")]
     for name in sorted(catalogs):
         mine = CATALOGS.c.name == name
         row = connection.execute(sa.select(*columns).where(mine).with_for_update()).first()
-        at = max(now, row.detected_at + _ASKED) if row is not None and row.detected_at is not None else now
-        if row is not None and not row.failures and row.detect_at > at:
+        if row is None or row.failures:
+            continue
+        asking = row.detecting_until is not None and row.detecting_until > now  # it may be past what moved just now
+        at = max(now, row.detected_at + _ASKED) if row.detected_at is not None and not asking else now
+        if asking or row.detect_at > at:
             connection.execute(sa.update(CATALOGS).where(mine).values(detect_at=at))
 
 

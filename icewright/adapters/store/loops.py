@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from icewright.adapters.store import totals
 from icewright.adapters.store.database import inserting
 from icewright.adapters.store.queue import SqlQueue
-from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES, TABLES
+from icewright.adapters.store.schema import CATALOGS, LEASES, POOLS, PROCESSES, TABLES, Moment
 from icewright.core.tally import of_catalog_failure
 from icewright.ports import CatalogRow, ProcessRow
 
@@ -40,28 +40,33 @@ class SqlLoops(SqlQueue):
             columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
             return [CatalogRow(*row) for row in connection.execute(claimed.returning(*columns))]
 
-    def catalog_read(self, name: str, now: datetime, detect_at: datetime) -> None:
-        """The catalog answered; when it is asked next."""
-        self._asked(name, detect_at, {"detected_at": now, "failures": 0, "error": None})
+    def catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
+        """The catalog answered; when it is asked next: at once, if somebody has asked for it since this one began."""
+        meant = CATALOGS.c.detect_at
+        soon = sa.case(((meant > began) & (meant < detect_at), meant), else_=sa.literal(detect_at, Moment()))
+        read = {"detected_at": now, "failures": 0, "error": None}
+        with self._begin() as connection:
+            self._asked(connection, name, {**read, "detect_at": detect_at}, {**read, "detect_at": soon})
 
     def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:
         """The catalog could not be read; when it is tried again."""
-        self._asked(name, detect_at, {"failures": CATALOGS.c.failures + 1, "error": error}, failures=1, error=error)
-
-    def _asked(self, name: str, detect_at: datetime, change: Mapping[str, Any], **first: Any) -> None:  # noqa: ANN401
-        free = {"detecting_by": None, "detecting_until": None, "detect_at": detect_at, **change}
+        failed = {"error": error, "detect_at": detect_at, "failures": 1}
         with self._begin() as connection:
-            new = {"name": name, "detect_at": detect_at, "failures": 0, **(first or change)}
-            insert = inserting(connection, CATALOGS).values(**new)
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=free))
-            if first:
-                totals.add(connection, of_catalog_failure(name))
+            self._asked(connection, name, failed, {**failed, "failures": CATALOGS.c.failures + 1})
+            totals.add(connection, of_catalog_failure(name))
+
+    @staticmethod
+    def _asked(connection: sa.Connection, name: str, first: Mapping[str, Any], change: Mapping[str, Any]) -> None:
+        free = {"detecting_by": None, "detecting_until": None, **change}
+        insert = inserting(connection, CATALOGS).values(name=name, **first)
+        connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=free))
 
     def detect_soon(self, names: Sequence[str], now: datetime) -> None:
         """Somebody says that something moved there."""
         with self._begin() as connection:
-            later = CATALOGS.c.name.in_(names) & (CATALOGS.c.detect_at > now)
-            connection.execute(sa.update(CATALOGS).where(later).values(detect_at=now))
+            # an answer that is on its way may be too early
+            later = (CATALOGS.c.detect_at > now) | (CATALOGS.c.detecting_until > now)
+            connection.execute(sa.update(CATALOGS).where(CATALOGS.c.name.in_(names), later).values(detect_at=now))
 
     def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
         """The catalog's tables were held against this policy."""
