@@ -119,10 +119,18 @@ def deferred(operation: Operation, reason: str) -> Outcome:
     return Outcome(operation, OperationState.DEFERRED, reason=reason, summary=f"deferred: {reason}")
 
 
+TIME_AND_COST = {
+    "duration_ms": "wall time",
+    "gb_hours": "memory held over the time",
+    "gb_hours_predicted": "what the plan reckoned with",
+    "cost_factor": "by which earlier runs of the table had corrected the prediction",
+}
+
+
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
     """What a job came to as a whole: partial when some operations, some of their work, or deletions failed."""
     states = {o.state for o in outcomes}
-    worked = OperationState.COMMITTED in states or any(o.metrics for o in outcomes)
+    worked = OperationState.COMMITTED in states or any(o.metrics.keys() - TIME_AND_COST.keys() for o in outcomes)
     if states == {OperationState.FAILED} and not worked:
         return JobState.FAILED
     incomplete = any(o.metrics.get("files_failed") for o in outcomes)
@@ -167,18 +175,12 @@ class LastRun:
 
 History = Mapping[Operation, LastRun]
 
-_TIME_AND_COST = {
-    "duration_ms": "wall time",
-    "gb_hours": "memory held over the time",
-    "gb_hours_predicted": "what the plan reckoned with",
-    "cost_factor": "by which earlier runs of the table had corrected the prediction",
-}
 METRICS: Mapping[Operation, Mapping[str, str]] = {
     Operation.EXPIRE_ROWS: {
         "rows_deleted": "rows deleted",
         "files_deleted": "data files that went whole",
         "files_rewritten": "data files that were rewritten without their old rows",
-        **_TIME_AND_COST,
+        **TIME_AND_COST,
     },
     Operation.COMPACT: {
         "files_merged": "data files rewritten",
@@ -187,18 +189,18 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "files_left": "files that were planned and not rewritten, as their commit was lost or a filter left them out",
         "bytes_rewritten": "bytes of the rewritten files",
         "delete_files_removed": "delete files that apply to nothing any more and are gone",
-        **_TIME_AND_COST,
+        **TIME_AND_COST,
     },
     Operation.REWRITE_DELETES: {
         "files_rewritten": "position delete files rewritten",
         "files_written": "position delete files written",
-        **_TIME_AND_COST,
+        **TIME_AND_COST,
     },
     Operation.REWRITE_MANIFESTS: {
         "manifests_rewritten": "manifests rewritten",
         "manifests_written": "manifests written",
         "entries_total": "entries in the written manifests",
-        **_TIME_AND_COST,
+        **TIME_AND_COST,
     },
     Operation.EXPIRE_SNAPSHOTS: {
         "snapshots_expired": "snapshots removed from the metadata",
@@ -206,7 +208,7 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "files_deleted": "files deleted, of every kind",
         "files_failed": "files that could not be deleted: the job is partial",
         "bytes_deleted": "bytes of the deleted files, as far as the metadata knows them",
-        **_TIME_AND_COST,
+        **TIME_AND_COST,
     },
     Operation.REMOVE_ORPHANS: {
         "orphans_found": "old files that nothing of the table reaches",
@@ -215,7 +217,7 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "bytes_deleted": "bytes of the deleted files",
         "files_scanned": "files listed",
         "every_hours": "time between two scans by which this one ran",
-        **_TIME_AND_COST,
+        **TIME_AND_COST,
     },
 }
 

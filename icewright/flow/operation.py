@@ -23,6 +23,7 @@ from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Opera
 from icewright.core.runs import (
     JOB_ID,
     REFUSED,
+    TIME_AND_COST,
     VERIFICATION_FAILED,
     FileFate,
     OperationState,
@@ -258,9 +259,11 @@ class Attempts:
         outcomes = [*self.done, last]
         real = [o for o in outcomes if o.state is OperationState.COMMITTED]
         metrics: dict[str, float] = {}
-        for outcome in real or [last]:
-            for name, value in outcome.metrics.items():
-                metrics[name] = metrics.get(name, 0) + value
+        for outcome in outcomes:
+            counts = outcome in (real or [last])
+            for name, value in outcome.metrics.items():  # what came to nothing has cost its time all the same
+                if counts or name in TIME_AND_COST:
+                    metrics[name] = metrics.get(name, 0) + value
         if real:
             metrics |= self.predicted
         skipped_after_work = bool(real) and last.state is OperationState.SKIPPED

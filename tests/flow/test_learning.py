@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from icewright.core.errors import CommitConflict
+from icewright.core.errors import CommitConflict, MetadataUnreadable
 from icewright.core.policy import Operation
-from icewright.core.runs import Outcome, committed, failed
+from icewright.core.runs import JobState, Outcome, committed, failed, skipped
 from icewright.core.steps import Due
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.ports import AddSnapshot, Assignment
@@ -88,3 +89,18 @@ def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Cal
     bench.engine.function = lambda assignment: committed(assignment.operation, "it landed", {})
     bench.run(COMPACT, by_hand=False)
     assert _due(bench).cost_factor == pytest.approx(known.cost_factor, rel=1e-5)
+
+
+def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:
+    """It counts against the day's budget; the job has failed all the same, and not in part."""
+    bench.rot(bench.table())
+
+    def fails(assignment: Assignment) -> Outcome:
+        lost = {"gb_hours": TAKEN, "duration_ms": 1000.0}
+        assignment.kept(skipped(assignment.operation, "nothing was committed", metrics=lost))
+        raise MetadataUnreadable("no space left on device")
+
+    bench.engine.function = fails
+    result = bench.run(COMPACT)
+    assert (result.state, result.outcomes[0].metrics["gb_hours"]) == (JobState.FAILED, TAKEN)
+    assert bench.store.usage(bench.clock.now() - timedelta(hours=1)).spent_by_catalog == {"lake": TAKEN}

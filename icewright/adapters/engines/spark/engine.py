@@ -120,7 +120,7 @@ class SparkEngine:
         self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime
     ) -> None:
         """After a failure: what was committed, and in the ledger the files that nobody will ever commit."""
-        base, notes = assignment.base, []
+        base, notes, times = assignment.base, [], self._times(started, None)
         try:
             now = catalog.load(base.ref)
             if now.table_uuid != base.table_uuid:
@@ -130,15 +130,14 @@ class SparkEngine:
             self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
             reason = f"what it left could not be read: {error}"
-            assignment.kept(skipped(assignment.operation, reason, statements=statements))
+            assignment.kept(skipped(assignment.operation, reason, statements=statements, metrics=times))
             return
         if left:
             notes = [f"{len(left)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
         if not done.snapshots:
-            kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes))
+            kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
             assignment.kept(replace(kept, statements=statements))
             return
-        times = self._times(started, None)
         if isinstance(assignment.step, RewriteDataFiles):
             kept = _compacted(assignment.step, done, times, left=0)
         else:
