@@ -76,6 +76,13 @@ def test_the_configuration_is_tried_out(house: House) -> None:
     assert again["config"]["runs"]["compact"] > 5
 
 
+def test_names_of_policies_may_have_blanks_around_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration that lies here is found whether or not its name follows a blank."""
+    monkeypatch.chdir(house.home)
+    said = house(*SMALL, "--compare", "cron, config", "--json", config=False)
+    assert (said.code, list(said.json["policies"])) == (0, ["cron", "config"]), said.err
+
+
 def test_a_picture(alone: House) -> None:
     """One well-formed SVG that needs nothing else: six panels, a line in each for each policy, all named."""
     path = alone.home / "plot.svg"

@@ -65,8 +65,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
     as_json: Json = False,
 ) -> None:
     """What policies would cost and reach, over recorded commits or a made-up fleet, cron beside them."""
-    config = _config(compare)
-    names = _names(compare, config)
+    wanted = _wanted(compare)
+    config = _config(wanted)
+    names = wanted or [CRON, DEFAULT if config is None else CONFIG]
     policies = named_policies(names, config, knob_settings("--set", sets))
     if trace is not None and (fleet, tables, seed) != (None, None, None):
         raise UsageError("--fleet, --tables and --seed make up a fleet: leave them out where a trace is given")
@@ -85,26 +86,27 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
         _show(title, results)
 
 
-def _config(compare: str | None) -> Config | None:
-    """The configuration, where one is named, or asked for by name, or lies here and no policy is named."""
-    if OPTIONS.config is None and compare is not None and CONFIG not in compare.split(","):
-        return None
-    try:
-        path = find_config(OPTIONS.config)
-    except UsageError:
-        if OPTIONS.config is None and compare is None:
-            return None
-        raise
-    return read_config(path)
-
-
-def _names(compare: str | None, config: Config | None) -> list[str]:
+def _wanted(compare: str | None) -> list[str]:
+    """The policies that are named, each once; none where nothing is said."""
     if compare is None:
-        return [CRON, DEFAULT if config is None else CONFIG]
+        return []
     names = list(dict.fromkeys(name.strip() for name in compare.split(",") if name.strip()))
     if not names:
         raise UsageError("--compare: name at least one policy, such as cron,default")
     return names
+
+
+def _config(wanted: Sequence[str]) -> Config | None:
+    """The configuration, where one is named, or asked for by name, or lies here and no policy is named."""
+    if OPTIONS.config is None and wanted and CONFIG not in wanted:
+        return None
+    try:
+        path = find_config(OPTIONS.config)
+    except UsageError:
+        if OPTIONS.config is None and not wanted:
+            return None
+        raise
+    return read_config(path)
 
 
 def _catalog(config: Config | None) -> str:
@@ -194,7 +196,7 @@ def config_test(
 ) -> None:
     """Hold the policy against what its tests expect: tables, tick by tick."""
     tests = read_policy_tests(read_yaml(file))
-    config = None if OPTIONS.config is None and all(t.rules is not None for t in tests) else _config(CONFIG)
+    config = None if OPTIONS.config is None and all(t.rules is not None for t in tests) else _config([CONFIG])
     policy = config.policy if config is not None else None
     failures = {number: policy_failures(test, policy) for number, test in enumerate(tests)}
     failed = sum(bool(found) for found in failures.values())
