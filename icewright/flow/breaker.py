@@ -13,4 +13,4 @@ def break_off(world: World, ref: TableRef, state: JobState, limit: int, said: st
     row = world.store.table(ref)
     if count >= limit and row is not None and not row.paused:
         world.store.pause(ref, f"{count} jobs {said} in a row; `icewright resume {ref}` when mended")
-        world.store.event("paused", world.clock.now(), ref, jobs=count, state=state)
+        world.report("paused", ref, {"jobs": count, "state": state})

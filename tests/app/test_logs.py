@@ -66,6 +66,8 @@ def test_an_event_is_a_line(capsys: CAPTURE) -> None:
         ("job_finished", {"state": JobState.PARTIAL}, "warning"),
         ("job_finished", {"state": JobState.FAILED}, "warning"),
         ("catalog_failed", {"catalog": "lake"}, "error"),
+        ("reports_failed", {"catalog": "lake"}, "error"),
+        ("paused", {"table": "lake.a.b", "state": JobState.FAILED}, "warning"),
         ("loop_failed", {"loop": "plan"}, "error"),
         ("alert_raised", {"rule": "stale"}, "warning"),
         ("something_new", {}, "info"),

@@ -174,6 +174,7 @@ def test_three_failures_in_a_row_pause_the_table(bench: Bench) -> None:
     assert job_states(bench) == [JobState.FAILED] * 3
     (row,) = bench.store.tables()
     assert row.paused == f"3 jobs failed in a row; `icewright resume {REF}` when mended"
+    assert bench.events("paused") == [{"table": str(REF), "jobs": 3, "state": JobState.FAILED}]
     bench.store.pause(REF, None)
     bench.before = lambda _: None
     assert bench.cycle().run == 1
