@@ -115,6 +115,23 @@ def test_binary_mode_takes_json_alone(served: Served) -> None:
     problem(push(served.client(), GCS, EVENT, **GCS_HEADERS), 415)
 
 
+@pytest.mark.parametrize(
+    ("subject", "named"),
+    [
+        ("lake.sales.gr%C3%BCn%20%E2%98%83", "lake.sales.grün ☃"),
+        ("lake.sales.a%2525", "lake.sales.a%25"),
+        ('"lake.sales.a\\\\b%22\\c"', 'lake.sales.a\\b"c'),
+        ("lake.sales.a%zz", "lake.sales.a%zz"),
+        ("lake.sales.a%C0%A0", "lake.sales.a%C0%A0"),
+    ],
+)
+def test_attributes_in_headers_are_decoded(served: Served, subject: str, named: str) -> None:
+    """Once, as CloudEvents encodes them: quotes, then percent signs; what is not valid stays as it is."""
+    headers = GCS_HEADERS | {"ce-type": "icewright.table.changed", "ce-subject": subject}
+    response = push(served.client(), {}, **headers)
+    assert (response.status_code, response.json()["unknown"]) == (202, [named])
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 5000, b"Infinity"])
 def test_no_json(served: Served, body: bytes) -> None:
     """Is told from JSON that is no event."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
@@ -22,6 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["events"])
 _BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in MEDIA_TYPES}}
 }
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 class Accepted(BaseModel):
@@ -70,7 +73,22 @@ def _attributes(request: Request) -> dict[str, str]:
     """Those of a CloudEvent in binary mode; nothing for anything else."""
     if "ce-specversion" not in request.headers:
         return {}
-    return {name.removeprefix("ce-"): value for name, value in request.headers.items() if name.startswith("ce-")}
+    return {
+        name.removeprefix("ce-"): _unescaped(value) for name, value in request.headers.items() if name.startswith("ce-")
+    }
+
+
+def _unescaped(value: str) -> str:
+    """A header's value as the HTTP binding of CloudEvents encodes it: quoted or not, and percent-encoded once.
+
+    What is not valid stays as it is.
+    """
+    if (quoted := _QUOTED.fullmatch(value)) is not None:
+        value = re.sub(r"\\(.)", r"\1", quoted[1])
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        return value
 
 
 def _media_type(request: Request, *, binary: bool) -> str:
