@@ -169,6 +169,15 @@ def test_what_a_key_of_s3_stands_for() -> None:
     assert event == MetadataChanged("s3://lake/a b/ä%/v1.gz.metadata.json")
 
 
+@pytest.mark.parametrize("schema", ["a..b", ".", " ", "a." * 40 + "b"])
+def test_what_no_table_is_called_spoils_no_query(schema: str) -> None:
+    """Other connectors have names that Iceberg has not: such inputs and outputs are passed by, the others count."""
+    odd = changed(TRINO, "ioMetadata.inputs.3.schema", schema)
+    scans = [event for event in events(TRINO) if isinstance(event, ScanReported) and event.table[0] == "iceberg"]
+    assert len(scans) == 2
+    assert events(changed(odd, "ioMetadata.output.schema", schema)) == scans
+
+
 def test_a_table_that_one_query_reads_twice() -> None:
     """Counts as one query that read both."""
     twice = changed(TRINO, "ioMetadata.inputs", [TRINO["ioMetadata"]["inputs"][0]] * 2)

@@ -131,8 +131,13 @@ def dotted_name(value: object, where: str) -> Name:
     return name(tuple(text(value, where).split(".")), where)
 
 
+def is_name(parts: Name) -> bool:
+    """Whether a table can be called so."""
+    return _LEAST_PARTS <= len(parts) <= _MOST_PARTS and all(part.strip() for part in parts)
+
+
 def name(parts: Name, where: str) -> Name:
     """The parts of a full name."""
-    if not _LEAST_PARTS <= len(parts) <= _MOST_PARTS or not all(part.strip() for part in parts):
+    if not is_name(parts):
         raise BadEvent([f"{where}: no full name of a table; write catalog.namespace.table"])
     return parts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from icewright.core.events.fields import items, mapping, milliseconds, moment, name, number, text
+from icewright.core.events.fields import is_name, items, mapping, milliseconds, moment, number, text
 from icewright.core.events.model import Event, Message, Name, ScanReported, TableTouched, message_id
 
 
@@ -84,11 +84,15 @@ def _written(tables: Mapping[str, object]) -> tuple[Event, ...]:
 
 
 def _table(document: Mapping[str, object], where: str) -> Name | None:
-    """The table's name; nothing for `orders$snapshots` and its like, which read no data, and for functions."""
+    """The table's name; nothing for `orders$snapshots` and its like, which read no data, and for functions.
+
+    Nor for what only other connectors have: names that no table of Iceberg bears.
+    """
     said = [document.get(key) for key in ("catalogName", "schema", "table")]
-    if not all(said):
+    if not all(part.strip() if isinstance(part, str) else part for part in said):
         return None
     catalog, schema, table = (
         text(part, f"{where}.{key}") for part, key in zip(said, ("catalogName", "schema", "table"), strict=True)
     )
-    return None if "$" in table else name((catalog, *schema.split("."), table), where)
+    parts = (catalog, *schema.split("."), table)
+    return parts if "$" not in table and is_name(parts) else None
