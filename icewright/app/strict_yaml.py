@@ -10,9 +10,28 @@ import yaml
 
 from icewright.core.errors import ConfigError
 
+_MOST_BITS = 1023  # of a whole number: Python writes no longer ones in messages, and no float holds them
+
 
 class StrictLoader(yaml.SafeLoader):
     """YAML in which a key that stands twice is a fault: the second would silently win."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - any value
+        """A value. What looks like a number or a time and is none is a fault with its place, too."""
+        kind = node.tag.rpartition(":")[2]
+        try:
+            made = super().construct_object(node, deep)
+        except (
+            ValueError,
+            LookupError,
+            AttributeError,
+        ) as error:  # which one PyYAML lets out differs from kind to kind
+            raise yaml.MarkedYAMLError(
+                problem=f"no {kind} that there can be; text stands in quotes", problem_mark=node.start_mark
+            ) from error
+        if isinstance(made, int) and made.bit_length() > _MOST_BITS:
+            raise yaml.MarkedYAMLError(problem="a number of more than 300 digits", problem_mark=node.start_mark)
+        return made
 
 
 def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -34,6 +53,8 @@ def read_yaml(path: Path) -> object:
     """What a YAML file says. Raises `ConfigError` with the place where it is none."""
     try:
         return yaml.load("".join(read_lines(path)), StrictLoader)  # noqa: S506 - a safe loader, made stricter
+    except RecursionError as error:
+        raise ConfigError([f"{path}: nested too deeply to be read"]) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

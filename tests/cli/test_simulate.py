@@ -124,6 +124,9 @@ WRONG = {
     "policy": ((*SMALL, "--compare", "cron,best"), "--compare best: there is no such policy; there is: cron, default"),
     "nothing": ((*SMALL, "--compare", ","), "--compare: name at least one policy"),
     "config": ((*SMALL, "--compare", "config"), "there is no configuration icewright.yaml"),
+    "days": ((*SMALL, "--days", "9999999"), "Input should be less than or equal to 3660"),
+    "every": ((*SMALL, "--every", "999999999999"), "Input should be less than or equal to 10080"),
+    "tables": (("simulate", "--tables", "999999999999"), "Input should be less than or equal to 1000000"),
     "set": ((*SMALL, "--set", "order=wild"), "--set.order: 'wild' is not one of canonical, seaweedfs"),
     "no trace": (("simulate", "no.jsonl"), "no.jsonl: cannot be read: "),
     "picture": ((*SMALL, "--svg", "no/where.svg"), "--svg no/where.svg: cannot be written: No such file"),
@@ -150,6 +153,14 @@ def test_bad_lines_of_a_trace(alone: House) -> None:
     assert second.startswith(f"{path}, line 22: no JSON: ")
     both = alone("simulate", path, "--tables", "5", config=False)
     assert (both.code, "leave them out where a trace is given" in both.err) == (2, True)
+
+
+def test_a_rewrite_that_takes_longer_than_the_calendar(alone: House) -> None:
+    """Does not end within the time that is simulated, and breaks nothing."""
+    most = {"files": 10**15, "bytes": 10**15}
+    lines = (json.dumps({**COMMITS[0], **most, "partition": f"p={n}"}) for n in range(3))
+    said = alone("simulate", trace(alone, *lines), "--compare", "cron,default", "--json", config=False)
+    assert (said.code, said.json["tables"]) == (0, 1), said.err
 
 
 def file_of(house: House, *ticks: dict[str, Any], **more: Any) -> str:
@@ -188,3 +199,21 @@ def test_faults_of_a_test_file(alone: House) -> None:
     said = alone("config", "test", file_of(alone, {"after_hours": -1}, {"run": ["x"]}), config=False)
     assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 2)
     assert said.err.startswith("tests[0].ticks[0].after_hours: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tests:\n  - begins: 2026-02-31", "line 2, column 13: no timestamp that there can be"),
+        ("tests: 0x" + "f" * 9000, "line 1, column 8: a number of more than 300 digits"),
+        ("[" * 5000, "nested too deeply to be read"),
+    ],
+)
+def test_values_that_yaml_cannot_hold(alone: House, text: str, said: str) -> None:
+    """Are told with their place, as all that is no YAML is."""
+    path = alone.home / "tests.yaml"
+    path.write_text(text, encoding="utf-8")
+    got = alone("config", "test", str(path), config=False)
+    assert (got.code, got.out) == (2, "")
+    assert got.err.startswith(f"{path}: ")
+    assert said in got.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -86,6 +88,12 @@ def test_cooldowns_do_not_hide_what_is_due() -> None:
     check_policy({"tests": [{"name": "t", "table": "a.b.c", "ticks": [tick, again]}]})
 
 
+def begun(year: int, zone: tzinfo = UTC, **tick: Any) -> dict[str, Any]:
+    """One test that begins on the last day of a year."""
+    test = {"name": "t", "table": "lake.sales.orders", "begins": datetime(year, 12, 31, tzinfo=zone), "ticks": [tick]}
+    return {"tests": [test]}
+
+
 BAD = {
     "a list": ([], "a list given; write a mapping with the keys tests"),
     "no tests": ({"tests": []}, "tests: there is none; write a list of tests"),
@@ -109,6 +117,19 @@ BAD = {
     "run": (changed(run=["vacuum"]), "tests[0].ticks[0].run[0]: 'vacuum' is no operation; there is: expire_rows"),
     "commit": (changed(commits=[{"files": -1}]), "tests[0].ticks[0].commits[0].files: -1 is not a whole number"),
     "mb": (changed(commits=[{"files": 1, "mb": 0}]), "tests[0].ticks[0].commits[0].mb: 0 is not a number above 0"),
+    "endless mb": (changed(commits=[{"files": 1, "mb": math.inf}]), "tests[0].ticks[0].commits[0].mb: inf is not a"),
+    "mb that is none": (changed(commits=[{"files": 1, "mb": math.nan}]), "tests[0].ticks[0].commits[0].mb: nan is"),
+    "too many files": (changed(commits=[{"files": 10**400}]), "tests[0].ticks[0].commits[0].files: 1000"),
+    "too many bytes": (
+        changed(commits=[{"files": 10**9, "mb": 1}]),
+        "tests[0].ticks[0].commits[0].mb: 1000000000 files of 1 MB hold more than 1000000000000000 bytes",
+    ),
+    "begins late": (begun(9999), "tests[0].begins: 9999-12-31T00:00:00+00:00 is out of range; write a time from 1970"),
+    "begins early": (
+        begun(1, timezone(timedelta(days=1, minutes=-1))),
+        "tests[0].begins: 0001-12-31T00:00:00+23:59 is out of range",
+    ),
+    "ends late": (begun(2199, after_hours=48), "tests[0].ticks: they end after 2200-01-01; begin earlier, or let"),
     "expect": (changed(expect={"vacuum": "due"}), "tests[0].ticks[0].expect.vacuum: there is no such key; known are"),
     "verdict": (
         changed(expect={"compact": "deferred"}),
@@ -119,6 +140,7 @@ BAD = {
         "tests[0].ticks[0].expect.compact.is: there is no such key; known are verdict, reason",
     ),
     "files": (changed(expect={"files": "3"}), "tests[0].ticks[0].expect.files: '3' is not a whole number"),
+    "negative files": (changed(expect={"files": -1}), "tests[0].ticks[0].expect.files: -1 is not a whole number of at"),
 }
 
 

@@ -42,6 +42,9 @@ from icewright.core.simulation.trace import read_trace
 from icewright.core.simulation.writes import Source
 
 _MORE = timedelta(days=1)  # after the last commit of a trace, so that its work is seen
+_MOST_TABLES = 1_000_000
+_MOST_DAYS = 3660  # ten years
+_MOST_MINUTES = 7 * 24 * 60
 
 
 @app.command()
@@ -50,16 +53,23 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
         Path | None, typer.Argument(metavar="[TRACE]", help="Commits, one JSON object a line; else a made-up fleet.")
     ] = None,
     fleet: Annotated[str | None, typer.Option("--fleet", help=f"{', '.join(FLEETS)}; default: mixed.")] = None,
-    tables: Annotated[int | None, typer.Option("--tables", min=1, help="Of a made-up fleet; default: 1000.")] = None,
+    tables: Annotated[
+        int | None, typer.Option("--tables", min=1, max=_MOST_TABLES, help="Of a made-up fleet; default: 1000.")
+    ] = None,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, help="How long; default: 7, of a trace a day beyond its last commit.")
+        int | None,
+        typer.Option(
+            "--days", min=1, max=_MOST_DAYS, help="How long; default: 7, of a trace a day beyond its last commit."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Another made-up fleet of the same kind.")] = None,
     compare: Annotated[
         str | None,
         typer.Option("--compare", metavar="NAME[,NAME]", help="cron, default, config, presets; default: two of them."),
     ] = None,
-    every: Annotated[int, typer.Option("--every", min=1, help="Minutes between two looks at what changed.")] = 60,
+    every: Annotated[
+        int, typer.Option("--every", min=1, max=_MOST_MINUTES, help="Minutes between two looks at what changed.")
+    ] = 60,
     sets: Sets = None,
     picture: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw how it went.")] = None,
     as_json: Json = False,

@@ -89,7 +89,7 @@ class Cron:
             return
         operation, begun = found
         ended = partial(self._called, number, operation, begun, calls)
-        self._world.at(self._world.now + timedelta(seconds=begun.seconds), ended)
+        self._world.after(begun.seconds, ended)
 
     def _called(self, number: int, operation: Operation, begun: Begun, calls: Iterator[_Call]) -> None:
         world = self._world

@@ -12,7 +12,7 @@ from icewright.core.layering import Policy, Rule, parse_rule
 from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Knobs, Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.table import SimulatedTable
-from icewright.core.simulation.trace import read_write
+from icewright.core.simulation.trace import LATEST, MOST, moment, read_write
 from icewright.core.simulation.work import Ran, begin, last_run
 from icewright.core.simulation.writes import Write
 from icewright.core.steps import VERDICT_NAMES, Due, why
@@ -142,7 +142,10 @@ class _Reader:
         ticks = tuple(
             self._tick(f"{path}.ticks[{i}]", t) for i, t in enumerate(self._list(f"{path}.ticks", raw.get("ticks")))
         )
-        return PolicyTest(name, ref, self._begins(f"{path}.begins", raw.get("begins")), rules, ticks)
+        begins = self._begins(f"{path}.begins", raw.get("begins"))
+        if sum((tick.after for tick in ticks), timedelta()) > LATEST - begins:
+            self.faults.append(f"{path}.ticks: they end after {LATEST:%Y-%m-%d}; begin earlier, or let less time pass")
+        return PolicyTest(name, ref, begins, rules, ticks)
 
     def _rules(self, path: str, raw: object) -> Iterator[Rule]:
         for i, item in enumerate(self._list(path, raw)):
@@ -158,7 +161,11 @@ class _Reader:
         if not isinstance(raw, datetime):
             self.faults.append(f"{path}: {kind(raw)} given; write a time such as 2026-01-31T07:30:00Z")
             return BEGIN
-        return raw.replace(tzinfo=UTC) if raw.tzinfo is None else raw.astimezone(UTC)
+        try:
+            return moment(path, raw)
+        except ValueError as error:
+            self.faults.append(str(error))
+            return BEGIN
 
     def _tick(self, path: str, item: object) -> Tick:
         raw = self._mapping(path, item, _TICK)
@@ -170,8 +177,8 @@ class _Reader:
         run = self._list(f"{path}.run", raw.get("run", []))
         expect = self._mapping(f"{path}.expect", raw.get("expect", {}), (*Operation, _FILES))
         files = expect.get(_FILES)
-        if files is not None and (isinstance(files, bool) or not isinstance(files, int)):
-            self.faults.append(f"{path}.expect.files: {files!r} is not a whole number")
+        if files is not None and (isinstance(files, bool) or not isinstance(files, int) or files < 0):
+            self.faults.append(f"{path}.expect.files: {files!r} is not a whole number of at least 0")
             files = None
         return Tick(
             timedelta(hours=hours),
@@ -184,11 +191,16 @@ class _Reader:
     def _commit(self, path: str, item: object) -> Write | None:
         raw = dict(self._mapping(path, item, _COMMIT))
         mb, files = raw.pop("mb", 1), raw.get("files", 0)
-        if isinstance(mb, bool) or not isinstance(mb, int | float) or mb <= 0:
-            self.faults.append(f"{path}.mb: {mb!r} is not a number above 0 (MB of each file)")
+        if isinstance(mb, bool) or not isinstance(mb, int | float) or not 0 < mb <= MOST // MEGABYTE:
+            self.faults.append(
+                f"{path}.mb: {mb!r} is not a number above 0 and up to {MOST // MEGABYTE} (MB of each file)"
+            )
             return None
-        if isinstance(files, int) and files > 0:
+        if isinstance(files, int) and 0 < files <= MOST:
             raw["bytes"] = int(files * mb * MEGABYTE)
+            if raw["bytes"] > MOST:
+                self.faults.append(f"{path}.mb: {files} files of {mb!r} MB hold more than {MOST} bytes; write less")
+                return None
         try:
             return read_write(raw, BEGIN, (*_COMMIT, "bytes"))
         except ValueError as error:

@@ -201,7 +201,7 @@ class Service:
         operation, step, last = found
         begun = begin(world.tables[job.number], step, world.now)
         ended = partial(self._stepped, job, operation, step, begun, last=last)
-        world.at(world.now + timedelta(seconds=begun.seconds), ended)
+        world.after(begun.seconds, ended)
 
     def _stepped(self, job: _Running, operation: Operation, step: Step, begun: Begun, *, last: bool) -> None:
         world = self._world

@@ -16,6 +16,8 @@ from icewright.core.table import TableRef
 
 ROW_BYTES = 100  # of a commit that does not say its rows
 DELETED_ROWS = 1000  # that a delete file names where the commit does not say
+MOST = 10**15  # of files, rows or bytes (a petabyte) of one commit
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # knobs reach some years further
 _COUNTS = ("files", "bytes", "rows", "delete_files", "deleted_rows")
 _KEYS = ("at", "table", "partition", "operation", *_COUNTS)
 _SHOWN = 20
@@ -50,8 +52,8 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
             table = _text(raw, "table")
             ref = refs.get(table) or refs.setdefault(table, TableRef.parse(table))
             found.setdefault(ref, []).append(read_write(raw, _time(raw), _KEYS))
-        except (ValueError, UsageError) as error:
-            said = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+        except (ValueError, UsageError, RecursionError) as error:
+            said = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
             faults.append(f"{name}, line {number}: {said}")
     if len(faults) > _SHOWN:
         faults[_SHOWN:] = [f"{name}: {len(faults) - _SHOWN} more lines are wrong"]
@@ -125,7 +127,17 @@ def _time(raw: Mapping[str, Any]) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"at: {text!r} is no time; write it as 2026-01-31T07:30:00Z") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return moment("at", at)
+
+
+def moment(key: str, at: datetime) -> datetime:
+    """The time in UTC. Raises `ValueError` where it lies too near to an end of the calendar to be reckoned with."""
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    if not EARLIEST <= at <= LATEST:
+        raise ValueError(
+            f"{key}: {at.isoformat()} is out of range; write a time from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d}"
+        )
+    return at.astimezone(UTC)
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
@@ -137,6 +149,6 @@ def _text(raw: Mapping[str, Any], key: str) -> str:
 
 def _count(raw: Mapping[str, Any], key: str) -> int:
     value = raw[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{key}: {value!r} is not a whole number of at least 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise ValueError(f"{key}: {value!r} is not a whole number from 0 to {MOST}")
     return value

@@ -63,6 +63,11 @@ class World:
         """Let something happen then; of one moment, what was said first happens first."""
         heappush(self._events, (when, next(self._order), action))
 
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Let something happen so much later; what would happen after the end, however late, never does."""
+        if seconds < (self.end - self.now).total_seconds():
+            self.at(self.now + timedelta(seconds=seconds), action)
+
     def changed(self, number: int) -> None:
         """A table is another than it was."""
         reading = Reading.of(self.tables[number])
