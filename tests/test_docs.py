@@ -10,6 +10,9 @@ from pydantic import BaseModel
 
 from icewright.app import alerting, sections
 from icewright.app.reference import pages
+from icewright.core import cost
+from icewright.core.policy import Operation
+from icewright.core.simulation import costs
 
 DOCS = Path(__file__).parent.parent / "docs"
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -43,6 +46,28 @@ def test_configuration_page_names_every_key(prefix: str) -> None:
     fields = SECTIONS[prefix].model_fields
     missing = [key for name, field in fields.items() if f"`{prefix}.{(key := field.alias or name)}`" not in text]
     assert not missing
+
+
+def test_simulation_page_says_what_work_takes() -> None:
+    """The page has the numbers that simulations reckon with."""
+    text = " ".join((DOCS / "how-to" / "simulate.md").read_text(encoding="utf-8").split())
+    orphans, idle = costs.spark_orphans, costs.IDLE_SECONDS
+    said = [
+        *(
+            f"{r.call:g} s, {r.file:g} s a file and 1 s for each {r.mb_per_second:g} MB"
+            for r in costs.REWRITES.values()
+        ),
+        *(
+            f"{of(0):g} s and {of(1) - of(0):.2g} s a {one}"
+            for one, of in (("manifest", costs.spark_manifests), ("snapshot", costs.spark_expiry))
+        ),
+        f"{orphans(0):g} s and 1 s for each {1 / (orphans(1) - orphans(0)):,.0f} files",
+        f"{cost.SERVICE_JOB_SECONDS:g} s and 1 s for each {cost.SERVICE_FILES_PER_SECOND:,.0f} files",
+        f"Spark and Arrow hold {cost.SPARK_MEMORY_GB:g} GB, in-service work {cost.SERVICE_MEMORY_GB:g} GB",
+        f"{idle[Operation.COMPACT]:g} s for data files, {idle[Operation.REWRITE_MANIFESTS]:g} s for manifests",
+        f"{idle[Operation.EXPIRE_SNAPSHOTS]:g} s for snapshots, {idle[Operation.REMOVE_ORPHANS]:g} s for orphans",
+    ]
+    assert [one for one in said if one not in text] == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:
