@@ -58,6 +58,7 @@ from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, WhenNeeded
+from icewright.flow.taught import Taught
 from icewright.flow.world import Listener, World
 from icewright.ports import Archive, Clock, CommitReports, Grant, Trigger
 
@@ -227,6 +228,7 @@ def application(
         trigger=Trigger(kind, user(), holder()),
         vacuums=engine.vacuums,
         dead=is_dead,
+        typical=Taught(store, clock),
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:

@@ -6,9 +6,10 @@ Cost is in GB-hours: memory of the engine times the time it is busy (OpenHouse's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import median
 
-from icewright.core.policy import MEGABYTE
+from icewright.core.policy import MEGABYTE, Operation
 
 OPEN_COST_MB = 4.0
 SPARK_MEMORY_GB = 2.0
@@ -17,6 +18,7 @@ SPARK_JOB_SECONDS = 3.0
 SERVICE_MEMORY_GB = 0.3
 SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
+LEAST_TABLES = 3  # whose runs tell what is typical
 _MOST_OFF = 100.0  # times that a prediction may be corrected
 
 
@@ -43,6 +45,19 @@ def calibrated(predicted: float, metrics: Mapping[str, float]) -> tuple[float, f
         factor *= (real / said) ** 0.5
     factor = min(_MOST_OFF, max(1 / _MOST_OFF, factor))
     return predicted * factor, factor
+
+
+def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, float]:
+    """By which factor predictions were off, by operation: the median of runs of several tables, one of each.
+
+    With it begins what is predicted for a table that has no runs of its own. Too few tables tell nothing.
+    """
+    seen: dict[Operation, list[float]] = {}
+    for operation, metrics in runs:
+        real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
+        if real > 0 and said > 0:
+            seen.setdefault(operation, []).append(metrics.get("cost_factor", 1.0) * real / said)
+    return {operation: median(factors) for operation, factors in seen.items() if len(factors) >= LEAST_TABLES}
 
 
 def service_cost(files: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 from icewright.core.cost import calibrated
@@ -43,6 +44,7 @@ from icewright.core.table import TableFacts, Thresholds
 LATEST_FORMAT = 3
 # `auto`: a partition's target fits its size, so that what nobody writes to never changes its target
 AUTO_TARGETS = tuple((gb * 1024 * MEGABYTE, mb * MEGABYTE) for gb, mb in ((0, 128), (1, 256), (4, 512), (16, 1024)))
+_UNKNOWN: Mapping[Operation, float] = MappingProxyType({})
 REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looked at again after this
 
 
@@ -104,9 +106,14 @@ def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
     )
 
 
-def evaluate(facts: TableFacts, knobs: Knobs, history: History, now: datetime) -> Evaluation:
-    """Every operation's verdict; a fault in one operation does not hide another that is due."""
-    verdicts = {op: verdict(op, facts, knobs, history, now) for op in Operation}
+def evaluate(
+    facts: TableFacts, knobs: Knobs, history: History, now: datetime, typical: Mapping[Operation, float] = _UNKNOWN
+) -> Evaluation:
+    """Every operation's verdict; a fault in one operation does not hide another that is due.
+
+    `typical` are the factors by which predictions of cost are off elsewhere (`core.cost.typical_factors`).
+    """
+    verdicts = {op: verdict(op, facts, knobs, history, now, typical=typical) for op in Operation}
     scan = history.get(Operation.REMOVE_ORPHANS)
     share = None
     if scan is not None and scan.learned.get("files_scanned"):
@@ -139,7 +146,14 @@ def _terms(knobs: Knobs, history: History) -> Terms:
 
 
 def verdict(
-    operation: Operation, facts: TableFacts, knobs: Knobs, history: History, now: datetime, *, by_hand: bool = False
+    operation: Operation,
+    facts: TableFacts,
+    knobs: Knobs,
+    history: History,
+    now: datetime,
+    *,
+    by_hand: bool = False,
+    typical: Mapping[Operation, float] = _UNKNOWN,
 ) -> Verdict:
     """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
     metadata = facts.metadata
@@ -156,9 +170,10 @@ def verdict(
         found = EVALUATE[operation](facts, knobs, last, now)
     except (IcewrightError, ArithmeticError, LookupError, ValueError) as error:
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
-    if not isinstance(found, Due) or last is None:
+    if not isinstance(found, Due):
         return found
-    cost, factor = calibrated(found.cost, last.learned)
+    learned = last.learned if last is not None else {}
+    cost, factor = calibrated(found.cost, {"cost_factor": typical.get(operation, 1.0), **learned})
     return replace(found, cost=cost, cost_factor=factor)
 
 

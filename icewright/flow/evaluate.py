@@ -42,7 +42,7 @@ def evaluate_table(world: World, ref: TableRef, now: datetime) -> Evaluation:
 def _judged(world: World, policy: Policy, ref: TableRef, now: datetime) -> Evaluation:
     metadata = world.catalog(ref).load(ref)
     facts, knobs = _read(world, policy, metadata)
-    return evaluate(facts, knobs, world.store.history(ref, metadata.table_uuid), now)
+    return evaluate(facts, knobs, world.store.history(ref, metadata.table_uuid), now, world.typical())
 
 
 def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluation | None:

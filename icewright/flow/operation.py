@@ -178,7 +178,8 @@ class Attempts:
         history = world.store.history(request.ref, metadata.table_uuid)
         if request.by_hand:
             history = {operation: last.as_asked() for operation, last in history.items()}
-        found = verdict(self.operation, facts, knobs, history, now, by_hand=request.by_hand)
+        typical, by_hand = world.typical(), request.by_hand
+        found = verdict(self.operation, facts, knobs, history, now, by_hand=by_hand, typical=typical)
         if not isinstance(found, Due):
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
             return skipped(self.operation, why(found), tried=False)

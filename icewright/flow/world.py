@@ -11,6 +11,7 @@ from typing import Any
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
+from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
 
@@ -48,6 +49,10 @@ def _unknown(_holder: str) -> bool:
     return False
 
 
+def _untaught() -> Mapping[Operation, float]:
+    return {}
+
+
 def _silent(_kind: str, _details: Mapping[str, Any]) -> None:
     return
 
@@ -69,6 +74,7 @@ class World:
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
+    typical: Callable[[], Mapping[Operation, float]] = field(default=_untaught)  # what the runs of all tables taught
 
     def report(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Tell what happens to a table, and write it into the record of its job."""

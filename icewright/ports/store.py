@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from icewright.core.layering import Rule
 from icewright.core.plan import Candidate, Usage
+from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, History
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
@@ -71,6 +72,10 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
         """The last run of each operation on the table of this uuid; of an earlier one of the name nothing counts."""
+        ...
+
+    def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
+        """Metrics of the newest runs that did their work, one for each table and operation."""
         ...
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:

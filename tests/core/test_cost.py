@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from icewright.core import cost, policy
-from icewright.core.cost import calibrated, expected_files
+from icewright.core.cost import calibrated, expected_files, typical_factors
 from icewright.core.health import files_to_save
 from icewright.core.operations import compact
-from icewright.core.policy import MEGABYTE, Knobs
+from icewright.core.policy import MEGABYTE, Knobs, Operation
 from icewright.core.steps import Due, NotDue
 from icewright.core.table import PartitionFacts, Thresholds
 from icewright.core.verdicts import thresholds
@@ -138,3 +138,15 @@ def test_a_rewritten_partition_is_not_due_again(data: st.DataObject, found: Knob
 def test_predictions_learn(metrics: dict[str, float], factor: float) -> None:
     """The factor moves half of the way to what the last run really took, within bounds; a right one stays."""
     assert list(calibrated(3.0, metrics)) == pytest.approx([3.0 * factor, factor])
+
+
+def test_what_is_typical() -> None:
+    """The median of what predictions without any correction were off by, of operations of which three tables tell."""
+
+    def ran(real: float, said: float, factor: float = 1.0) -> dict[str, float]:
+        return {"gb_hours": real, "gb_hours_predicted": said, "cost_factor": factor}
+
+    compactions = [ran(2.0, 1.0), ran(9.0, 1.0), ran(3.0, 2.0, factor=2.0), ran(0.0, 1.0), {}]
+    few = [ran(5.0, 1.0), ran(5.0, 1.0)]
+    runs = [*((Operation.COMPACT, run) for run in compactions), *((Operation.EXPIRE_SNAPSHOTS, run) for run in few)]
+    assert typical_factors(runs) == {Operation.COMPACT: 3.0}

@@ -12,7 +12,9 @@ from icewright.core.errors import CommitConflict, MetadataUnreadable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome, committed, failed, skipped
 from icewright.core.steps import Due
+from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.taught import Taught
 from icewright.ports import AddSnapshot, Assignment
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, Bench
@@ -104,3 +106,29 @@ def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:
     result = bench.run(COMPACT)
     assert (result.state, result.outcomes[0].metrics["gb_hours"]) == (JobState.FAILED, TAKEN)
     assert bench.store.usage(bench.clock.now() - timedelta(hours=1)).spent_by_catalog == {"lake": TAKEN}
+
+
+def test_a_table_without_runs_begins_with_what_others_taught(
+    bench: Bench, works: Callable[[Assignment], Outcome]
+) -> None:
+    """Once three tables tell the same; what a table learns itself counts alone from then on."""
+    bench.engine.function = works
+    refs = [bench.table(f"t{number}") for number in range(4)]
+    new = refs.pop()
+    taught = Taught(bench.store, bench.clock)
+
+    def cost(ref: TableRef) -> float:
+        bench.rot(ref)
+        evaluation = evaluate_and_record(bench.world(typical=taught), ref, bench.clock.now())
+        assert evaluation is not None
+        found = evaluation.verdicts[Operation.COMPACT]
+        assert isinstance(found, Due)
+        return found.cost
+
+    untaught = cost(new)
+    for ref in refs:
+        bench.rot(ref)
+        bench.run(COMPACT, ref=ref)
+    assert cost(new) == untaught
+    bench.clock.advance(minutes=11)
+    assert cost(new) == pytest.approx(TAKEN, rel=0.01)

@@ -15,6 +15,7 @@ from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import NAMED, named, of_table
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import Rule
+from icewright.core.policy import Operation
 from icewright.core.runs import History, OperationState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_run
@@ -71,6 +72,16 @@ class SqlStore(SqlGlance):
         """The last run of each operation on the table of this name and uuid."""
         with self._reading() as connection:
             return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
+
+    def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
+        """Metrics of the newest runs that did their work, one for each table and operation."""
+        done = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
+        newest = sa.select(RUNS.c.table_id, RUNS.c.operation, RUNS.c.metrics).where(*done)
+        found: dict[tuple[int, str], Mapping[str, float]] = {}
+        with self._reading() as connection:
+            for table, operation, metrics in connection.execute(newest.order_by(RUNS.c.finished.desc()).limit(most)):
+                found.setdefault((table, operation), metrics)
+        return [(Operation(operation), metrics) for (_, operation), metrics in found.items()]
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of a job."""

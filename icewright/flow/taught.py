@@ -1,0 +1,32 @@
+"""What the runs of all tables taught: where predictions for a table without runs of its own begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from icewright.core.cost import typical_factors
+from icewright.core.policy import Operation
+from icewright.ports import Clock, Store
+
+ANEW = timedelta(minutes=10)  # after which the store is asked again
+SINCE, MOST = timedelta(days=30), 2000  # runs that are read
+
+
+@dataclass
+class Taught:
+    """The typical factors, asked of the store now and then."""
+
+    store: Store
+    clock: Clock
+    _factors: Mapping[Operation, float] = field(default_factory=dict, init=False)
+    _until: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
+
+    def __call__(self) -> Mapping[Operation, float]:
+        """By operation."""
+        now = self.clock.now()
+        if now >= self._until:
+            self._factors = typical_factors(self.store.work_done(now - SINCE, MOST))
+            self._until = now + ANEW
+        return self._factors
