@@ -16,6 +16,7 @@ from icewright.core.plan import Active, Deferred, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.table import TableRef
+from icewright.core.tally import Total
 from icewright.core.verdicts import evaluate
 from icewright.ports import Beat, PinRow, Pointer, ProcessRow, RunRow, Trigger
 from icewright.testing import NOW, REF, facts, knobs, metadata, partition
@@ -143,7 +144,7 @@ def test_a_queued_job_lets_readers_pin(store: SqlStore) -> None:
 
 
 def test_cancelling(store: SqlStore) -> None:
-    """What waits ends at once and frees its table; what runs is asked; what has ended cannot be."""
+    """What waits ends at once and frees its table; what runs is asked; what has ended cannot be. Each counts once."""
     tables = refs(2)
     seen(store, tables)
     first, second = queued(store, tables)
@@ -158,6 +159,7 @@ def test_cancelling(store: SqlStore) -> None:
     store.finish(second, JobState.CANCELLED, "", NOW)
     assert not store.request_cancel(second, NOW)
     assert [row.held_by for row in store.tables()] == [None, None]
+    assert store.measures(NOW, (), ()).totals == {Total("jobs", label="cancelled"): 2}
 
 
 def test_only_what_runs_can_be_interrupted(store: SqlStore) -> None:

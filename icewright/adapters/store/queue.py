@@ -232,6 +232,7 @@ class SqlQueue(SqlTables):
             gone = {"state": JobState.CANCELLED, "finished": now, "summary": "cancelled before it began"}
             if connection.execute(sa.update(JOBS).where(queued).values(**gone)).rowcount == 1:
                 connection.execute(_freed(job_id))
+                totals.add(connection, of_job(JobState.CANCELLED))
                 return True
             running = (JOBS.c.job_id == job_id) & (JOBS.c.state == JobState.RUNNING)
             return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
