@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_OPTION = re.compile(r"[?&][a-z_]+=[^&]*")
 _USER = re.compile(r"(?:[^:/]*(?::[^@]*)?@)?")  # user and password as SQLAlchemy finds them
 
 
@@ -13,6 +14,6 @@ def address_fault(address: str) -> str | None:
     Files of SQLite have no password, and may be called as one likes.
     """
     scheme, _, rest = address.partition("://")
-    if scheme.startswith("sqlite") or "@" not in _USER.sub("", rest, count=1):
+    if scheme.startswith("sqlite") or "@" not in _OPTION.sub("", _USER.sub("", rest, count=1)):
         return None
     return "an @ stands where none belongs; percent-encode the password: @ is %40 (and in a user's name / is %2F)"

@@ -57,7 +57,7 @@ def judge(world: World, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> 
     rows = world.store.catalogs()
     signs = _signs(world, rules, rows, now)
     return changed(
-        conditions(signs, rules, now), world.store.open_alerts(), rules, now, _unknown(world, signs, rows, now)
+        conditions(signs, rules, now), world.store.open_alerts(), rules, now, _unknown(world, rules, signs, rows, now)
     )
 
 
@@ -120,12 +120,14 @@ def _process(row: ProcessRow) -> ProcessSigns:
     return ProcessSigns(row.holder, row.kind, row.heartbeat, row.slots, said)
 
 
-def _unknown(world: World, signs: Signs, rows: Sequence[CatalogRow], now: datetime) -> Callable[[Alert], bool]:
+def _unknown(
+    world: World, rules: Mapping[AlertRule, RuleTerms], signs: Signs, rows: Sequence[CatalogRow], now: datetime
+) -> Callable[[Alert], bool]:
     """Of which alerts this process cannot tell whether they still hold.
 
     Those of catalogs that other processes look after, those about the health of tables that cannot be read, and those
     about catalogs that nobody asks, until somebody has asked: no pass and no new service can tell before. Nor can who
-    knows no such budget tell that it is not spent any more, until the day is over.
+    knows no such budget tell that it is not spent any more, until the day is over. Of a rule that is off nothing holds.
     """
     elsewhere = {row.name for row in rows if row.name not in world.scopes and now - row.detect_at < UNWATCHED}
     unread = {table.ref for table in signs.tables if table.error is not None}
@@ -133,10 +135,11 @@ def _unknown(world: World, signs: Signs, rows: Sequence[CatalogRow], now: dateti
     budgets = {spending.subject for spending in signs.spending}
 
     def unknown(alert: Alert) -> bool:
+        on = rules[alert.rule].enabled
         if alert.rule is AlertRule.NO_DETECTION and alert.subject in asked_at:
-            return asked_at[alert.subject] < alert.since
+            return on and asked_at[alert.subject] < alert.since
         if alert.rule is AlertRule.BUDGET_SPENT and alert.subject not in budgets:
-            return alert.since.date() == now.date()
+            return on and alert.since.date() == now.date()
         return alert.catalog in elsewhere or (alert.rule in _ABOUT_HEALTH and alert.ref in unread)
 
     return unknown

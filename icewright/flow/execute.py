@@ -10,7 +10,7 @@ from typing import Any
 from icewright.core.describe import facts_summary
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, TableNotFound, TableReplaced
 from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, WINDOWS, Knobs, Operation
-from icewright.core.runs import JobState, OperationState, Outcome, job_state, job_summary
+from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_state, job_summary
 from icewright.core.table import TableFacts, TableRef
 from icewright.core.verdicts import thresholds
 from icewright.core.windows import closed
@@ -23,6 +23,7 @@ from icewright.flow.world import World
 from icewright.ports import JobRow, RunRow
 
 BY_HAND = "manual"  # the trigger of what a person asked for
+_LOOK = timedelta(hours=1)  # at a table on which nothing is done
 
 
 @dataclass(frozen=True)
@@ -85,30 +86,50 @@ def execute_taken(world: World, job: JobRow) -> JobResult:
     except IcewrightError as error:
         gone = isinstance(error, TableNotFound | TableReplaced)
         state = JobState.SKIPPED if gone else JobState.FAILED
-        result = JobResult(job.ref, job.job_id, state, (), reason=str(error))
-        _finished(world, job.job_id, result)
-        return result
-    if (against := _against(world, request, knobs)) is not None:
-        world.store.finish(job.job_id, JobState.CANCELLED, against, world.clock.now())
-        return JobResult(job.ref, job.job_id, JobState.CANCELLED, (), reason=against)
+        return _not_begun(world, job, state, str(error))
     order = ORDERS[knobs[ORDER]]
     request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
+    if (against := _out_of_bounds(world, request)) is not None:  # whoever planned it knows another configuration
+        _put_off(world, request, request.operations, job.job_id, knobs, against)
+        return _not_begun(world, job, JobState.CANCELLED, against)
+    if (against := _held_up(world, request, knobs)) is not None:
+        return _not_begun(world, job, JobState.CANCELLED, against)
     return _run(world, request, job.job_id, knobs)
 
 
-def _against(world: World, request: Request, knobs: Knobs) -> str | None:
-    """What has come up since the job was queued because of which it must not run now; it is planned again after it."""
+def _held_up(world: World, request: Request, knobs: Knobs) -> str | None:
+    """What has come up since the job was queued, because of which it waits."""
     row = world.store.table(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
+    return None if request.by_hand else closed(knobs[WINDOWS], world.clock.now())
+
+
+def _out_of_bounds(world: World, request: Request) -> str | None:
+    """Why nothing may be done to the table by itself."""
+    scope, catalog = world.scopes[request.ref.catalog], request.ref.catalog
     if request.by_hand:
         return None
-    scope, catalog = world.scopes[request.ref.catalog], request.ref.catalog
     if not scope.enabled:
         return f"catalog {catalog} is not enabled any more"
-    if not scope.holds(request.ref):
-        return f"the table is not in the scope of catalog {catalog} any more"
-    return closed(knobs[WINDOWS], world.clock.now())
+    return None if scope.holds(request.ref) else f"the table is not in the scope of catalog {catalog} any more"
+
+
+def _not_begun(world: World, job: JobRow, state: JobState, reason: str) -> JobResult:
+    result = JobResult(job.ref, job.job_id, state, (), reason=reason)
+    with held(world, job.job_id, _LOOK):
+        _finished(world, job.job_id, result)
+    return result
+
+
+def _put_off(
+    world: World, request: Request, operations: Sequence[Operation], job_id: str, knobs: Knobs, reason: str
+) -> list[Outcome]:
+    """Operations that were not begun and cool down all the same: else they would be planned again at once."""
+    now, outcomes = world.clock.now(), [deferred(operation, reason) for operation in operations]
+    for outcome in outcomes:
+        world.store.run_recorded(RunRow(job_id, outcome, now, now, "", knobs.fingerprint, {}, {}), request.ref)
+    return outcomes
 
 
 def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult:
@@ -123,11 +144,12 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
                 outcome = _recorded(request, operation, measuring)
                 outcomes.append(outcome)  # one by one: what is done stays told when the next raises
             state = job_state(tuple(outcomes))
-        except Stop as stop:
-            outcomes.append(stop.outcome)
-            state, reason = _ended(stop.why, outcomes)
-        except (Cancelled, LeaseLost) as error:
-            state, reason = _ended(error, outcomes)
+        except (Stop, Cancelled, LeaseLost) as error:
+            outcomes += [error.outcome] if isinstance(error, Stop) else []
+            state, reason = _ended(error.why if isinstance(error, Stop) else error, outcomes)
+            if state is JobState.CANCELLED and not world.stopping():
+                left = request.operations[len(outcomes) :]
+                outcomes += _put_off(world, request, left, job_id, knobs, reason)
         finally:
             ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
             result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)

@@ -127,11 +127,13 @@ class Attempts:
 
     def _stopped(self, error: Cancelled | LeaseLost) -> Exception:
         """What was done is told; and what somebody stopped has been tried, so that it does not begin again at once."""
-        if self.done:
-            return Stop(self._merged(failed(self.operation, f"stopped: {error}")), error)
-        if isinstance(error, LeaseLost) or self.world.stopping():
+        said = f"stopped: {error}"
+        if any(outcome.state is OperationState.COMMITTED for outcome in self.done):
+            return Stop(self._merged(failed(self.operation, said)), error)
+        if isinstance(error, LeaseLost):
             return error
-        return Stop(self._merged(deferred(self.operation, f"stopped: {error}")), error)
+        put_off = replace(deferred(self.operation, said), tried=not self.world.stopping())
+        return Stop(self._merged(put_off), error)
 
     def _settled(self, error: CommitStateUnknown) -> Outcome:
         """After a lost reply: what the table itself says of the last step's commit."""
@@ -260,10 +262,9 @@ class Attempts:
         outcomes = [*self.done, last]
         real = [o for o in outcomes if o.state is OperationState.COMMITTED]
         metrics: dict[str, float] = {}
-        for outcome in outcomes:
-            counts = outcome in (real or [last])
-            for name, value in outcome.metrics.items():  # what came to nothing has cost its time all the same
-                if counts or name in TIME_AND_COST:
+        for outcome in real or outcomes:  # what came to nothing has cost its time all the same
+            for name, value in outcome.metrics.items():
+                if outcome in real or outcome is last or name in TIME_AND_COST:
                     metrics[name] = metrics.get(name, 0) + value
         if real:
             metrics |= self.predicted

@@ -11,7 +11,7 @@ from icewright.core.policy import Operation
 from icewright.ports import Clock, Store
 
 ANEW = timedelta(minutes=10)  # after which the store is asked again
-SINCE, MOST = timedelta(days=30), 2000  # runs that are read
+SINCE, MOST = timedelta(days=30), 300  # runs of an operation that are read
 
 
 @dataclass

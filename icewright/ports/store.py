@@ -75,7 +75,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
     def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
-        """Metrics of the newest runs that did their work, one for each table and operation."""
+        """Metrics of the newest runs that did their work, so many of each operation, and one of them for each table."""
         ...
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:

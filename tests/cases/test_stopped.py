@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
-from icewright.core.errors import Refused, StorageUnavailable
+from icewright.core.errors import Cancelled, Refused, StorageUnavailable
 from icewright.core.runs import FileFate, JobState
 from icewright.flow.settle import Settling, settle_interrupted
-from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit
+from icewright.ports import LedgerState
+from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit, ref
 
 
 @pytest.mark.parametrize("moment", [(RemoveOrphansInService, "scan"), (Deletion, "carry_out")])
@@ -36,6 +38,26 @@ def test_a_cancelled_orphan_removal_deletes_nothing(
     Settling(house.app.world).due()
     assert all(path.exists() for path in planted)
     assert {row["state"] for row in store.deleted_files(job.job_id or "")} <= {"found", "kept"}
+
+
+@pytest.mark.parametrize(("owed", "states"), [(False, {"kept"}), (True, {"planned"})])
+def test_cancelled_while_the_proof_is_tried_again(house: House, owed: bool, states: set[str]) -> None:
+    """Nothing was deleted yet, however often the proof failed: only what a commit let go of goes all the same."""
+    house.table()
+    house.detect()
+    store, deletion, now = house.app.world.store, house.app.engines.expire.deletion, house.clock.now()
+    job_id = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), house.app.world.trigger, now)
+    assert job_id is not None
+    planned = [FileFate("file:///lake/data/one.parquet", 1, "data")]
+    store.plan(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
+    errors = [StorageUnavailable("throttled"), Cancelled("somebody asked it to stop")]
+
+    def proof() -> list[pl.DataFrame]:
+        raise errors.pop(0)
+
+    with pytest.raises(Cancelled):
+        deletion.carry_out(job_id, "file:///lake", planned, proof, 1, owed=owed)
+    assert {row["state"] for row in store.deleted_files(job_id)} == states
 
 
 def _forbid(house: House) -> None:
@@ -70,7 +92,7 @@ def test_what_is_forbidden_meanwhile_waits(
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "finish", away)
+        patched.setattr(Deletion, "_delete", away)
         job = house.job(EXPIRE)
     change(house)
     before = house.files()

@@ -34,10 +34,12 @@ def test_torn(address: str) -> None:
         "postgresql://u:h:u/n?t#er@host/db",
         "postgresql://user@server:hunter2@host/db",
         "postgresql://host/db",
+        "postgresql://u:hunter2@/db?host=@socket&application_name=a@b",
+        "postgresql://host/db?passfile=/home/me@corp/.pgpass",
         "sqlite:////data/me@home/a@b.db",
         "data/me@home@b.db",
     ],
 )
 def test_whole(address: str) -> None:
-    """A password that is encoded, a user whose name holds an @, and files of SQLite are as they should be."""
+    """A password that is encoded, an @ in a user's name or in an option, and files of SQLite are as they should be."""
     assert address_fault(address) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,14 +12,14 @@ from sqlalchemy import QueuePool
 
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, StorageUnavailable
 from icewright.core.plan import Limits, PoolLimits
-from icewright.core.runs import JobState
+from icewright.core.runs import JobState, OperationState
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning
 from icewright.flow.settle import Settling
 from icewright.flow.world import Scope
 from icewright.ports import Assignment, ProcessRow
 from icewright.testing import NOW, REF
-from tests.flow.bench import EXPIRE, Bench, job_states
+from tests.flow.bench import COMPACT, EXPIRE, Bench, job_states
 from tests.flow.test_loops import looked, other, taken
 
 
@@ -36,6 +37,12 @@ def _disabled(bench: Bench) -> None:
 
 def _left(bench: Bench) -> None:
     bench.scopes["lake"] = Scope(enabled=True, tables="other-*")
+
+
+def cancel(bench: Bench, assignment: Assignment) -> None:
+    """Somebody cancels the job while it works."""
+    bench.store.request_cancel(assignment.job_id, bench.clock.now())
+    assignment.check()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,45 @@ def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: Icew
     assert len(bench.store.jobs()) == 1
 
 
+@pytest.mark.parametrize("how", ["its windows are new", "the worker's configuration is older"])
+def test_what_is_refused_is_not_planned_again_at_once(bench: Bench, how: str) -> None:
+    """Whoever plans knows of new windows by then, or the operation cools down: no job after job for nothing."""
+    bench.table()
+    world = looked(bench)
+    planning = Planning(world)
+    assert planning.due() == 1
+    if how == "its windows are new":
+        bench.settings |= {"windows": "01:00-02:00"}
+        worker = bench.world()
+    else:
+        worker = replace(world, scopes={"lake": Scope(enabled=False)})
+    for _ in range(10):
+        for job in taken(bench, world):
+            assert execute_taken(worker, job).state is JobState.CANCELLED
+        bench.clock.advance(seconds=3)
+        planning.due()
+    assert job_states(bench) == [JobState.CANCELLED]
+    assert bench.asked == []
+
+
+def test_a_cancelled_job_puts_off_what_it_had_not_begun(bench: Bench) -> None:
+    """Its later operations do not come back at once as a job of their own."""
+    bench.rot(bench.table())
+    bench.settings |= {"rewrite_manifests.enabled": False}
+    world = looked(bench)
+    planning = Planning(world)
+    assert planning.due() == 1
+    bench.before = lambda assignment: cancel(bench, assignment)
+    for _ in range(4):
+        for job in taken(bench, world):
+            assert set(job.operations) == {COMPACT, EXPIRE}
+            result = execute_taken(world, job)
+            assert [outcome.state for outcome in result.outcomes] == [OperationState.DEFERRED] * 2
+        bench.clock.advance(seconds=3)
+        planning.due()
+    assert len(bench.asked) == 1
+
+
 def test_what_somebody_cancelled_does_not_begin_again_at_once(bench: Bench) -> None:
     """The operation cools down as after a run."""
     bench.table()
@@ -103,11 +149,7 @@ def test_what_somebody_cancelled_does_not_begin_again_at_once(bench: Bench) -> N
     planning = Planning(world)
     assert planning.due() == 1
 
-    def cancelled(assignment: Assignment) -> None:
-        bench.store.request_cancel(assignment.job_id, bench.clock.now())
-        assignment.check()
-
-    bench.before = cancelled
+    bench.before = lambda assignment: cancel(bench, assignment)
     for _ in range(4):
         for job in taken(bench, world):
             assert execute_taken(world, job).state is JobState.CANCELLED

@@ -188,7 +188,8 @@ def _ask(connection: sa.Connection, catalogs: Iterable[str], now: datetime) -> N
         if row is None or row.failures:
             continue
         asking = row.detecting_until is not None and row.detecting_until > now  # it may be past what moved just now
-        at = max(now, row.detected_at + _ASKED) if row.detected_at is not None and not asking else now
+        last = now if asking else row.detected_at
+        at = now if last is None else max(now, last + _ASKED)
         if asking or row.detect_at > at:
             connection.execute(sa.update(CATALOGS).where(mine).values(detect_at=at))
 

@@ -158,6 +158,7 @@ class SqlQueue(SqlTables):
                 gone = {"state": JobState.CANCELLED, "finished": now, "summary": "gave way to a job that began at once"}
                 if connection.execute(sa.update(JOBS).where(waits).values(**gone)).rowcount != 1:
                     return None
+                totals.add(connection, of_job(JobState.CANCELLED))
                 freed = sa.update(TABLES).where(TABLES.c.id == row.id, TABLES.c.held_by == row.held_by)
                 connection.execute(freed.values(held_by=None))
             on_pool = any(op in ON_POOL for op in operations)

@@ -74,14 +74,15 @@ class SqlStore(SqlGlance):
             return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
 
     def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
-        """Metrics of the newest runs that did their work, one for each table and operation."""
+        """Metrics of the newest runs that did their work, so many of each operation, and one of them for each table."""
         done = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
-        newest = sa.select(RUNS.c.table_id, RUNS.c.operation, RUNS.c.metrics).where(*done)
-        found: dict[tuple[int, str], Mapping[str, float]] = {}
+        newest = sa.select(RUNS.c.table_id, RUNS.c.metrics).where(*done).order_by(RUNS.c.finished.desc()).limit(most)
+        found: dict[tuple[Operation, int], Mapping[str, float]] = {}
         with self._reading() as connection:
-            for table, operation, metrics in connection.execute(newest.order_by(RUNS.c.finished.desc()).limit(most)):
-                found.setdefault((table, operation), metrics)
-        return [(Operation(operation), metrics) for (_, operation), metrics in found.items()]
+            for operation in Operation:
+                for table, metrics in connection.execute(newest.where(RUNS.c.operation == operation)):
+                    found.setdefault((operation, table), metrics)
+        return [(operation, metrics) for (operation, _), metrics in found.items()]
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of a job."""

@@ -64,13 +64,16 @@ class Deletion:
         `owed`: a commit has let go of the files, so that the plan outlives a job that is cancelled. Without one,
         whoever stops the job before its first deletion stops the plan.
         """
+        begun = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self.finish(job_id, location, planned, proof(), concurrency)
+                safe = self._unreached(planned, proof())
+                begun = True
+                return self._delete(job_id, location, planned, safe, concurrency)
             except LeaseLost:
                 raise
             except Cancelled:
-                if not owed and attempt == 1:
+                if not owed and not begun:
                     kept = {f.path: LedgerState.KEPT for f in planned}
                     self.ledger.settle(job_id, kept, self.clock.now())
                 raise
@@ -88,9 +91,15 @@ class Deletion:
         self, job_id: str, location: str, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame], concurrency: int
     ) -> Deleted:
         """The same, once: raises what goes wrong."""
-        safe = set(
-            unreached(files_frame((f.path, f.bytes, f.kind) for f in planned), proof, self.files.canonical)["path"]
-        )
+        return self._delete(job_id, location, planned, self._unreached(planned, proof), concurrency)
+
+    def _unreached(self, planned: Sequence[FileFate], proof: Iterable[pl.DataFrame]) -> set[str]:
+        files = files_frame((f.path, f.bytes, f.kind) for f in planned)
+        return set(unreached(files, proof, self.files.canonical)["path"])
+
+    def _delete(
+        self, job_id: str, location: str, planned: Sequence[FileFate], safe: set[str], concurrency: int
+    ) -> Deleted:
         ordered = sorted((f for f in planned if f.path in safe), key=lambda f: _ORDER.index(f.kind))
         report = self.files.delete([f.path for f in ordered], concurrency)
         states = {f.path: LedgerState.KEPT for f in planned if f.path not in safe}

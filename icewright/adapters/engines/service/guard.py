@@ -50,6 +50,8 @@ class Guard:
 
     def still_allowed(self, metadata: TableMetadata, planned: Sequence[FileFate]) -> None:
         """Raise `Refused` when what was planned once may not be deleted any more: the plan waits."""
+        if not planned:
+            return
         if metadata.properties.get("gc.enabled", "true").lower() == "false":
             raise Refused(f"{metadata.ref}: gc.enabled is false now: nothing is deleted")
         self.in_allowed_place(metadata)

@@ -67,18 +67,25 @@ class SparkEngine:
         texts = _statements(base, step)
         pool = self.pools[base.ref.catalog]
         app_id = pool.application().app_id  # its start is nobody's cost
-        started = self.clock.now()
+        work, started = self._work(catalog, assignment, step), self.clock.now()
+        began: list[datetime] = []  # waiting for room is nobody's cost, either
+
+        def begun(session: SparkSession) -> Answer:
+            began.append(self.clock.now())
+            return work(session)
+
         try:
-            answer = pool.run(self._work(catalog, assignment, step), f"icewright-{assignment.job_id}", assignment.check)
+            answer = pool.run(begun, f"icewright-{assignment.job_id}", assignment.check)
         except (StatementFailed, IcewrightError) as error:
-            self._tell_what_stays(catalog, assignment, app_id, texts, started)
+            times = self._times(began[0], None) if began else {}
+            self._tell_what_stays(catalog, assignment, step, app_id, started, times)
             raise _said(base, error) from error
         after = catalog.load(base.ref)
         done = effect(self.files, base, after, app_id, _operations(step))
-        if failure := _nothing_done(base, answer, done):
-            self._tell_what_stays(catalog, assignment, app_id, texts, started)
-            raise failure
         times = self._times(started, answer.gb_hours)
+        if failure := _nothing_done(base, answer, done):
+            self._tell_what_stays(catalog, assignment, step, app_id, started, times)
+            raise failure
         found = _outcome(step, answer.rows, done, base, after, times)
         return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
 
@@ -117,15 +124,21 @@ class SparkEngine:
         return small or IcebergTable(session, base.ref, _where(base, step))
 
     def _tell_what_stays(
-        self, catalog: Catalog, assignment: Assignment, app_id: str, statements: tuple[str, ...], started: datetime
+        self,
+        catalog: Catalog,
+        assignment: Assignment,
+        step: SparkStep,
+        app_id: str,
+        started: datetime,
+        times: Mapping[str, float],
     ) -> None:
         """After a failure: what was committed, and in the ledger the files that nobody will ever commit."""
-        base, notes, times = assignment.base, [], self._times(started, None)
+        base, notes, statements = assignment.base, list[str](), _statements(assignment.base, step)
         try:
             now = catalog.load(base.ref)
             if now.table_uuid != base.table_uuid:
                 return
-            done = effect(self.files, base, now, app_id, _operations(assignment.step))
+            done = effect(self.files, base, now, app_id, _operations(step))
             left = left_behind(self.files, now, started)
             self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
@@ -138,8 +151,8 @@ class SparkEngine:
             kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
             assignment.kept(replace(kept, statements=statements))
             return
-        if isinstance(assignment.step, RewriteDataFiles):
-            kept = _compacted(assignment.step, done, times, left=0)
+        if isinstance(step, RewriteDataFiles):
+            kept = _compacted(step, done, times, left=0)
         else:
             said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             kept = committed(assignment.operation, said, times, done.removed)
