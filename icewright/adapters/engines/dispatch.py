@@ -78,6 +78,8 @@ class Engines:
         if notes:
             base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
+        if unfinished.files and base.properties.get("gc.enabled", "true").lower() == "false":
+            raise Refused(f"{base.ref}: gc.enabled is false now: nothing is deleted")
         guard.still_allowed(base, unfinished.files)
         guard.not_registered_twice(base)
         if orphans:

@@ -49,11 +49,9 @@ class Guard:
         return with_key(files, self.canonical).filter(inside).drop("key")
 
     def still_allowed(self, metadata: TableMetadata, planned: Sequence[FileFate]) -> None:
-        """Raise `Refused` when what was planned once may not be deleted any more: the plan waits."""
+        """Raise `Refused` when what was planned once lies outside of `allowed_locations` by now: the plan waits."""
         if not planned:
             return
-        if metadata.properties.get("gc.enabled", "true").lower() == "false":
-            raise Refused(f"{metadata.ref}: gc.enabled is false now: nothing is deleted")
         self.in_allowed_place(metadata)
         files = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
         if outside := files.height - self.allowed(metadata, files).height:
