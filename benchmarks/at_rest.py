@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -55,7 +55,8 @@ def known(lake: Lake, state: str) -> Path:
     fill(store, table_names(COUNT), HISTORY, datetime.now(UTC))
     listed = sa.select(TABLES.c.name, TABLES.c.namespace, TABLES.c.metadata_location)
     with store.begin() as connection:
-        connection.execute(sa.update(TABLES).values(policy=policy, health=100))
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        connection.execute(sa.update(TABLES).values(policy=policy, health=100, evaluate_at=tomorrow))
         connection.execute(sa.update(TABLES).where(TABLES.c.id % AILING == 0).values(health=0))
         connection.execute(sa.update(RUNS).where(RUNS.c.table_id % AILING != 1).values(state="committed"))
         rows = connection.execute(listed).all()
@@ -99,7 +100,8 @@ def untouched(state: str) -> bool:
     store = sa.create_engine(state)
     with store.connect() as connection:
         asked = connection.exec_driver_sql("select count(*) from catalogs where detected_at is not null").scalar_one()
-        due = connection.execute(sa.select(sa.func.count()).where(TABLES.c.evaluate_at.is_not(None))).scalar_one()
+        soon = TABLES.c.evaluate_at < datetime.now(UTC) + timedelta(hours=12)
+        due = connection.execute(sa.select(sa.func.count()).where(soon)).scalar_one()
         errors = connection.execute(sa.select(sa.func.count()).where(TABLES.c.error.is_not(None))).scalar_one()
     store.dispose()
     return bool(asked) and not due and not errors
