@@ -21,11 +21,8 @@ class StrictLoader(yaml.SafeLoader):
         kind = node.tag.rpartition(":")[2]
         try:
             made = super().construct_object(node, deep)
-        except (
-            ValueError,
-            LookupError,
-            AttributeError,
-        ) as error:  # which one PyYAML lets out differs from kind to kind
+        # which one PyYAML lets out differs from kind to kind
+        except (ValueError, LookupError, AttributeError) as error:
             raise yaml.MarkedYAMLError(
                 problem=f"no {kind} that there can be; text stands in quotes", problem_mark=node.start_mark
             ) from error

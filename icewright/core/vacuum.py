@@ -194,13 +194,18 @@ def _whole(text: str | None) -> int | None:
     return int(text.strip()[:30])
 
 
-def gc_disabled(properties: Mapping[str, str]) -> bool:
+def gc_enabled(properties: Mapping[str, str]) -> bool:
+    """Whether the table lets anybody delete its files; where it says nothing, it does."""
+    return properties.get("gc.enabled", "true").strip().lower() != "false"
+
+
+def forbidden_by_user(properties: Mapping[str, str]) -> bool:
     """Whether a user forbade collection, as told from Nessie's own default of `gc.enabled=false`.
 
     Nessie's REST side writes the default beside `created-at`, its native client beside
     `write.metadata.delete-after-commit.enabled=false`; where neither stands, a user said it.
     """
-    if properties.get("gc.enabled", "true").strip().lower() != "false":
+    if gc_enabled(properties):
         return False
     native = properties.get("write.metadata.delete-after-commit.enabled", "").lower() == "false"
     return not native and "created-at" not in properties

@@ -22,7 +22,7 @@ from icewright.core.vacuum import (
     KeyChange,
     Limit,
     Walk,
-    gc_disabled,
+    forbidden_by_user,
     limit_of,
     parse_duration,
     resolve,
@@ -140,7 +140,7 @@ def test_largest_ages_and_nonsense() -> None:
 )
 def test_nessies_default_is_told_from_what_a_user_said(properties: Mapping[str, str], disabled: bool) -> None:
     """Both its sides write gc.enabled=false beside a property by which they are known."""
-    assert gc_disabled(properties) is disabled
+    assert forbidden_by_user(properties) is disabled
 
 
 def _content(table: str, version: int, snapshot: int | None = None) -> Content:

@@ -13,13 +13,13 @@ from sqlalchemy import QueuePool
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, StorageUnavailable
 from icewright.core.plan import Limits, PoolLimits
 from icewright.core.runs import JobState, OperationState
-from icewright.flow.execute import execute_taken
+from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.queue import Planning
 from icewright.flow.settle import Settling
-from icewright.flow.world import Scope
+from icewright.flow.world import Scope, World
 from icewright.ports import Assignment, ProcessRow
 from icewright.testing import NOW, REF
-from tests.flow.bench import COMPACT, EXPIRE, Bench, job_states
+from tests.flow.bench import COMPACT, EXPIRE, Bench, job_states, states
 from tests.flow.test_loops import looked, other, taken
 
 
@@ -103,6 +103,16 @@ def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: Icew
     assert len(bench.store.jobs()) == 1
 
 
+def rounds(bench: Bench, worker: World, planning: Planning) -> list[JobResult]:
+    """What becomes of jobs as they are taken and planned, again and again."""
+    found = []
+    for _ in range(10):
+        found += [execute_taken(worker, job) for job in taken(bench, worker)]
+        bench.clock.advance(seconds=3)
+        planning.due()
+    return found
+
+
 @pytest.mark.parametrize("how", ["its windows are new", "the worker's configuration is older"])
 def test_what_is_refused_is_not_planned_again_at_once(bench: Bench, how: str) -> None:
     """Whoever plans knows of new windows by then, or the operation cools down: no job after job for nothing."""
@@ -115,11 +125,7 @@ def test_what_is_refused_is_not_planned_again_at_once(bench: Bench, how: str) ->
         worker = bench.world()
     else:
         worker = replace(world, scopes={"lake": Scope(enabled=False)})
-    for _ in range(10):
-        for job in taken(bench, world):
-            assert execute_taken(worker, job).state is JobState.CANCELLED
-        bench.clock.advance(seconds=3)
-        planning.due()
+    assert {result.state for result in rounds(bench, worker, planning)} == {JobState.CANCELLED}
     assert job_states(bench) == [JobState.CANCELLED]
     assert bench.asked == []
 
@@ -132,13 +138,8 @@ def test_a_cancelled_job_puts_off_what_it_had_not_begun(bench: Bench) -> None:
     planning = Planning(world)
     assert planning.due() == 1
     bench.before = lambda assignment: cancel(bench, assignment)
-    for _ in range(4):
-        for job in taken(bench, world):
-            assert set(job.operations) == {COMPACT, EXPIRE}
-            result = execute_taken(world, job)
-            assert [outcome.state for outcome in result.outcomes] == [OperationState.DEFERRED] * 2
-        bench.clock.advance(seconds=3)
-        planning.due()
+    put_off = {COMPACT: OperationState.DEFERRED, EXPIRE: OperationState.DEFERRED}
+    assert [states(result) for result in rounds(bench, world, planning)] == [put_off]
     assert len(bench.asked) == 1
 
 
@@ -148,13 +149,8 @@ def test_what_somebody_cancelled_does_not_begin_again_at_once(bench: Bench) -> N
     world = looked(bench)
     planning = Planning(world)
     assert planning.due() == 1
-
     bench.before = lambda assignment: cancel(bench, assignment)
-    for _ in range(4):
-        for job in taken(bench, world):
-            assert execute_taken(world, job).state is JobState.CANCELLED
-        bench.clock.advance(seconds=3)
-        planning.due()
+    assert [result.state for result in rounds(bench, world, planning)] == [JobState.CANCELLED]
     assert len(bench.asked) == 1
 
 

@@ -26,6 +26,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
 )
 from icewright.core.table import TableMetadata
+from icewright.core.vacuum import gc_enabled
 from icewright.ports import Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
 
 RESUME_CONCURRENCY = 16
@@ -78,7 +79,7 @@ class Engines:
         if notes:
             base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
-        if unfinished.files and base.properties.get("gc.enabled", "true").lower() == "false":
+        if unfinished.files and not gc_enabled(base.properties):
             raise Refused(f"{base.ref}: gc.enabled is false now: nothing is deleted")
         guard.still_allowed(base, unfinished.files)
         guard.not_registered_twice(base)

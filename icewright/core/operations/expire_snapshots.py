@@ -25,6 +25,7 @@ from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import Hold, TableFacts, TableMetadata
+from icewright.core.vacuum import gc_enabled
 
 NOTHING = "no snapshots to expire"
 
@@ -54,7 +55,7 @@ def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[Hold]:
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
     """Due when at least one snapshot or ref may go."""
     metadata = facts.metadata
-    if metadata.properties.get("gc.enabled", "true").lower() == "false":
+    if not gc_enabled(metadata.properties):
         return Blocked("gc.enabled is false on the table")
     if not metadata.snapshots:
         return NotDue("no current snapshot")

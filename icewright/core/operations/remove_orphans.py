@@ -10,6 +10,7 @@ from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import REFUSED, LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
+from icewright.core.vacuum import gc_enabled
 
 START_HOURS, LEAST_HOURS, MOST_HOURS = 7 * 24, 24, 90 * 24  # what `auto` begins with, and its bounds
 MANY = 0.01  # share of orphans that asks for more scans
@@ -17,7 +18,7 @@ MANY = 0.01  # share of orphans that asks for more scans
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
     """Due when the last scan is `every_hours` ago, or a first finding waits for its confirmation."""
-    if facts.metadata.properties.get("gc.enabled", "true").lower() == "false":
+    if not gc_enabled(facts.metadata.properties):
         return Blocked("gc.enabled is false on the table")
     mode = knobs[policy.ORPHAN_MODE]
     if last is not None and last.reason.startswith(REFUSED):

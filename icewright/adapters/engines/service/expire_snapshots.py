@@ -22,6 +22,7 @@ from icewright.core.retention import held_by
 from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Hold, TableMetadata
+from icewright.core.vacuum import gc_enabled
 from icewright.core.verify import expiry_kept
 from icewright.ports import Assignment, Catalog, Intent, LedgerState, RemoveSnapshots, Restoring
 
@@ -162,7 +163,7 @@ class ExpireInService:
         now = catalog.load(base.ref)
         if now.table_uuid != base.table_uuid:
             raise TableReplaced(f"{base.ref} was replaced by another table: nothing is deleted")
-        if now.properties.get("gc.enabled", "true").lower() == "false":  # set at the moment of the commit
+        if not gc_enabled(now.properties):  # set at the moment of the commit
             raise Refused(f"{base.ref}: gc.enabled is false now: nothing is deleted")
         return sets.reached(self.deletion.files, now, known=compared)
 

@@ -24,7 +24,7 @@ from icewright.core.vacuum import (
     Limit,
     Reference,
     Walk,
-    gc_disabled,
+    forbidden_by_user,
     limit_of,
     walk,
 )
@@ -113,7 +113,7 @@ class Contents:
 
     def may_collect(self, head: TableMetadata) -> bool:
         """Whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""
-        return not gc_disabled(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
+        return not forbidden_by_user(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
 
     def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
         """Read the metadata of versions; the errors by place."""
