@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from benchmarks.kit.child import Child
@@ -120,15 +121,16 @@ class Bench:
 
 
 @contextmanager
-def bench(chosen: argparse.Namespace) -> Iterator[Bench]:
+def bench(chosen: argparse.Namespace, *, java_options: str = "") -> Iterator[Bench]:
     """Both sides started, and ended with the block; Spark may still be starting when the block begins.
 
-    What was compared is printed at the end.
+    The JVMs of both take `java_options`. What was compared is printed at the end.
     """
+    child = partial(Child, java_options=java_options)
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         lake.create()
-        with Child("benchmarks.kit.spark", folder) as spark, Child("benchmarks.kit.ours", folder) as ours:
+        with child("benchmarks.kit.spark", folder) as spark, child("benchmarks.kit.ours", folder) as ours:
             sides = Bench(lake, ours, spark, chosen.quick, chosen.profile)
             yield sides
             for side in (spark, ours):

@@ -20,11 +20,17 @@ Answer = dict[str, Any]
 
 
 class Child:
-    """A running `python -m module`. It starts at once; the first question waits until it is ready."""
+    """A running `python -m module`. It starts at once; the first question waits until it is ready.
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    Whatever Java it starts takes `java_options` too.
+    """
+
+    def __init__(self, module: str, *arguments: str, java_options: str = "") -> None:
         command = [sys.executable, "-m", module, *arguments]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        more = {"JDK_JAVA_OPTIONS": java_options} if java_options else {}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **more}
+        )
 
     def __enter__(self) -> Self:
         return self
