@@ -56,7 +56,7 @@ class Wish:
     cooled: datetime | None = None  # when the cooldown after its last run is over
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A table with something due."""
 
@@ -83,7 +83,7 @@ class Active:
     cost: float = 0.0  # GB-hours, as predicted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What is taken already: the jobs that are not done, GB-hours spent today, jobs that this pass has started."""
 

@@ -79,9 +79,9 @@ class SqlQueue(SqlTables):
         """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
         wished: dict[int, dict[Operation, Wish]] = {}
         with self._reading() as connection:
-            for table, operation, *wish in connection.execute(_WISHES):
+            for table, operation, *wish in connection.execute(_WISHES).all():
                 wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
-            rows = connection.execute(_WISHING, {"catalogs": catalogs})
+            rows = connection.execute(_WISHING, {"catalogs": catalogs}).all()
             return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
 
     def planned_from(self) -> Hashable:
@@ -111,7 +111,7 @@ class SqlQueue(SqlTables):
         query = sa.select(*columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
         changes = []
         with self._begin() as connection:
-            for *key, table, reason, position in connection.execute(query):
+            for *key, table, reason, position in connection.execute(query).all():
                 said = told.get(tuple(key))
                 now = (said.reason, said.position, said.score) if said else (None, None, None)
                 if (reason, position) != now[:2]:
