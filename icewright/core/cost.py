@@ -6,10 +6,13 @@ Cost is in GB-hours: memory of the engine times the time it is busy (OpenHouse's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from icewright.core.policy import MEGABYTE, Operation
+from icewright.core.steps import Due, Factors
 
 OPEN_COST_MB = 4.0
 SPARK_MEMORY_GB = 2.0
@@ -20,6 +23,12 @@ SERVICE_FILES_PER_SECOND = 2000.0
 SERVICE_JOB_SECONDS = 0.1
 LEAST_TABLES = 3  # whose runs tell what is typical
 _MOST_OFF = 100.0  # times that a prediction may be corrected
+_GONE: Mapping[Operation, Mapping[str, int]] = {  # by which metrics a run says how many files went
+    Operation.COMPACT: {"files_merged": 1, "files_written": -1, "delete_files_removed": 1},
+    Operation.REWRITE_DELETES: {"files_rewritten": 1, "files_written": -1},
+    Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 1, "manifests_written": -1},
+    Operation.EXPIRE_SNAPSHOTS: {"files_deleted": 1},
+}
 
 
 def gb_hours(seconds: float, memory_gb: float) -> float:
@@ -33,31 +42,73 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
     return gb_hours(seconds, SPARK_MEMORY_GB)
 
 
-def calibrated(predicted: float, metrics: Mapping[str, float]) -> tuple[float, float]:
-    """The prediction corrected by what the operation really took when it last did its work on the table, and how much.
+def predicted(found: Due) -> dict[str, float]:
+    """What the metrics of a run keep of its prediction, by which the next one is corrected."""
+    said = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.factors.cost, 6)}
+    if found.files:
+        said |= {"files_predicted": round(found.files, 3), "benefit_factor": round(found.factors.benefit, 6)}
+    return said
 
-    `metrics` are that run's: `gb_hours`, `gb_hours_predicted` and the `cost_factor` that the prediction had. One run
-    moves the factor half of the way (in proportion), so that one slow night does not decide.
+
+def learned(operation: Operation, metrics: Mapping[str, float], typical: Factors) -> Factors:
+    """The factors after the run that last did its work on the table, whose metrics these are.
+
+    One run moves them half of the way (in proportion), so that one slow night does not decide. A table without runs
+    begins with what is `typical`.
     """
-    factor = metrics.get("cost_factor", 1.0)
-    real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
-    if real > 0 and said > 0:
-        factor *= (real / said) ** 0.5
-    factor = min(_MOST_OFF, max(1 / _MOST_OFF, factor))
-    return predicted * factor, factor
+    return Factors(
+        _moved(metrics.get("cost_factor", typical.cost), _cost_off(metrics)),
+        _moved(metrics.get("benefit_factor", typical.benefit), _benefit_off(operation, metrics)),
+    )
 
 
-def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, float]:
-    """By which factor predictions were off, by operation: the median of runs of several tables, one of each.
+def calibrated(found: Due, factors: Factors) -> Due:
+    """The prediction as past runs correct it."""
+    benefit, files = found.benefit * factors.benefit, found.files * factors.benefit
+    return replace(found, cost=found.cost * factors.cost, benefit=benefit, files=files, factors=factors)
 
-    With it begins what is predicted for a table that has no runs of its own. Too few tables tell nothing.
+
+def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> dict[Operation, Factors]:
+    """By which factors predictions were off, by operation: the medians of runs of several tables, one of each.
+
+    With them begins what is predicted for a table that has no runs of its own. Too few tables tell nothing.
     """
-    seen: dict[Operation, list[float]] = {}
+    costs: defaultdict[Operation, list[float]] = defaultdict(list)
+    benefits: defaultdict[Operation, list[float]] = defaultdict(list)
     for operation, metrics in runs:
-        real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
-        if real > 0 and said > 0:
-            seen.setdefault(operation, []).append(metrics.get("cost_factor", 1.0) * real / said)
-    return {operation: median(factors) for operation, factors in seen.items() if len(factors) >= LEAST_TABLES}
+        if (off := _cost_off(metrics)) is not None:
+            costs[operation].append(metrics.get("cost_factor", 1.0) * off)
+        if (off := _benefit_off(operation, metrics)) is not None:
+            benefits[operation].append(metrics.get("benefit_factor", 1.0) * off)
+    return {
+        operation: Factors(_typical(costs[operation]), _typical(benefits[operation]))
+        for operation in (*costs, *benefits)
+    }
+
+
+def _typical(factors: Sequence[float]) -> float:
+    return median(factors) if len(factors) >= LEAST_TABLES else 1.0
+
+
+def _moved(factor: float, off: float | None) -> float:
+    return _bounded(factor * (1.0 if off is None else off**0.5))
+
+
+def _bounded(factor: float) -> float:
+    return min(_MOST_OFF, max(1 / _MOST_OFF, factor))
+
+
+def _cost_off(metrics: Mapping[str, float]) -> float | None:
+    """How many times as much the run took as was said; None when nobody knows."""
+    real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
+    return real / said if real > 0 and said > 0 else None
+
+
+def _benefit_off(operation: Operation, metrics: Mapping[str, float]) -> float | None:
+    """How many times as many files went as was said, bounded as it may be none; None when nobody knows."""
+    told = [sign * metrics[name] for name, sign in _GONE.get(operation, {}).items() if name in metrics]
+    said = metrics.get("files_predicted", 0.0)
+    return _bounded(sum(told) / said) if told and said > 0 else None
 
 
 def service_cost(files: int) -> float:

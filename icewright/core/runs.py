@@ -123,7 +123,11 @@ TIME_AND_COST = {
     "duration_ms": "wall time",
     "gb_hours": "memory held over the time",
     "gb_hours_predicted": "what the plan reckoned with",
-    "cost_factor": "by which earlier runs of the table had corrected the prediction",
+    "cost_factor": "by which earlier runs had corrected the prediction",
+}
+_SAVED = {
+    "files_predicted": "files that the plan reckoned would be gone",
+    "benefit_factor": "by which earlier runs had corrected that prediction",
 }
 
 
@@ -190,17 +194,20 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "bytes_rewritten": "bytes of the rewritten files",
         "delete_files_removed": "delete files that apply to nothing any more and are gone",
         **TIME_AND_COST,
+        **_SAVED,
     },
     Operation.REWRITE_DELETES: {
         "files_rewritten": "position delete files rewritten",
         "files_written": "position delete files written",
         **TIME_AND_COST,
+        **_SAVED,
     },
     Operation.REWRITE_MANIFESTS: {
         "manifests_rewritten": "manifests rewritten",
         "manifests_written": "manifests written",
         "entries_total": "entries in the written manifests",
         **TIME_AND_COST,
+        **_SAVED,
     },
     Operation.EXPIRE_SNAPSHOTS: {
         "snapshots_expired": "snapshots removed from the metadata",
@@ -209,6 +216,7 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "files_failed": "files that could not be deleted: the job is partial",
         "bytes_deleted": "bytes of the deleted files, as far as the metadata knows them",
         **TIME_AND_COST,
+        **_SAVED,
     },
     Operation.REMOVE_ORPHANS: {
         "orphans_found": "old files that nothing of the table reaches",

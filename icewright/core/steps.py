@@ -117,6 +117,14 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Factors:
+    """By what past runs correct predictions."""
+
+    cost: float = 1.0
+    benefit: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """The operation is worth doing now. `benefit` is in MB of scan work saved, `cost` in GB-hours."""
 
@@ -124,7 +132,8 @@ class Due:
     benefit: float
     cost: float
     why: str
-    cost_factor: float = 1.0  # by which past runs of the table corrected the cost
+    files: float = 0.0  # that readers, listings and bills meet no more, where a run says afterwards how many they were
+    factors: Factors = Factors()  # are in all three numbers already
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
-from icewright.core.cost import calibrated
+from icewright.core.cost import calibrated, learned
 from icewright.core.errors import IcewrightError
 from icewright.core.health import Part, health_parts, overall
 from icewright.core.operations import (
@@ -38,13 +38,13 @@ from icewright.core.policy import (
 from icewright.core.retention import Expiry
 from icewright.core.runs import History, LastRun
 from icewright.core.sortedness import ordering_columns
-from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Unsupported, Verdict, Work
+from icewright.core.steps import Blocked, Due, ExpireSnapshots, Factors, NotDue, Unsupported, Verdict, Work
 from icewright.core.table import TableFacts, Thresholds
 
 LATEST_FORMAT = 3
 # `auto`: a partition's target fits its size, so that what nobody writes to never changes its target
 AUTO_TARGETS = tuple((gb * 1024 * MEGABYTE, mb * MEGABYTE) for gb, mb in ((0, 128), (1, 256), (4, 512), (16, 1024)))
-_UNKNOWN: Mapping[Operation, float] = MappingProxyType({})
+_UNKNOWN: Mapping[Operation, Factors] = MappingProxyType({})
 REVISIT = timedelta(days=1)  # whatever the verdicts say, a quiet table is looked at again after this
 
 
@@ -107,11 +107,11 @@ def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
 
 
 def evaluate(
-    facts: TableFacts, knobs: Knobs, history: History, now: datetime, typical: Mapping[Operation, float] = _UNKNOWN
+    facts: TableFacts, knobs: Knobs, history: History, now: datetime, typical: Mapping[Operation, Factors] = _UNKNOWN
 ) -> Evaluation:
     """Every operation's verdict; a fault in one operation does not hide another that is due.
 
-    `typical` are the factors by which predictions of cost are off elsewhere (`core.cost.typical_factors`).
+    `typical` are the factors by which predictions are off elsewhere (`core.cost.typical_factors`).
     """
     verdicts = {op: verdict(op, facts, knobs, history, now, typical=typical) for op in Operation}
     scan = history.get(Operation.REMOVE_ORPHANS)
@@ -153,7 +153,7 @@ def verdict(
     now: datetime,
     *,
     by_hand: bool = False,
-    typical: Mapping[Operation, float] = _UNKNOWN,
+    typical: Mapping[Operation, Factors] = _UNKNOWN,
 ) -> Verdict:
     """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
     metadata = facts.metadata
@@ -172,9 +172,8 @@ def verdict(
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
     if not isinstance(found, Due):
         return found
-    learned = last.learned if last is not None else {}
-    cost, factor = calibrated(found.cost, {"cost_factor": typical.get(operation, 1.0), **learned})
-    return replace(found, cost=cost, cost_factor=factor)
+    metrics = last.learned if last is not None else {}
+    return calibrated(found, learned(operation, metrics, typical.get(operation, Factors())))
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from icewright.core import verify
+from icewright.core.cost import predicted
 from icewright.core.errors import (
     Cancelled,
     CommitConflict,
@@ -186,7 +187,7 @@ class Attempts:
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
             return skipped(self.operation, why(found), tried=False)
         self.notes = list(found.work.notes)
-        self.predicted = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.cost_factor, 6)}
+        self.predicted = predicted(found)
         *first, last = found.work.steps
         base = metadata
         for step in first:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from icewright.core.cost import typical_factors
 from icewright.core.policy import Operation
+from icewright.core.steps import Factors
 from icewright.ports import Clock, Store
 
 ANEW = timedelta(minutes=10)  # after which the store is asked again
@@ -20,10 +21,10 @@ class Taught:
 
     store: Store
     clock: Clock
-    _factors: Mapping[Operation, float] = field(default_factory=dict, init=False)
+    _factors: Mapping[Operation, Factors] = field(default_factory=dict, init=False)
     _until: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
 
-    def __call__(self) -> Mapping[Operation, float]:
+    def __call__(self) -> Mapping[Operation, Factors]:
         """By operation."""
         now = self.clock.now()
         if now >= self._until:

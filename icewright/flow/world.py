@@ -12,6 +12,7 @@ from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
+from icewright.core.steps import Factors
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
 
@@ -49,7 +50,7 @@ def _unknown(_holder: str) -> bool:
     return False
 
 
-def _untaught() -> Mapping[Operation, float]:
+def _untaught() -> Mapping[Operation, Factors]:
     return {}
 
 
@@ -74,7 +75,7 @@ class World:
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
-    typical: Callable[[], Mapping[Operation, float]] = field(default=_untaught)  # what the runs of all tables taught
+    typical: Callable[[], Mapping[Operation, Factors]] = field(default=_untaught)  # what the runs of all tables taught
 
     def report(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Tell what happens to a table, and write it into the record of its job."""

@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from icewright.core import cost, policy
-from icewright.core.cost import calibrated, expected_files, typical_factors
+from icewright.core.cost import calibrated, expected_files, learned, predicted, typical_factors
 from icewright.core.health import files_to_save
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Knobs, Operation
-from icewright.core.steps import Due, NotDue
+from icewright.core.steps import Due, Factors, NotDue, Work
 from icewright.core.table import PartitionFacts, Thresholds
 from icewright.core.verdicts import thresholds
 from icewright.testing import NOW, facts, knobs, partition
@@ -137,7 +137,39 @@ def test_a_rewritten_partition_is_not_due_again(data: st.DataObject, found: Knob
 )
 def test_predictions_learn(metrics: dict[str, float], factor: float) -> None:
     """The factor moves half of the way to what the last run really took, within bounds; a right one stays."""
-    assert list(calibrated(3.0, metrics)) == pytest.approx([3.0 * factor, factor])
+    assert learned(Operation.COMPACT, metrics, Factors()).cost == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("operation", "metrics", "factor"),
+    [
+        ("compact", {}, 1.0),
+        ("compact", {"files_merged": 50, "files_written": 5}, 1.0),  # nobody knows what was expected
+        ("compact", {"files_predicted": 45.0}, 1.0),  # nobody knows what came of it
+        ("compact", {"files_predicted": 45.0, "files_merged": 50, "files_written": 5}, 1.0),
+        ("compact", {"files_predicted": 80.0, "files_merged": 25, "files_written": 9, "delete_files_removed": 4}, 0.5),
+        ("compact", {"files_predicted": 9.0, "files_merged": 5, "files_written": 7}, 0.1),  # more than before
+        ("rewrite_deletes", {"files_predicted": 16.0, "files_rewritten": 6, "files_written": 2}, 0.5),
+        ("rewrite_manifests", {"files_predicted": 2.0, "manifests_rewritten": 10, "manifests_written": 2}, 2.0),
+        ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 270, "benefit_factor": 2.0}, 6.0),
+        ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 0, "benefit_factor": 0.5}, 0.05),
+        ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 0, "benefit_factor": 0.01}, 0.01),
+        ("remove_orphans", {"files_predicted": 30.0, "orphans_removed": 3}, 1.0),
+    ],
+)
+def test_what_is_saved_is_learned_too(operation: str, metrics: dict[str, float], factor: float) -> None:
+    """As files that went, beside those that were expected to go; a run that saved nothing counts less, not as zero."""
+    assert learned(Operation(operation), metrics, Factors()).benefit == pytest.approx(factor)
+
+
+def test_a_prediction_is_corrected_and_kept() -> None:
+    """Whatever was predicted once more, and came to pass, leaves both factors as they are."""
+    work = Work(Operation.COMPACT, ())
+    found = calibrated(Due(work, 100.0, 0.5, "many files", files=20), Factors(cost=3.0, benefit=0.5))
+    assert (found.benefit, found.cost, found.files) == (50.0, 1.5, 10.0)
+    as_said = {**predicted(found), "gb_hours": 1.5, "files_merged": 12, "files_written": 2}
+    assert learned(Operation.COMPACT, as_said, Factors()) == found.factors
+    assert predicted(Due(work, 1.0, 0.5, "unsorted")).keys() == {"gb_hours_predicted", "cost_factor"}
 
 
 def test_what_is_typical() -> None:
@@ -146,7 +178,16 @@ def test_what_is_typical() -> None:
     def ran(real: float, said: float, factor: float = 1.0) -> dict[str, float]:
         return {"gb_hours": real, "gb_hours_predicted": said, "cost_factor": factor}
 
+    def saved(real: int, said: float, factor: float = 1.0) -> dict[str, float]:
+        return {"files_deleted": real, "files_predicted": said, "benefit_factor": factor}
+
     compactions = [ran(2.0, 1.0), ran(9.0, 1.0), ran(3.0, 2.0, factor=2.0), ran(0.0, 1.0), {}]
-    few = [ran(5.0, 1.0), ran(5.0, 1.0)]
-    runs = [*((Operation.COMPACT, run) for run in compactions), *((Operation.EXPIRE_SNAPSHOTS, run) for run in few)]
-    assert typical_factors(runs) == {Operation.COMPACT: 3.0}
+    expiries = [ran(5.0, 1.0), ran(5.0, 1.0) | saved(60, 30.0), saved(8, 2.0, factor=0.5), saved(0, 3.0)]
+    runs = [
+        *((Operation.COMPACT, run) for run in compactions),
+        *((Operation.EXPIRE_SNAPSHOTS, run) for run in expiries),
+    ]
+    assert typical_factors(runs) == {
+        Operation.COMPACT: Factors(cost=3.0),
+        Operation.EXPIRE_SNAPSHOTS: Factors(benefit=2.0),
+    }

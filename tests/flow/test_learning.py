@@ -67,7 +67,7 @@ def test_a_run_that_came_to_nothing_unlearns_nothing(
     bench.engine.function = then
     bench.run(COMPACT, by_hand=False)
     again = _due(bench)
-    assert (again.cost, again.cost_factor) == (known.cost, known.cost_factor)
+    assert (again.cost, again.factors.cost) == (known.cost, known.factors.cost)
 
 
 def test_runs_by_hand_teach_like_others(bench: Bench, works: Callable[[Assignment], Outcome]) -> None:
@@ -90,7 +90,26 @@ def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Cal
     known = _due(bench)
     bench.engine.function = lambda assignment: committed(assignment.operation, "it landed", {})
     bench.run(COMPACT, by_hand=False)
-    assert _due(bench).cost_factor == pytest.approx(known.cost_factor, rel=1e-5)
+    assert _due(bench).factors.cost == pytest.approx(known.factors.cost, rel=1e-5)
+
+
+def test_a_run_that_saved_less_makes_the_next_worth_less(bench: Bench) -> None:
+    """By the files that went, until a run removes as many as were expected; failures in between teach nothing."""
+    bench.settings["impact.planning"] = False
+    bench.table()
+    first = _due(bench)
+    little = {"files_merged": first.files / 2, "files_written": first.files / 4}
+    bench.engine.function = lambda assignment: committed(assignment.operation, "half of it", little)
+    bench.run(COMPACT, by_hand=False)
+    less = _due(bench)
+    assert (less.benefit, less.files) == pytest.approx((first.benefit / 2, first.files / 2), rel=1e-5)
+    bench.engine.function = _fails
+    bench.run(COMPACT, by_hand=False)
+    assert _due(bench).benefit == less.benefit
+    as_said = {"files_merged": less.files + 1, "files_written": 1}
+    bench.engine.function = lambda assignment: committed(assignment.operation, "as was said", as_said)
+    bench.run(COMPACT, by_hand=False)
+    assert _due(bench).benefit == pytest.approx(less.benefit, rel=1e-5)
 
 
 def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:

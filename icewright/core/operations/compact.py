@@ -231,6 +231,7 @@ def _judged(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ..
         benefit=compaction_benefit(removed, deletes, deleted_bytes + unsorted_bytes),
         cost=spark_cost(sum(s.bytes for s in steps), len(steps)),
         why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice)]),
+        files=removed + deletes,
     )
 
 

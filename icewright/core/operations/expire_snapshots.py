@@ -28,6 +28,7 @@ from icewright.core.table import Hold, TableFacts, TableMetadata
 from icewright.core.vacuum import gc_enabled
 
 NOTHING = "no snapshots to expire"
+_FILES_OF_A_SNAPSHOT = 3  # that go with it, until runs tell
 
 
 def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
@@ -75,13 +76,15 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         pins=found.pins,
     )
     count = len(found.snapshot_ids)
+    files = _FILES_OF_A_SNAPSHOT * count + len(found.remove_refs)
     return Due(
         Work(Operation.EXPIRE_SNAPSHOTS, (step,)),
-        benefit=storage_benefit(3 * count + len(found.remove_refs)),
+        benefit=storage_benefit(files),
         cost=service_cost(10 * count),
         why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
         f"and older than {knobs[RETENTION]:g} h"
         + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
+        files=files if knobs[DELETE_FILES] else 0,
     )
 
 

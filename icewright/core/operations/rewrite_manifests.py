@@ -56,6 +56,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         benefit=OPEN_COST_MB / 4 * (before - after),
         cost=spark_cost(0) if by_spark else service_cost(entries + before),
         why=f"{before} manifests of {entries} entries where {after} would do",
+        files=before - after,
     )
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import assert_never
 
-from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, service_cost
+from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, predicted, service_cost
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import LastRun, OperationState
@@ -95,7 +95,7 @@ def last_run(operation: Operation, table: SimulatedTable, knobs: Knobs, ran: Ran
     metrics: defaultdict[str, float] = defaultdict(float)
     for name, value in (pair for done in ran.done for pair in done.metrics.items()):
         metrics[name] += value
-    metrics |= {"gb_hours": ran.cost, "gb_hours_predicted": ran.due.cost, "cost_factor": ran.due.cost_factor}
+    metrics |= {"gb_hours": ran.cost, **predicted(ran.due)}
     rewritten = dict(before.rewritten) if before is not None else {}
     rewritten |= {key: ran.ended for done in ran.done for key in done.mended}
     return LastRun(
