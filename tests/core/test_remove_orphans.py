@@ -88,6 +88,9 @@ def test_a_later_scan_says_when_the_last_was() -> None:
     assert isinstance(many, Due)
     assert few.why == "the last scan was at 2026-11-13 04:00 UTC; mode report"
     assert many.benefit > few.benefit
+    asked = _verdict(_scan(1, files_scanned=9).as_asked())
+    assert isinstance(asked, Due)
+    assert asked.why == "asked for by hand; mode report"
 
 
 @pytest.mark.cases(63, 70)

@@ -33,8 +33,12 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         if now < again:
             return NotDue(f"scanned at {scanned:%Y-%m-%d %H:%M} UTC, next scan at {again:%Y-%m-%d %H:%M} UTC", again)
     files = facts.data_files + facts.delete_files + facts.manifest_count
-    why = f"the last scan was at {scanned:%Y-%m-%d %H:%M} UTC" if scanned else "never scanned for orphans"
-    found = last.learned.get("orphans_found", 0) if last is not None else 0
+    learned = last.learned if last is not None else {}
+    if scanned is None:
+        why = "asked for by hand" if learned else "never scanned for orphans"
+    else:
+        why = f"the last scan was at {scanned:%Y-%m-%d %H:%M} UTC"
+    found = learned.get("orphans_found", 0)
     return Due(
         Work(Operation.REMOVE_ORPHANS, (step(knobs, now, last),)),
         benefit=storage_benefit(max(1, int(found))),
