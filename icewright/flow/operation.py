@@ -187,7 +187,7 @@ class Attempts:
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
             return skipped(self.operation, why(found), tried=False)
         self.notes = list(found.work.notes)
-        self.predicted = predicted(found)
+        self.predicted = self.predicted or predicted(found)  # what later attempts find is what earlier ones left
         *first, last = found.work.steps
         base = metadata
         for step in first:
@@ -263,9 +263,10 @@ class Attempts:
         outcomes = [*self.done, last]
         real = [o for o in outcomes if o.state is OperationState.COMMITTED]
         metrics: dict[str, float] = {}
-        for outcome in real or outcomes:  # what came to nothing has cost its time all the same
+        for outcome in outcomes:
+            said = outcome in real or (outcome is last and not real)
             for name, value in outcome.metrics.items():
-                if outcome in real or outcome is last or name in TIME_AND_COST:
+                if said or name in TIME_AND_COST:  # what came to nothing has cost its time all the same
                     metrics[name] = metrics.get(name, 0) + value
         if real:
             metrics |= self.predicted

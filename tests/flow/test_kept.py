@@ -11,6 +11,7 @@ from icewright.core.errors import Cancelled, CommitConflict, EngineUnavailable, 
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, committed, skipped
 from icewright.ports import Assignment
+from icewright.testing import partition
 from tests.flow.bench import COMPACT, EXPIRE, Bench
 
 METRICS = {"files_merged": 4, "files_written": 1, "bins": 1, "gb_hours": 0.5}
@@ -74,6 +75,29 @@ def test_a_retry_adds_to_what_was_kept(bench: Bench) -> None:
     result = bench.run(COMPACT)
     assert result.state is JobState.SUCCEEDED
     assert result.outcomes[0].metrics["files_merged"] == 8
+
+
+@pytest.mark.cases(75)
+def test_lost_attempts_are_charged_and_compared_with_the_first_prediction(bench: Bench) -> None:
+    """A commit that was lost has cost what it cost; what the last attempt expected is only what others had left."""
+    ref = bench.table()
+    bench.rot(ref)
+    lost = skipped(COMPACT, "nothing was committed", metrics={"gb_hours": 0.25, "files_left": 3})
+
+    def before(assignment: Assignment) -> None:
+        assignment.kept(lost)
+        bench.before = lambda _: None
+        bench.files.partitions[ref] = (partition(files=100, mb=1),)
+        raise CommitConflict("a writer was first")
+
+    bench.before = before
+    works = bench.engine.function
+    bench.engine.function = lambda assignment: replace(works(assignment), metrics=METRICS)
+    (outcome,) = bench.run(COMPACT).outcomes
+    assert outcome.state is OperationState.COMMITTED
+    assert outcome.metrics["gb_hours"] == 0.25 + METRICS["gb_hours"]
+    assert outcome.metrics["files_predicted"] == 9  # of ten files, as the first attempt found them
+    assert "files_left" not in outcome.metrics
 
 
 def test_failing_for_good_is_partial_when_something_was_done(bench: Bench) -> None:

@@ -82,7 +82,7 @@ class SparkEngine:
             raise _said(base, error) from error
         after = catalog.load(base.ref)
         done = effect(self.files, base, after, app_id, _operations(step))
-        times = self._times(started, answer.gb_hours)
+        times = self._times(began[0], answer.gb_hours)
         if failure := _nothing_done(base, answer, done):
             self._tell_what_stays(catalog, assignment, step, app_id, started, times)
             raise failure
