@@ -24,7 +24,7 @@ from benchmarks.kit.control import configured
 from benchmarks.kit.databases import POSTGRESQL, SQLITE, databases, server_of
 from benchmarks.kit.fleet import table_names
 from benchmarks.kit.known import fill, make_due, queue
-from benchmarks.kit.lake import Lake
+from benchmarks.kit.lake import CATALOG, Lake
 from benchmarks.kit.report import REPEATS, Comparison, Run, in_turn, show
 
 TABLES, HISTORY, QUICK_HISTORY = 10_000, 100_000, 20_000
@@ -99,7 +99,8 @@ def claims(kind: str, waiting: int, history: int) -> Iterator[Claims]:
         stack.callback(engine.dispose)
         control = stack.enter_context(Child("benchmarks.kit.control", str(config)))
         workers = [
-            stack.enter_context(Child("benchmarks.kit.claimant", state, f"host:{n}:1")) for n in range(1, WORKERS + 1)
+            stack.enter_context(Child("benchmarks.kit.claimant", state, CATALOG, f"host:{n}:1"))
+            for n in range(1, WORKERS + 1)
         ]
         fill(engine, table_names(TABLES), history, NOW)
         yield Claims(engine, control, workers, stack.enter_context(ThreadPoolExecutor(WORKERS)), waiting)

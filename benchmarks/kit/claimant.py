@@ -1,4 +1,4 @@
-"""A worker that claims jobs and does nothing with them: `python -m benchmarks.kit.claimant STATE HOLDER`."""
+"""A worker that claims jobs and does nothing with them: `python -m benchmarks.kit.claimant STATE CATALOG HOLDER`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from benchmarks.kit.child import Answer, serve
-from benchmarks.kit.lake import CATALOG
 from icewright.adapters.store.database import open_database
 from icewright.adapters.store.schema import JOBS
 from icewright.adapters.store.sql import SqlStore
@@ -30,8 +29,8 @@ class Job:
 class Claimant:
     """Claims until nothing waits."""
 
-    def __init__(self, state: str, holder: str) -> None:
-        self.holder = holder
+    def __init__(self, state: str, catalog: str, holder: str) -> None:
+        self.catalog, self.holder = catalog, holder
         self.store = SqlStore(open_database(state))
         orm.registry().map_imperatively(Job, JOBS)
         self.columns: Any = Job
@@ -45,7 +44,7 @@ class Claimant:
         return self._until_empty(self._locked)
 
     def _taken(self, limit: int) -> Sequence[str]:
-        return [job.job_id for job in self.store.take(self.holder, [CATALOG], datetime.now(UTC), limit)]
+        return [job.job_id for job in self.store.take(self.holder, [self.catalog], datetime.now(UTC), limit)]
 
     def _locked(self) -> Sequence[str]:
         best = sa.select(Job).where(self.columns.state == "queued")
