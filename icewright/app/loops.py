@@ -99,7 +99,7 @@ class Loops:
         try:
             done = loop.body()
         except Exception as error:  # noqa: BLE001 - a fault in one round must not end the loop
-            loop.failures += 1
+            loop.failures, loop.last = loop.failures + 1, self._clock.now()  # it came round, though in vain
             loop.error = f"{type(error).__name__}: {error}"
             details: dict[str, object] = {"loop": loop.name, "error": loop.error, "failures": loop.failures}
             if not isinstance(error, IcewrightError):

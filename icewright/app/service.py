@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -93,7 +94,7 @@ class Service:
         self._started = self._world.clock.now()
         self._settling = Settling(self._world)
         self.worker = Worker(self._world, slots, self._woken) if slots else None
-        self.telemetry = Telemetry(self._world.store, self._world.clock, self._lags)
+        self.telemetry = Telemetry(self._world.store, self._world.clock, self._lags, self._world.scopes)
         self.loops = Loops(self._made(), self._world.clock, self._world.tell, self.telemetry.loop_ran)
 
     def _made(self) -> list[Loop]:
@@ -158,9 +159,9 @@ class Service:
     def stop(self, grace: timedelta) -> None:
         """Take no more work, let running jobs end within the grace, cancel what is left, and leave."""
         self.loops.stop()
-        if self.worker is not None and not self.worker.wait(grace):
+        if self.worker is not None and not self._ended_within(grace, self.worker):
             self._stopping.set()
-            self.worker.wait(grace)
+            self._ended_within(grace, self.worker)
         try:
             world = self._world
             for name in ("plan", "settle", "alerts"):
@@ -168,6 +169,16 @@ class Service:
             world.store.gone([world.trigger.holder])
         except IcewrightError as error:  # the store is away: others see by the heartbeat that this one is gone
             self._world.tell("left_without_a_word", {"error": str(error)})
+
+    def _ended_within(self, grace: timedelta, worker: Worker) -> bool:
+        """Whether its jobs came to their end; meanwhile others hear that this process is there still."""
+        until = time.monotonic() + grace.total_seconds()
+        while not worker.wait(min(HEARTBEAT, timedelta(seconds=max(0.0, until - time.monotonic())))):
+            if time.monotonic() >= until:
+                return False
+            with suppress(IcewrightError):
+                self._beat()
+        return True
 
 
 def spare_the_collector() -> None:

@@ -6,7 +6,7 @@ No series is one table's: tables are counted by state and by classes of their nu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -47,10 +47,19 @@ _FAMILIES: Mapping[
 
 
 class Telemetry(Collector):
-    """The metrics of one process. `lags` says how many seconds each of its loops is late."""
+    """The metrics of one process. `lags` says how many seconds each of its loops is late.
 
-    def __init__(self, store: StoreReader, clock: Clock, lags: Callable[[], Mapping[str, float]] = dict) -> None:
-        self._store, self._clock, self._lags = store, clock, lags
+    Tables of catalogs that nobody looks after any more are left out, those of the `configured` ones never.
+    """
+
+    def __init__(
+        self,
+        store: StoreReader,
+        clock: Clock,
+        lags: Callable[[], Mapping[str, float]] = dict,
+        configured: Container[str] = (),
+    ) -> None:
+        self._store, self._clock, self._lags, self._configured = store, clock, lags, configured
         self._lock = threading.Lock()
         self._seen: Seen | None = None
         self._registry = CollectorRegistry()
@@ -98,10 +107,12 @@ class Telemetry(Collector):
             if self._seen is not None and abs(now - self._seen.now) < FRESH:
                 return self._seen
             try:
+                rows = self._store.catalogs()
+                left = {row.name for row in rows if row.left(self._configured, now)}
                 self._seen = Seen(
                     now=now,
-                    measures=self._store.measures(now, POINTS, AGES),
-                    catalogs=self._store.catalogs(),
+                    measures=self._store.measures(now, POINTS, AGES).without(left),
+                    catalogs=[row for row in rows if row.name not in left],
                     processes=[row for row in self._store.processes() if now - row.heartbeat < SILENT],
                 )
             except IcewrightError:

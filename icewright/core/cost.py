@@ -45,7 +45,7 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
 def predicted(found: Due) -> dict[str, float]:
     """What the metrics of a run keep of its prediction, by which the next one is corrected."""
     said = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.factors.cost, 6)}
-    if found.files:
+    if found.work.operation in _GONE:
         said |= {"files_predicted": round(found.files, 3), "benefit_factor": round(found.factors.benefit, 6)}
     return said
 
@@ -63,8 +63,9 @@ def learned(operation: Operation, metrics: Mapping[str, float], typical: Factors
 
 
 def calibrated(found: Due, factors: Factors) -> Due:
-    """The prediction as past runs correct it."""
-    benefit, files = found.benefit * factors.benefit, found.files * factors.benefit
+    """The prediction as past runs correct it: of the benefit that part which counts files, as runs tell no other."""
+    files = found.files * factors.benefit
+    benefit = found.benefit + (files - found.files) * found.per_file
     return replace(found, cost=found.cost * factors.cost, benefit=benefit, files=files, factors=factors)
 
 

@@ -133,7 +133,8 @@ class Due:
     cost: float
     why: str
     files: float = 0.0  # that readers, listings and bills meet no more, where a run says afterwards how many they were
-    factors: Factors = Factors()  # are in all three numbers already
+    per_file: float = 0.0  # what each of them is of the benefit
+    factors: Factors = Factors()  # are in the numbers already
 
 
 @dataclass(frozen=True, slots=True)

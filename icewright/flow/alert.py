@@ -20,7 +20,6 @@ from icewright.ports import CatalogRow, Notifier, ProcessRow, Telling
 TURN = timedelta(minutes=2)  # how long a process that looks after alerts keeps others from it
 CLAIM = timedelta(minutes=5)  # after which another process may tell what this one has not
 FIRST_RETRY, MOST_BACKOFF = timedelta(minutes=1), timedelta(hours=1)
-UNWATCHED = timedelta(days=1)  # a catalog that nobody was to ask for so long is configured nowhere any more
 _ABOUT_HEALTH = (AlertRule.TABLE_UNHEALTHY, AlertRule.STALE)
 
 
@@ -129,7 +128,7 @@ def _unknown(
     about catalogs that nobody asks, until somebody has asked: no pass and no new service can tell before. Nor can who
     knows no such budget tell that it is not spent any more, until the day is over. Of a rule that is off nothing holds.
     """
-    elsewhere = {row.name for row in rows if row.name not in world.scopes and now - row.detect_at < UNWATCHED}
+    elsewhere = {row.name for row in rows if row.name not in world.scopes and not row.left(world.scopes, now)}
     unread = {table.ref for table in signs.tables if table.error is not None}
     asked_at = {c.name: c.detected_at for c in signs.catalogs if not c.failures and c.detected_at is not None}
     budgets = {spending.subject for spending in signs.spending}

@@ -8,10 +8,10 @@ from typing import Any
 
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import ON_POOL, Operation
-from icewright.flow.execute import BY_HAND, JobResult, execute
+from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.world import World
-from icewright.ports import TableRow
+from icewright.ports import BY_HAND, TableRow
 
 FIRST = 1e12  # the score of a job that somebody waits for: no planned one reaches it
 

@@ -51,7 +51,7 @@ def evaluate_and_record(world: World, ref: TableRef, now: datetime) -> Evaluatio
     try:
         evaluation = _judged(world, policy, ref, now)
     except TableNotFound:  # dropped since it was listed, which the next detection sees, or renamed for a moment
-        world.store.look_again([ref], now + GONE)
+        world.store.forget_due([ref], now + GONE)
         return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         world.store.unreadable(ref, f"{type(error).__name__}: {error}", now)
@@ -86,7 +86,7 @@ def evaluate_due(world: World, catalogs: Sequence[str], most: int | None = None)
                 break
             mine = [row.ref for row in rows if world.scopes[row.ref.catalog].holds(row.ref)]
             wanted = set(mine)
-            world.store.look_again([row.ref for row in rows if row.ref not in wanted], None)
+            world.store.forget_due([row.ref for row in rows if row.ref not in wanted], None)
             list(pool.map(evaluate_and_record, [world] * len(mine), mine, [now] * len(mine)))
             done += mine
     return done

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from icewright.core.describe import facts_summary
@@ -20,9 +21,8 @@ from icewright.flow.impact import REWRITES, Measuring
 from icewright.flow.lease import NoLease, held
 from icewright.flow.operation import Attempts, Request, Stop, load
 from icewright.flow.world import World
-from icewright.ports import JobRow, RunRow
+from icewright.ports import BY_HAND, JobRow, RunRow
 
-BY_HAND = "manual"  # the trigger of what a person asked for
 _LOOK = timedelta(hours=1)  # at a table on which nothing is done
 
 
@@ -62,9 +62,9 @@ def execute(world: World, request: Request) -> JobResult:
     if request.dry_run:
         outcomes = tuple(Attempts(world, request, op, "dry-run", NoLease(), knobs).run() for op in operations)
         return JobResult(request.ref, None, job_state(outcomes), outcomes, dry_run=True)
-    row = world.store.table(request.ref)
-    if row is not None and row.paused and not request.force:
-        return no_job(JobState.SKIPPED, f"paused: {row.paused}")
+    against = _out_of_bounds(world, request) or _held_up(world, request, knobs)  # a pass may have begun long ago
+    if against is not None:
+        return no_job(JobState.SKIPPED, against)
     pool = world.scopes[request.ref.catalog].pool
     job_id = world.store.claim(request.ref, metadata.table_uuid, operations, world.trigger, world.clock.now(), pool)
     if job_id is None:
@@ -128,7 +128,8 @@ def _put_off(
     """Operations that were not begun and cool down all the same: else they would be planned again at once."""
     now, outcomes = world.clock.now(), [deferred(operation, reason) for operation in operations]
     for outcome in outcomes:
-        world.store.run_recorded(RunRow(job_id, outcome, now, now, "", knobs.fingerprint, {}, {}), request.ref)
+        run = RunRow(job_id, outcome, now, now, "", knobs.fingerprint, {}, {})
+        world.patiently(partial(world.store.run_recorded, run, request.ref))
     return outcomes
 
 
@@ -150,10 +151,13 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
             if state is JobState.CANCELLED and not world.stopping():
                 left = request.operations[len(outcomes) :]
                 outcomes += _put_off(world, request, left, job_id, knobs, reason)
+        except Exception as error:  # a fault of ours is a failure: the same would begin again at once, and for ever
+            state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
+            raise
         finally:
-            ended = state or JobState.INTERRUPTED  # an error of ours: the next start settles what is left
+            ended = state or JobState.INTERRUPTED  # the process ends: the next start settles what is left
             result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
-            _finished(world, job_id, result)
+            _finished(_as_ever(world) if request.by_hand else world, job_id, result)
     world.report("job_finished", request.ref, {"job_id": job_id, "state": ended, "summary": result.summary})
     return result
 
@@ -194,7 +198,7 @@ def _recorded(request: Request, operation: Operation, measuring: Measuring) -> O
         before, after = {**before, **impact.before}, {**after, **impact.after}
         outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
     run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)
-    world.store.run_recorded(run, request.ref)
+    world.patiently(partial(world.store.run_recorded, run, request.ref))
     world.report("operation_finished", request.ref, {**who, "state": outcome.state, "summary": outcome.summary})
     if stop is not None:
         raise stop
@@ -206,9 +210,15 @@ def _numbers(world: World, ref: TableRef, knobs: Knobs) -> tuple[dict[str, Any],
     try:
         metadata = world.catalog(ref).load(ref)
         facts = world.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    except IcewrightError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operation will meet it too
         return {"unreadable": str(error)}, None
     return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
+
+
+def _as_ever(world: World) -> World:
+    """Without the knobs that somebody set for one job alone."""
+    policy = world.policy
+    return replace(world, policy=lambda: replace(policy(), command={}))
 
 
 def _finished(world: World, job_id: str, result: JobResult) -> None:
@@ -222,7 +232,7 @@ def _finished(world: World, job_id: str, result: JobResult) -> None:
         if result.state is not JobState.INTERRUPTED:
             evaluation = evaluate_and_record(world, result.ref, world.clock.now())
     finally:
-        world.store.finish(job_id, result.state, result.summary, world.clock.now())
+        world.patiently(lambda: world.store.finish(job_id, result.state, result.summary, world.clock.now()))
     if result.state is JobState.FAILED:
         metadata = evaluation.facts.metadata if evaluation is not None else None
         limit = world.policy().knobs_for(result.ref, metadata)[BREAKER]

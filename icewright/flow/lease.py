@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from icewright.core.errors import Cancelled, LeaseLost
-from icewright.flow.world import World
+from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
+from icewright.flow.world import PATIENCE, World
 from icewright.ports import Beat
 
 HEARTBEAT_SECONDS = 30
@@ -19,11 +19,29 @@ class Lease:
 
     def __init__(self, world: World, job_id: str, limit: timedelta) -> None:
         self._world, self._job_id, self._limit = world, job_id, limit
-        self._until = world.clock.now() + limit
+        self._renewed = world.clock.now()
+        self._until = self._renewed + limit
+
+    def renew(self) -> Beat:
+        """What the store says of the hold, which is longer now if it is one."""
+        now = self._world.clock.now()
+        beat = self._world.store.heartbeat(self._job_id, now)
+        if beat is not Beat.LOST:
+            self._renewed = now
+        return beat
 
     def check(self) -> None:
-        """Renew the hold. Raises `LeaseLost` when it is gone, `Cancelled` when the job was asked to stop or is late."""
-        match self._world.store.heartbeat(self._job_id, self._world.clock.now()):
+        """Renew the hold. Raises `LeaseLost` when it is gone, `Cancelled` when the job was asked to stop or is late.
+
+        A store that is away for a moment takes nothing from anybody: until then the hold is good.
+        """
+        try:
+            beat = self.renew()
+        except StorageUnavailable:
+            if self._world.clock.now() - self._renewed > PATIENCE:
+                raise
+            beat = Beat.HELD
+        match beat:
             case Beat.LOST:
                 raise LeaseLost(f"job {self._job_id} does not hold its table any more")
             case Beat.CANCELLED:
@@ -54,7 +72,7 @@ def held(world: World, job_id: str, limit: timedelta) -> Iterator[Lease]:
     def beat() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
             try:
-                if world.store.heartbeat(job_id, world.clock.now()) is Beat.LOST:
+                if lease.renew() is Beat.LOST:
                     return
             except Exception:  # noqa: BLE001, S112 - the store is away for a moment: the lease outlives some beats
                 continue

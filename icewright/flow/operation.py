@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from icewright.core import verify
 from icewright.core.cost import predicted
@@ -18,6 +19,7 @@ from icewright.core.errors import (
     LeaseLost,
     Refused,
     RetryableError,
+    StorageUnavailable,
     TableReplaced,
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Operation
@@ -117,14 +119,22 @@ class Attempts:
             except Refused as error:
                 return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
-                self.world.store.pause(self.request.ref, f"{VERIFICATION_FAILED}: {error}")
-                raise Stop(self._merged(failed(self.operation, f"{error}; the table is paused")), error) from error
+                raise Stop(self._merged(failed(self.operation, f"{error}; {self._paused(error)}")), error) from error
             except CommitStateUnknown as error:
                 return self._merged(self._settled(error))
             except IcewrightError as error:
                 return self._merged(failed(self.operation, str(error)))
             except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
                 return self._merged(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
+
+    def _paused(self, error: InvariantViolated) -> str:
+        """Pause the table, whose files may be what a rollback needs; says whether it is."""
+        pause = partial(self.world.store.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
+        try:
+            self.world.patiently(pause)
+        except StorageUnavailable as away:
+            return f"the table could not be paused: {away}"
+        return "the table is paused"
 
     def _stopped(self, error: Cancelled | LeaseLost) -> Exception:
         """What was done is told; and what somebody stopped has been tried, so that it does not begin again at once."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
+from icewright.core.policy import ENABLED, Operation
 from icewright.core.runs import JobState
-from icewright.flow.alert import UNWATCHED
 from icewright.flow.breaker import break_off
 from icewright.flow.world import World
-from icewright.ports import LedgerState, Unfinished
+from icewright.ports import BY_HAND, LedgerState, Unfinished
 
 MOST_INTERRUPTED = 10  # jobs in a row: what ends its process so often must not be tried for ever
 TURN = timedelta(minutes=2)  # how long a process that settles keeps others from it
@@ -58,7 +58,7 @@ class Settling:
 def _let_go(world: World) -> None:
     """Cancel what waits for catalogs that nobody looks after: it would keep its place in the limits for ever."""
     now, rows = world.clock.now(), world.store.catalogs()
-    lost = [row.name for row in rows if row.name not in world.scopes and now - row.detect_at >= UNWATCHED]
+    lost = [row.name for row in rows if row.left(world.scopes, now)]
     for job in world.store.queued(lost) if lost else ():
         world.store.request_cancel(job.job_id, now)
         said = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"
@@ -73,6 +73,8 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
         return False, f"{waiting}: the table is paused ({row.paused})"
     if unfinished.ref.catalog not in world.catalogs:
         return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
+    if _switched_off(world, unfinished):
+        return False, f"{waiting}: orphans of the table are not removed any more"
     try:
         return True, f"{unfinished.ref}: {world.engine.resume(unfinished).summary}"
     except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
@@ -82,3 +84,14 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
         return True, str(error)
     except IcewrightError as error:  # the plan stays in the ledger for the next time
         return False, f"{waiting}: {error}"
+    except Exception as error:  # noqa: BLE001 - a fault of ours with one table keeps no other's plans waiting
+        return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
+
+
+def _switched_off(world: World, unfinished: Unfinished) -> bool:
+    """Whether the files are orphans, which no commit owes anybody, of a table where nothing does so by itself now."""
+    job, scope = world.store.job(unfinished.job_id), world.scopes[unfinished.ref.catalog]
+    if Operation.REMOVE_ORPHANS not in unfinished.operations or (job is not None and job.trigger == BY_HAND):
+        return False
+    enabled = world.policy().knobs_for(unfinished.ref, None)[ENABLED[Operation.REMOVE_ORPHANS]]
+    return not (enabled and scope.enabled and scope.holds(unfinished.ref))

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
+from icewright.core.runs import backoff
 from icewright.core.steps import Factors
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
@@ -40,6 +42,8 @@ class Scope:
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]
+PATIENCE = timedelta(seconds=60)  # half of the time after which a silent job loses its table
+_Told = TypeVar("_Told")
 
 
 def _never() -> bool:
@@ -82,6 +86,21 @@ class World:
         with suppress(StorageUnavailable):  # what is told of work must not end the work
             self.store.event(kind, self.clock.now(), ref, **details)
         self.tell(kind, {"table": str(ref), **details})
+
+    def patiently(self, tell: Callable[[], _Told]) -> _Told:
+        """Tell the store what must not be lost, again and again while it is away, for a minute at most.
+
+        It must be something that may be told twice, as an answer may be lost. Raises `StorageUnavailable` after that.
+        """
+        until = self.clock.now() + PATIENCE
+        for attempt in count(1):
+            try:
+                return tell()
+            except StorageUnavailable:
+                if self.clock.now() >= until:
+                    raise
+                self.clock.sleep(backoff(attempt).total_seconds())
+        raise AssertionError("unreachable")
 
     def turn(self, name: str, length: timedelta) -> bool:
         """Whether this process alone may do what the name says, for so long; a dead holder holds nothing."""

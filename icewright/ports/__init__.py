@@ -46,6 +46,7 @@ from icewright.ports.measures import (
     QueueMeasure,
 )
 from icewright.ports.rows import (
+    BY_HAND,
     Beat,
     CatalogRow,
     JobRow,
@@ -60,6 +61,7 @@ from icewright.ports.store import Ledger, Store, StoreReader
 from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
+    "BY_HAND",
     "AddSnapshot",
     "AlertReader",
     "AlertStore",

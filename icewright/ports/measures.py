@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from icewright.core.tally import Total
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Number = TypeVar("_Number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,22 @@ class Measures:
     alerts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # open, by rule and severity
     untold: Mapping[str, int] = field(default_factory=dict)  # messages that wait, by channel
     totals: Mapping[Total, float] = field(default_factory=dict)
+
+    def without(self, catalogs: Container[str]) -> Measures:
+        """What there is now beside these catalogs' tables; what was done in them stays done."""
+
+        def others(counts: Mapping[_Key, _Number]) -> dict[_Key, _Number]:
+            return {key: n for key, n in counts.items() if (key[0] if isinstance(key, tuple) else key) not in catalogs}
+
+        return replace(
+            self,
+            tables=others(self.tables),
+            verdicts=others(self.verdicts),
+            deferred=others(self.deferred),
+            health=others(self.health),
+            success=others(self.success),
+            overdue=others(self.overdue),
+        )
 
 
 class MeasureReader(Protocol):

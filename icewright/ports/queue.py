@@ -107,6 +107,10 @@ class Loops(Protocol):
         """When tables are to be evaluated next; None: not before they move."""
         ...
 
+    def forget_due(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """Nothing is known to be due of tables, or wrong with them; when they are evaluated next is as `look_again`."""
+        ...
+
     def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
         """Take or renew what one process alone does at a time; says who holds it now, blank: nobody any more."""
         ...

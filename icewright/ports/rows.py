@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.core.policy import Operation
@@ -32,6 +32,10 @@ class TableRow:
     paused: str | None
     error: str | None
     health: int | None
+
+
+UNWATCHED = timedelta(days=1)  # a catalog that nobody was to ask for so long is configured nowhere any more
+BY_HAND = "manual"  # the kind of trigger of what a person asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class CatalogRow:
     error: str | None
     policy: str | None  # fingerprint of what its tables were last held against
     vacuumed: str | None  # the instant that vacuum has acted on as its cut-off
+
+    def left(self, configured: Container[str], now: datetime) -> bool:
+        """Whether nobody looks after it any more: it is not configured here, and nobody was to ask it for a day."""
+        return self.name not in configured and now - self.detect_at >= UNWATCHED
 
 
 @dataclass(frozen=True, slots=True)

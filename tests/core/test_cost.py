@@ -165,11 +165,15 @@ def test_what_is_saved_is_learned_too(operation: str, metrics: dict[str, float],
 def test_a_prediction_is_corrected_and_kept() -> None:
     """Whatever was predicted once more, and came to pass, leaves both factors as they are."""
     work = Work(Operation.COMPACT, ())
-    found = calibrated(Due(work, 100.0, 0.5, "many files", files=20), Factors(cost=3.0, benefit=0.5))
-    assert (found.benefit, found.cost, found.files) == (50.0, 1.5, 10.0)
+    due = Due(work, 100.0, 0.5, "many files", files=20, per_file=4.0)  # 80 of the 100, the rest is rows
+    found = calibrated(due, Factors(cost=3.0, benefit=0.5))
+    assert (found.benefit, found.cost, found.files) == (60.0, 1.5, 10.0)
     as_said = {**predicted(found), "gb_hours": 1.5, "files_merged": 12, "files_written": 2}
     assert learned(Operation.COMPACT, as_said, Factors()) == found.factors
-    assert predicted(Due(work, 1.0, 0.5, "unsorted")).keys() == {"gb_hours_predicted", "cost_factor"}
+    unsorted = Due(work, 1.0, 0.5, "unsorted", factors=Factors(benefit=0.2))
+    assert learned(Operation.COMPACT, predicted(unsorted), Factors()).benefit == 0.2
+    orphans = Due(Work(Operation.REMOVE_ORPHANS, ()), 1.0, 0.5, "never scanned")
+    assert predicted(orphans).keys() == {"gb_hours_predicted", "cost_factor"}
 
 
 def test_what_is_typical() -> None:

@@ -30,7 +30,14 @@ _MINE = (TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES
 
 
 def _failed_runs() -> sa.Select[Any]:
+    """The last runs of their operations; not of those that an evaluation since found not due any more."""
     newer = RUNS.alias("newer")
+    over = sa.exists().where(
+        VERDICTS.c.table_id == RUNS.c.table_id,
+        VERDICTS.c.operation == RUNS.c.operation,
+        VERDICTS.c.verdict == "not_due",
+        VERDICTS.c.at > RUNS.c.finished,
+    )
     run_after = sa.exists().where(
         newer.c.table_id == RUNS.c.table_id,
         newer.c.operation == RUNS.c.operation,
@@ -40,7 +47,7 @@ def _failed_runs() -> sa.Select[Any]:
     )
     query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
     query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
-    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_MINE, SAME_TABLE)
+    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, ~over, *_MINE, SAME_TABLE)
 
 
 def _failed_jobs() -> sa.Select[Any]:
@@ -90,7 +97,7 @@ class SqlAlerts(SqlEvents):
                 paused=row.paused,
                 error=row.error,
                 health=row.health,
-                overdue_since=row.due_since and max(row.due_since, row.succeeded_at or row.due_since),
+                overdue_since=_overdue_since(row),
                 windows=row.windows,
             )
             for row in rows
@@ -244,6 +251,14 @@ def _new_telling(channel: str | sa.ColumnElement[str], *, resolved: bool, now: d
         "failures": sa.literal(0),
         "try_at": sa.literal(now, TELLINGS.c.try_at.type),
     }
+
+
+def _overdue_since(row: Any) -> datetime | None:  # noqa: ANN401 - a result row
+    """Since when something is due and nothing succeeded; a table that cannot be read has an alert of its own."""
+    if row.due_since is None or row.error is not None:
+        return None
+    since: datetime = max(row.due_since, row.succeeded_at or row.due_since)
+    return since
 
 
 def _alerts() -> sa.Select[Any]:

@@ -76,11 +76,11 @@ def _tables(
     connection: sa.Connection, mine: sa.ColumnElement[bool]
 ) -> tuple[dict[str, int], list[int], int, tuple[int, int]]:
     """Tables by state, by tens of health and without one; how many changed, and how many are due or worked on."""
-    tens = sa.case((TABLES.c.health >= _TENS * (_TENS - 1), _TENS - 1), else_=TABLES.c.health / _TENS)
-    worked = TABLES.c.due_since.is_not(None) | TABLES.c.held_by.is_not(None)
+    tens = sa.case((TABLES.c.health >= _TENS * (_TENS - 1), _TENS - 1), else_=TABLES.c.health // _TENS)
+    worked = (TABLES.c.due_since.is_not(None) & TABLES.c.error.is_(None)) | TABLES.c.held_by.is_not(None)
     moved = TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location)
     parts = [sa.func.sum(sa.case((condition, 1), else_=0)) for condition in (worked | moved, worked)]
-    query = sa.select(STATE.label("state"), sa.cast(tens, sa.Integer).label("tens"), sa.func.count(), *parts)
+    query = sa.select(STATE.label("state"), tens.label("tens"), sa.func.count(), *parts)
     states: dict[str, int] = {}
     health, unknown, changed, due = [0] * _TENS, 0, 0, 0
     for state, ten, count, some_changed, some_due in connection.execute(

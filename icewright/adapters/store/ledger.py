@@ -25,6 +25,7 @@ _CHUNK = 500
 NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))  # given by `named`
 SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)  # a job's, and of now
 _BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of every table: making costs as much as asking
+_LOCKED = _BY_NAME.with_for_update(key_share=True)  # beside who refers to the table
 _Item = TypeVar("_Item")
 
 
@@ -155,8 +156,8 @@ class SqlLedger:
         return begun(self.engine.execution_options(**{READS: True}))
 
     @staticmethod
-    def _row(connection: sa.Connection, ref: TableRef) -> Any:  # noqa: ANN401 - a result row
-        return connection.execute(_BY_NAME, named(ref)).first()
+    def _row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
+        return connection.execute(_LOCKED if locked else _BY_NAME, named(ref)).first()
 
 
 def _intent(said: Mapping[str, Any] | None) -> Intent | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import NAMED, SqlLedger, named, of_table
+from icewright.adapters.store.ledger import NAMED, SqlLedger, named
 from icewright.adapters.store.schema import JOBS, PINS, TABLES
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -29,7 +29,7 @@ class SqlPins(SqlLedger):
         """Hold a snapshot, unless another job works on the table."""
         with self._begin() as connection:
             # the lock makes a job that begins on the table wait for this pin, or this pin see the job
-            row = connection.execute(sa.select(TABLES).where(*of_table(ref)).with_for_update()).first()
+            row = self._row(connection, ref, locked=True)
             if row is None:
                 return False
             state = connection.execute(sa.select(JOBS.c.state).where(JOBS.c.job_id == row.held_by)).scalar()

@@ -22,7 +22,7 @@ from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
-from icewright.ports import Beat, JobRow, Trigger
+from icewright.ports import BY_HAND, Beat, JobRow, Trigger
 
 LEASE = timedelta(seconds=120)
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
@@ -155,6 +155,8 @@ class SqlQueue(SqlTables):
                 return None
             if row.held_by is not None:
                 waits = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
+                if trigger.kind != BY_HAND:  # what a person asked for gives way to no other
+                    waits &= JOBS.c.trigger != BY_HAND
                 gone = {"state": JobState.CANCELLED, "finished": now, "summary": "gave way to a job that began at once"}
                 if connection.execute(sa.update(JOBS).where(waits).values(**gone)).rowcount != 1:
                     return None

@@ -33,7 +33,10 @@ class SqlStore(SqlGlance):
     def run_recorded(self, run: RunRow, ref: TableRef) -> None:
         """One operation's outcome."""
         outcome = run.outcome
+        mine = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
         with self._begin() as connection:
+            if connection.execute(sa.select(RUNS.c.id).where(*mine)).first() is not None:
+                return  # told again, as the answer was lost
             row = self._row(connection, ref)
             connection.execute(
                 sa.insert(RUNS).values(
@@ -76,13 +79,14 @@ class SqlStore(SqlGlance):
     def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
         """Metrics of the newest runs that did their work, so many of each operation, and one of them for each table."""
         done = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
-        newest = sa.select(RUNS.c.table_id, RUNS.c.metrics).where(*done).order_by(RUNS.c.finished.desc()).limit(most)
-        found: dict[tuple[Operation, int], Mapping[str, float]] = {}
+        last = sa.select(sa.func.max(RUNS.c.id).label("id")).where(*done).group_by(RUNS.c.table_id)
+        found: list[tuple[Operation, Mapping[str, float]]] = []
         with self._reading() as connection:
             for operation in Operation:
-                for table, metrics in connection.execute(newest.where(RUNS.c.operation == operation)):
-                    found.setdefault((operation, table), metrics)
-        return [(operation, metrics) for (operation, _), metrics in found.items()]
+                mine = last.where(RUNS.c.operation == operation).subquery()
+                newest = sa.select(RUNS.c.metrics).join(mine, mine.c.id == RUNS.c.id).order_by(RUNS.c.id.desc())
+                found += [(operation, metrics) for (metrics,) in connection.execute(newest.limit(most))]
+        return found
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of a job."""

@@ -111,6 +111,17 @@ class SqlTables(SqlPins):
             for ref in refs:
                 connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
 
+    def forget_due(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """Nothing is due of these tables any more, and nothing wrong with them: they are not there, or not ours."""
+        nothing = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
+        with self._begin() as connection:
+            for ref in refs:
+                if (row := self._row(connection, ref, locked=True)) is None:
+                    continue
+                table = sa.update(TABLES).where(TABLES.c.id == row.id)
+                connection.execute(table.values(evaluate_at=at, **nothing))
+                connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
@@ -126,7 +137,7 @@ class SqlTables(SqlPins):
         """The evaluation replaces what was known; a table of another uuid begins anew."""
         metadata = evaluation.facts.metadata
         with self._begin() as connection:
-            row = self._row(connection, metadata.ref)
+            row = self._row(connection, metadata.ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return  # gone, or somebody who began later was done sooner
             dues = due(evaluation)
@@ -183,14 +194,18 @@ class SqlTables(SqlPins):
             )
 
     def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
-        """A table whose evaluation failed whole: nothing is due, health is unknown."""
+        """A table whose evaluation failed whole: nothing may be done, health is unknown.
+
+        Since when something is due stays: one read that failed makes nobody wait anew.
+        """
         with self._begin() as connection:
-            row = self._row(connection, ref)
+            row = self._row(connection, ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return
-            nothing = {"health": None, "due_since": None, "evaluating_by": None, "evaluating_until": None}
+            again = sa.case((_asked_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + _AGAIN, Moment()))
+            nothing = {"health": None, "evaluating_by": None, "evaluating_until": None}
             unread = sa.update(TABLES).where(TABLES.c.id == row.id)
-            connection.execute(unread.values(error=error, evaluated_at=now, evaluate_at=now + _AGAIN, **nothing))
+            connection.execute(unread.values(error=error, evaluated_at=now, evaluate_at=again, **nothing))
             connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
@@ -214,9 +229,13 @@ def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[dateti
 
     Whoever said since then that it changed may have meant what was not there yet: it is read again after its cooldown.
     """
-    asked = TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
     rested = min(now + evaluation.terms.rest, evaluation.revisit)
-    return sa.case((asked, sa.literal(rested, Moment())), else_=sa.literal(evaluation.revisit, Moment()))
+    return sa.case((_asked_since(now), sa.literal(rested, Moment())), else_=sa.literal(evaluation.revisit, Moment()))
+
+
+def _asked_since(now: datetime) -> sa.ColumnElement[bool]:
+    """Whether somebody said of a table that is being read since `now` when it is to be read again."""
+    return TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
 
 
 def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from icewright.core import policy
-from icewright.core.cost import compaction_benefit, spark_cost
+from icewright.core.cost import OPEN_COST_MB, compaction_benefit, spark_cost
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until
 from icewright.core.kernel import Kernels, kernels
@@ -232,6 +232,7 @@ def _judged(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ..
         cost=spark_cost(sum(s.bytes for s in steps), len(steps)),
         why="; ".join([*_reasons(facts, choice), *_left_out(facts, choice)]),
         files=removed + deletes,
+        per_file=OPEN_COST_MB,
     )
 
 

@@ -85,6 +85,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         f"and older than {knobs[RETENTION]:g} h"
         + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
         files=files if knobs[DELETE_FILES] else 0,
+        per_file=storage_benefit(1),
     )
 
 

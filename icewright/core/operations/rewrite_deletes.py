@@ -39,4 +39,5 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         cost=spark_cost(files * 64 * 1024),
         why=f"{files} position delete files in {len(chosen)} partition(s), {dangling} of them apply to nothing",
         files=gone,
+        per_file=OPEN_COST_MB,
     )

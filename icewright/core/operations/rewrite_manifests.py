@@ -57,6 +57,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         cost=spark_cost(0) if by_spark else service_cost(entries + before),
         why=f"{before} manifests of {entries} entries where {after} would do",
         files=before - after,
+        per_file=OPEN_COST_MB / 4,
     )
 
 

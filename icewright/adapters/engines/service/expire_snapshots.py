@@ -15,7 +15,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.guard import Guard
-from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, Refused, TableReplaced
+from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost, Refused, TableReplaced
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
 from icewright.core.retention import held_by
@@ -63,15 +63,23 @@ class ExpireInService:
         inside = self.guard.allowed(base, doomed.files)
         fates = _fates(inside)
         notes = _notes(base, doomed.files.height - inside.height)
+
+        def said(deleted: Deleted) -> Outcome:
+            seconds = (clock.now() - started).total_seconds()
+            return _outcome(len(ids), step, deleted, [*notes, *deleted.notes], seconds, dry_run=assignment.dry_run)
+
         if not assignment.dry_run:
             self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
             unused = self._unused(base, ids, doomed if step.delete_files else None) if step.clean_metadata else _USED
             self._commit(catalog, assignment, step, fates, unused)
-            deleted = self._deleted(catalog, assignment, step, fates, doomed.compared)
+            try:
+                deleted = self._deleted(catalog, assignment, step, fates, doomed.compared)
+            except (Cancelled, LeaseLost):  # the commit stands, and whoever settles carries out the deletions
+                assignment.kept(said(Deleted((), len(fates))))
+                raise
         else:
             deleted = Deleted(fates)
-        seconds = (clock.now() - started).total_seconds()
-        return _outcome(len(ids), step, deleted, [*notes, *deleted.notes], seconds, dry_run=assignment.dry_run)
+        return said(deleted)
 
     def allowed(self, base: TableMetadata, step: ExpireSnapshots) -> None:
         """Raise `Refused` when the table's files are not to be deleted, `CommitConflict` when a reader came between."""
