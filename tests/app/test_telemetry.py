@@ -98,6 +98,21 @@ def telemetry(store: Any, clock: FixedClock | None = None, **lags: float) -> Tel
     return Telemetry(store, clock or FixedClock(NOW + timedelta(hours=2)), lambda: lags)
 
 
+def test_catalogs_that_nobody_looks_after_have_no_tables(store: SqlStore) -> None:
+    """What is wrong in them nobody will mend: else their gauges would stand, and alert, for ever."""
+    for name in ("attic", "lake"):
+        store.detected(name, [Pointer(TableRef(name, ("sales",), "orders"), "m1")], NOW)
+        store.catalog_read(name, NOW, NOW, NOW + timedelta(minutes=1))
+
+    def seen(clock: FixedClock, *configured: str) -> set[str]:
+        values = scraped(Telemetry(store, clock, configured=configured)).values
+        names = ("icewright_tables", "icewright_catalog_detection_age_seconds")
+        return {json.loads(labels)["catalog"] for name, labels in values if name in names}
+
+    assert {"attic", "lake"} <= seen(FixedClock(NOW + timedelta(hours=2)), "lake")
+    assert seen(FixedClock(NOW + timedelta(days=2)), "lake") == {"lake"}
+
+
 def test_every_metric_is_there(store: SqlStore) -> None:
     """What the catalogue declares is scraped, with its type, labels and help; and nothing else of ours is."""
     made = telemetry(store, detect=1.5)

@@ -230,6 +230,7 @@ SIGNS: Sequence[tuple[dict[str, Any], dict[str, Any] | None]] = [
     ({"error": "broken"}, {"error": "broken"}),
     ({"due_since": NOW - HOUR}, None),
     ({"due_since": NOW - 24 * HOUR}, {"overdue_since": NOW - 24 * HOUR}),
+    ({"due_since": NOW - 24 * HOUR, "error": "torn"}, {"error": "torn"}),
     ({"due_since": NOW - 24 * HOUR, "succeeded_at": NOW - HOUR}, None),
     ({"due_since": NOW - 72 * HOUR, "succeeded_at": NOW - 25 * HOUR}, {"overdue_since": NOW - 25 * HOUR}),
     ({"due_since": NOW - 72 * HOUR, "succeeded_at": NOW - 99 * HOUR}, {"overdue_since": NOW - 72 * HOUR}),
@@ -250,7 +251,7 @@ def test_signs_of_tables(store: SqlStore) -> None:
     wanted = zip(refs, SIGNS, strict=True)
     assert found == {ref: TableSigns(ref, **signs) for ref, (_, signs) in wanted if signs is not None}
     at_rest = store.table_signs(["lake"], [], 50, NOW - 24 * HOUR)
-    assert [(signs.paused, signs.error) for signs in at_rest] == [("by hand", None), (None, "broken")]
+    assert [(signs.paused, signs.error) for signs in at_rest] == [("by hand", None), (None, "broken"), (None, "torn")]
 
 
 def job(store: SqlStore, *outcomes: Outcome, state: JobState, ref: TableRef = REF, uuid: str = "u1") -> None:
@@ -301,6 +302,20 @@ def test_failures(store: SqlStore) -> None:
         found[failure.ref].append((failure.operation, failure.reason))
     assert found == {ref: said for ref, (_, said) in zip(refs, FAILURES, strict=True)}
     assert store.failures(["pond"]) == []
+
+
+def test_a_failure_is_over_when_nothing_is_due_any_more(store: SqlStore) -> None:
+    """As an evaluation after it says, of this operation; one from before it says nothing."""
+    see(store, REF)
+    job(store, FAILING, state=JobState.FAILED)
+    for operation, at in ((COMPACT, NOW - MINUTE), (EXPIRE, NOW + MINUTE), (COMPACT, NOW + MINUTE)):
+        assert store.failures(["lake"]) == [Failure(REF, *NO_SPACE)]
+        with store.engine.begin() as connection:
+            table = connection.execute(sa.select(TABLES.c.id)).scalar_one()
+            connection.execute(sa.delete(VERDICTS))
+            found = {"operation": operation, "verdict": "not_due", "reason": "nothing to do", "at": at}
+            connection.execute(sa.insert(VERDICTS).values(table_id=table, on_pool=False, **found))
+    assert store.failures(["lake"]) == []
 
 
 def test_failures_of_a_table_that_is_another_now(store: SqlStore) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -104,15 +105,85 @@ def test_an_evaluation_is_kept(store: SqlStore) -> None:
     assert [v["operation"] for v in said["verdicts"]] == list(Operation)
 
 
-def test_an_unreadable_table_is_not_due_and_its_health_is_unknown(store: SqlStore) -> None:
-    """The reason is kept until the table can be read again."""
+def test_of_an_unreadable_table_nothing_is_done_and_its_health_is_unknown(store: SqlStore) -> None:
+    """The reason is kept until the table can be read again; since when something is due stays for longer."""
     see(store)
     store.evaluated(judged(), NOW)
     store.unreadable(REF, "MetadataUnreadable: m1 is missing", NOW)
     known = row(store)
-    assert (known.error, known.health, known.due_since) == ("MetadataUnreadable: m1 is missing", None, None)
+    assert (known.error, known.health, known.due_since) == ("MetadataUnreadable: m1 is missing", None, NOW)
+    assert store.candidates(["lake"]) == []
+    later = NOW + timedelta(hours=1)
+    store.evaluated(judged(now=later), later)
+    assert (row(store).error, row(store).due_since) == (None, NOW)
+    assert [found.due_since for found in store.candidates(["lake"])] == [NOW]
+
+
+def test_a_table_that_moved_while_it_could_not_be_read_is_read_again_soon(store: SqlStore) -> None:
+    """The listing came after the reading had begun; else it is tried again in an hour."""
+    see(store, REF, OTHER)
+    minute, hour = timedelta(minutes=1), timedelta(hours=1)
+    claimed = store.claim_evaluations(["lake"], "me", NOW, NOW + hour, 10)
+    assert {known.ref for known in claimed} == {REF, OTHER}
+    store.look_again([REF], NOW + minute)
+    for ref in (REF, OTHER):
+        store.unreadable(ref, "throttled", NOW)
+    assert (row(store).evaluate_at, row(store, OTHER).evaluate_at) == (NOW + minute, NOW + hour)
+
+
+def test_a_table_that_is_not_ours_is_due_for_nothing(store: SqlStore) -> None:
+    """Nor is anything wrong with it; it may come back."""
+    see(store, REF, OTHER)
     store.evaluated(judged(), NOW)
-    assert row(store).error is None
+    store.unreadable(REF, "broken", NOW)
+    store.evaluated(judged(OTHER), NOW)
+    store.forget_due([REF, TableRef("lake", ("no",), "such")], NOW + timedelta(hours=1))
+    known = row(store)
+    assert (known.error, known.due_since, known.evaluate_at) == (None, None, NOW + timedelta(hours=1))
+    assert [found.ref for found in store.candidates(["lake"])] == [OTHER]
+
+
+def test_an_older_evaluation_overwrites_no_newer_one(store: SqlStore) -> None:
+    """Though the newer one comes to its end while the older has looked at the row, and not written it yet."""
+    see(store)
+    later, begun = NOW + timedelta(minutes=1), list[Future[None]]()
+
+    with ThreadPoolExecutor(1) as thread:
+
+        @sa.event.listens_for(store.engine, "before_cursor_execute")
+        def _meanwhile(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+            if statement.startswith("UPDATE tables") and not begun:
+                begun.append(thread.submit(store.evaluated, judged(at="m2", now=later), later))
+                wait(begun, 1)  # it waits in turn, where the row is locked
+
+        store.evaluated(judged(), NOW)
+    begun[0].result()
+    assert (row(store).evaluated_location, row(store).evaluated_at) == ("m2", later)
+
+
+def test_a_run_that_is_told_twice_is_written_once(store: SqlStore) -> None:
+    """The answer to the first may have been lost; another run of the operation in the job is another."""
+    see(store)
+    job_id = start(store)
+    for run in (ran(job_id), ran(job_id), ran(job_id, COMPACT), ran(job_id, now=NOW + timedelta(minutes=1))):
+        store.run_recorded(run, REF)
+    assert [(run["operation"], run["finished"]) for run in store.runs(job_id)] == [
+        (EXPIRE, NOW),
+        (COMPACT, NOW),
+        (EXPIRE, NOW + timedelta(minutes=1)),
+    ]
+
+
+def test_work_that_teaches_is_of_many_tables(store: SqlStore) -> None:
+    """The newest run of each, though one table has more runs than are asked for."""
+    names = [TableRef("lake", ("sales",), f"t{number}") for number in range(4)]
+    see(store, *names)
+    for number, ref in enumerate((*names, *[names[0]] * 5)):
+        now = NOW + timedelta(minutes=number)
+        job_id = start(store, ref, now=now)
+        store.run_recorded(ran(job_id, COMPACT, now, n=number), ref)
+        store.finish(job_id, JobState.SUCCEEDED, "", now)
+    assert store.work_done(NOW, 3) == [(COMPACT, {"n": 8}), (COMPACT, {"n": 3}), (COMPACT, {"n": 2})]
 
 
 def test_a_recreated_table_begins_anew(store: SqlStore) -> None:

@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from icewright.adapters.store.ledger import namespace_text
+from icewright.adapters.store.schema import TABLES
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import UsageError
 from icewright.core.permissions import Grant, Role
@@ -55,6 +58,16 @@ def test_tables_page_by_page(store: SqlStore, sort: TableSort, descending: bool)
     for bad in BAD_CURSORS:
         with pytest.raises(UsageError, match="cursor"):
             store.list_tables(query, None, bad, 3)
+
+
+def test_health_by_tens(store: SqlStore) -> None:
+    """Each ten begins at its own number, on every database; the last takes 100 too."""
+    points = [0, 9, 10, 49, 50, 89, 90, 100]
+    with store.engine.begin() as connection:
+        for ref, health in zip(REFS, points, strict=True):
+            mine = (TABLES.c.name == ref.name) & (TABLES.c.namespace == namespace_text(ref.namespace))
+            connection.execute(sa.update(TABLES).where(mine).values(health=health))
+    assert store.overview(None, NOW).health == [2, 1, 0, 0, 1, 1, 0, 0, 1, 2]
 
 
 def test_what_is_in_sight(store: SqlStore) -> None:

@@ -17,11 +17,11 @@ from icewright.core.runs import FileFate, JobState
 from icewright.flow.by_hand import queue_by_hand
 from icewright.flow.evaluate import evaluate_and_record, evaluate_due
 from icewright.flow.execute import execute, execute_taken
-from icewright.flow.lease import PATIENCE, held
+from icewright.flow.lease import held
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
 from icewright.flow.settle import Settling, settle_interrupted
-from icewright.flow.world import Scope, World
+from icewright.flow.world import PATIENCE, Scope, World
 from icewright.ports import Assignment, LedgerState, Trigger, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, ORPHANS, Bench, job_states
@@ -149,7 +149,7 @@ def test_what_a_finished_rewrite_says_outlives_a_blink_of_the_store(bench: Bench
         if len(asked) == 1:
             raise StorageUnavailable("the state store failed: the connection was lost")
 
-    bench.store.run_recorded = answer_lost  # type: ignore[method-assign]
+    bench.store.run_recorded = answer_lost  # type: ignore[assignment,method-assign]
     result = execute_taken(world, job)
     assert result.state is JobState.SUCCEEDED
     assert len(asked) == len(job.operations) + 1
@@ -186,7 +186,7 @@ def test_one_odd_table_keeps_no_others_deletions_waiting(bench: Bench) -> None:
         raise ValueError("a fault of ours")
 
     engine = SimpleNamespace(resume=resume)
-    said = settle_interrupted(replace(world, engine=engine))  # type: ignore[arg-type]
+    said = settle_interrupted(replace(world, engine=engine))
     assert resumed == names
     assert all(line.endswith("wait: unexpected ValueError: a fault of ours") for line in said)
 

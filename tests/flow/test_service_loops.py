@@ -73,6 +73,24 @@ def test_a_loop_that_fails_goes_on_and_the_others_do_not_notice() -> None:
     assert loops.state()["bad"] == {"failures": 0, "error": None, "lag_seconds": 0.0}
 
 
+def test_a_round_that_failed_came_round() -> None:
+    """An hourly loop is not called late, nor stopped, for one error: the next round is in an hour."""
+    clock, tried = FixedClock(), threading.Event()
+
+    def bad() -> int:
+        clock.advance(minutes=50)
+        tried.set()
+        raise StorageUnavailable("the store is away")
+
+    loops = Loops([Loop("bad", timedelta(hours=1), bad)], clock, Told(), silent)
+    loops.start()
+    until(tried.is_set)
+    until(lambda: loops.loops[0].failures == 1)
+    clock.advance(minutes=59)
+    assert loops.lags() == {"bad": 0.0}
+    loops.stop()
+
+
 def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
     """A loop that did something wakes those after it, and looks again without a pause."""
     left, seen = [3], []
