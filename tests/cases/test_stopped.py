@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.core.errors import Cancelled, Refused, StorageUnavailable
 from icewright.core.runs import FileFate, JobState
@@ -110,3 +111,27 @@ def test_each_planned_file_is_looked_at(house: House) -> None:
     guard.still_allowed(base, [inside])
     with pytest.raises(Refused, match=r"1 planned deletion\(s\) of .* outside the allowed_locations"):
         guard.still_allowed(base, [inside, replace(inside, path="file:///elsewhere/two.parquet")])
+
+
+def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshots are gone, and the run says so; their files are deleted by whoever settles."""
+    house.table()
+    house.detect()
+    store, real, before = house.app.world.store, ExpireInService._deleted, len(house.metadata().snapshots)
+
+    def deleted(*args: Any) -> object:
+        (job,) = store.jobs(limit=1)
+        assert store.request_cancel(job.job_id, house.clock.now())
+        return real(*args)
+
+    monkeypatch.setattr(ExpireInService, "_deleted", deleted)
+    job = house.job(EXPIRE)
+    assert job.state is JobState.CANCELLED
+    (run,) = store.runs(job.job_id or "")
+    gone = before - len(house.metadata().snapshots)
+    assert (run["state"], run["metrics"]["snapshots_expired"]) == ("failed", gone)
+    assert run["metrics"]["files_failed"] == len(store.deleted_files(job.job_id or "")) > 0
+    Settling(house.app.world).due()
+    assert {row["state"] for row in store.deleted_files(job.job_id or "")} == {"deleted"}

@@ -1,0 +1,35 @@
+"""How a service stops: it takes no more work, and is there until its jobs have ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from icewright.app.bootstrap import application, read_config
+from icewright.app.service import Service
+from icewright.ports import ProcessRow
+from tests.cli.house import House
+
+
+@pytest.mark.parametrize(("grace", "waits", "beats"), [(60, [False, False, True], 2), (0, [False, False], 0)])
+def test_a_service_that_waits_for_its_jobs_is_alive(house: House, grace: int, waits: list[bool], beats: int) -> None:
+    """Others must not take its jobs for those of a dead process, nor raise an alert."""
+    with application(read_config(house.path), kind="service") as app:
+        service, alive = Service(app, kind="service", slots=1), app.world.store.alive
+        told: list[str] = []
+        service.start()
+        service.loops.stop()
+        worker = service.worker
+        assert worker is not None
+
+        def beat(row: ProcessRow) -> None:
+            told.append(row.holder)
+            alive(row)
+
+        worker.wait = lambda timeout: waits.pop(0)  # type: ignore[method-assign]
+        app.world.store.alive = beat  # type: ignore[method-assign]
+        service.stop(timedelta(seconds=grace))
+        assert len(told) == beats
+        assert waits == []
+        assert app.world.store.processes() == []
