@@ -37,14 +37,20 @@ class Total(NamedTuple):
 def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, float]:
     """What one run adds."""
     operation = str(outcome.operation)
-    added = {
+    return {
         Total("runs", catalog, operation, str(outcome.state)): 1.0,
         Total("run_seconds", "", operation): seconds,
         Total("runs_by_seconds", "", operation, duration_class(seconds)): 1.0,
+        **of_work(catalog, outcome),
     }
+
+
+def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
+    """What was done adds, by whatever run, or by who finished what one had left."""
+    added: dict[Total, float] = {}
     for metric, name in SUMS.items():
         if value := outcome.metrics.get(metric):
-            total = Total(name, catalog, operation)
+            total = Total(name, catalog, str(outcome.operation))
             added[total] = added.get(total, 0.0) + value
     return added
 

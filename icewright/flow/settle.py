@@ -76,7 +76,7 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
     if _switched_off(world, unfinished):
         return False, f"{waiting}: orphans of the table are not removed any more"
     try:
-        return True, f"{unfinished.ref}: {world.engine.resume(unfinished).summary}"
+        outcome = world.engine.resume(unfinished)
     except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
         world.store.settle(unfinished.job_id, states, world.clock.now())
@@ -86,12 +86,16 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
         return False, f"{waiting}: {error}"
     except Exception as error:  # noqa: BLE001 - a fault of ours with one table keeps no other's plans waiting
         return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
+    world.store.work_finished(unfinished.ref.catalog, outcome)
+    return True, f"{unfinished.ref}: {outcome.summary}"
 
 
 def _switched_off(world: World, unfinished: Unfinished) -> bool:
     """Whether the files are orphans, which no commit owes anybody, of a table where nothing does so by itself now."""
+    if Operation.REMOVE_ORPHANS not in unfinished.operations or unfinished.ref.catalog in world.vacuums:
+        return False
     job, scope = world.store.job(unfinished.job_id), world.scopes[unfinished.ref.catalog]
-    if Operation.REMOVE_ORPHANS not in unfinished.operations or (job is not None and job.trigger == BY_HAND):
+    if job is not None and job.trigger == BY_HAND:
         return False
     enabled = world.policy().knobs_for(unfinished.ref, None)[ENABLED[Operation.REMOVE_ORPHANS]]
     return not (enabled and scope.enabled and scope.holds(unfinished.ref))

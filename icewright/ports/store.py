@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from icewright.core.layering import Rule
 from icewright.core.plan import Candidate, Usage
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, History
+from icewright.core.runs import FileFate, History, Outcome
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.access import AccessStore
@@ -155,6 +155,10 @@ class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, AccessStore, 
 
     def run_recorded(self, run: RunRow, ref: TableRef) -> None:
         """Write down one operation's outcome."""
+        ...
+
+    def work_finished(self, catalog: str, outcome: Outcome) -> None:
+        """Count what somebody finished of a run that had ended without a word."""
         ...
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:

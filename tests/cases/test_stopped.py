@@ -135,3 +135,7 @@ def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(
     assert run["metrics"]["files_failed"] == len(store.deleted_files(job.job_id or "")) > 0
     Settling(house.app.world).due()
     assert {row["state"] for row in store.deleted_files(job.job_id or "")} == {"deleted"}
+    measures = store.measures(house.clock.now(), (), ())
+    totals = {total.name: number for total, number in measures.totals.items() if total.operation == EXPIRE}
+    assert (totals["files_deleted"], totals["snapshots_expired"]) == (run["metrics"]["files_failed"], gone)
+    assert totals["bytes_deleted"] > 0

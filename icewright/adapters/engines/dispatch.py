@@ -89,8 +89,7 @@ class Engines:
         gone = deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
-        metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
-        return committed(operation, "; ".join((*notes, summary)), metrics, gone.files, notes=gone.notes)
+        return committed(operation, "; ".join((*notes, summary)), gone.metrics, gone.files, notes=gone.notes)
 
     def _looked_after(self, unfinished: Unfinished) -> list[str]:
         """Put back what a commit dropped whose process ended before it could; says so."""

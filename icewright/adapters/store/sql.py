@@ -16,9 +16,9 @@ from icewright.adapters.store.ledger import NAMED, named, of_table
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import Rule
 from icewright.core.policy import Operation
-from icewright.core.runs import History, OperationState
+from icewright.core.runs import History, OperationState, Outcome
 from icewright.core.table import TableRef
-from icewright.core.tally import of_run
+from icewright.core.tally import of_run, of_work
 from icewright.ports import RunRow
 
 _TOLD = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
@@ -64,6 +64,11 @@ class SqlStore(SqlGlance):
             if outcome.state is OperationState.COMMITTED:
                 worked = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
                 connection.execute(worked)
+
+    def work_finished(self, catalog: str, outcome: Outcome) -> None:
+        """What was finished of an interrupted run: its sums, for the run itself is not told any more."""
+        with self._begin() as connection:
+            totals.add(connection, of_work(catalog, outcome))
 
     def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """The operations of a job."""

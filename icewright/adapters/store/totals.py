@@ -13,6 +13,8 @@ from icewright.core.tally import Total
 
 def add(connection: sa.Connection, added: Mapping[Total, float]) -> None:
     """Add to the sums, in one order whoever does it, so that no two processes wait for each other in a ring."""
+    if not added:
+        return
     insert = inserting(connection, TOTALS)
     more = insert.on_conflict_do_update(
         index_elements=list(Total._fields), set_={"value": TOTALS.c.value + insert.excluded.value}

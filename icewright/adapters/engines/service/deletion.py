@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -36,6 +36,12 @@ class Deleted:
     files: tuple[FileFate, ...]
     failed: int = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """As runs say it."""
+        size = sum(file.bytes or 0 for file in self.files)
+        return {"files_deleted": len(self.files), "files_failed": self.failed, "bytes_deleted": size}
 
 
 @dataclass(frozen=True)

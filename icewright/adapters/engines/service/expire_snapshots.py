@@ -212,9 +212,7 @@ def _outcome(
         {
             "snapshots_expired": snapshots,
             "refs_removed": len(step.remove_refs),
-            "files_deleted": len(deleted.files),
-            "files_failed": deleted.failed,
-            "bytes_deleted": sum(f.bytes or 0 for f in deleted.files),
+            **deleted.metrics,
             "duration_ms": round(seconds * 1000),
         },
         deleted.files,

@@ -223,8 +223,7 @@ class BranchVacuum:
         location = table.location if table is not None else ""
         gone = self.deletion.finish(unfinished.job_id, location, unfinished.files, reached, CONCURRENT_DELETES)
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
-        metrics = {"files_deleted": len(gone.files), "files_failed": gone.failed}
-        return committed(Operation.REMOVE_ORPHANS, summary, metrics, gone.files, notes=gone.notes)
+        return committed(Operation.REMOVE_ORPHANS, summary, gone.metrics, gone.files, notes=gone.notes)
 
     def _marked(self, work: VacuumOf) -> tuple[Mark, Survey]:
         """The mark over everything live now."""
