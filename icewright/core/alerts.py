@@ -64,8 +64,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
     AlertRule.JOB_FAILED: RuleKind(
         Severity.WARNING,
         "the last run of an operation on a table failed",
-        "`icewright history TABLE` and `icewright show RUN` say what went wrong; a later run that succeeds, "
-        "or that there is nothing to do any more, resolves it",
+        "`icewright history TABLE` and `icewright show RUN` say what went wrong; a later run that succeeds resolves it",
     ),
     AlertRule.TABLE_PAUSED: RuleKind(
         Severity.WARNING,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from icewright.core.describe import facts_summary
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, TableNotFound, TableReplaced
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable, TableNotFound, TableReplaced
 from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, WINDOWS, Knobs, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_state, job_summary
 from icewright.core.table import TableFacts, TableRef
@@ -151,6 +151,8 @@ def _run(world: World, request: Request, job_id: str, knobs: Knobs) -> JobResult
             if state is JobState.CANCELLED and not world.stopping():
                 left = request.operations[len(outcomes) :]
                 outcomes += _put_off(world, request, left, job_id, knobs, reason)
+        except StorageUnavailable:  # nobody can be told how it ended: whoever settles says so
+            raise
         except Exception as error:  # a fault of ours is a failure: the same would begin again at once, and for ever
             state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
             raise

@@ -73,9 +73,9 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
         return False, f"{waiting}: the table is paused ({row.paused})"
     if unfinished.ref.catalog not in world.catalogs:
         return False, f"{waiting}: catalog {unfinished.ref.catalog} is not configured any more"
-    if _switched_off(world, unfinished):
-        return False, f"{waiting}: orphans of the table are not removed any more"
     try:
+        if _switched_off(world, unfinished):
+            return False, f"{waiting}: orphans of the table are not removed any more"
         outcome = world.engine.resume(unfinished)
     except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
@@ -91,11 +91,14 @@ def _resumed(world: World, unfinished: Unfinished) -> tuple[bool, str]:
 
 
 def _switched_off(world: World, unfinished: Unfinished) -> bool:
-    """Whether the files are orphans, which no commit owes anybody, of a table where nothing does so by itself now."""
-    if Operation.REMOVE_ORPHANS not in unfinished.operations or unfinished.ref.catalog in world.vacuums:
+    """Whether the files are orphans, which no commit owes anybody, of a table where nothing does so by itself now.
+
+    Of a job that did more, some of them may be what an expiry let go of.
+    """
+    ref, job = unfinished.ref, world.store.job(unfinished.job_id)
+    by_hand = job is not None and job.trigger == BY_HAND
+    if by_hand or unfinished.operations != (Operation.REMOVE_ORPHANS,) or ref.catalog in world.vacuums:
         return False
-    job, scope = world.store.job(unfinished.job_id), world.scopes[unfinished.ref.catalog]
-    if job is not None and job.trigger == BY_HAND:
-        return False
-    enabled = world.policy().knobs_for(unfinished.ref, None)[ENABLED[Operation.REMOVE_ORPHANS]]
-    return not (enabled and scope.enabled and scope.holds(unfinished.ref))
+    scope, metadata = world.scopes[ref.catalog], world.catalogs[ref.catalog].load(ref)
+    enabled = world.policy().knobs_for(ref, metadata)[ENABLED[Operation.REMOVE_ORPHANS]]
+    return not (enabled and scope.enabled and scope.holds(ref))

@@ -304,17 +304,12 @@ def test_failures(store: SqlStore) -> None:
     assert store.failures(["pond"]) == []
 
 
-def test_a_failure_is_over_when_nothing_is_due_any_more(store: SqlStore) -> None:
-    """As an evaluation after it says, of this operation; one from before it says nothing."""
+def test_a_job_that_failed_beside_its_runs(store: SqlStore) -> None:
+    """What it had done was written down, then something unforeseen came up: that is told."""
     see(store, REF)
-    job(store, FAILING, state=JobState.FAILED)
-    for operation, at in ((COMPACT, NOW - MINUTE), (EXPIRE, NOW + MINUTE), (COMPACT, NOW + MINUTE)):
-        assert store.failures(["lake"]) == [Failure(REF, *NO_SPACE)]
-        with store.engine.begin() as connection:
-            table = connection.execute(sa.select(TABLES.c.id)).scalar_one()
-            connection.execute(sa.delete(VERDICTS))
-            found = {"operation": operation, "verdict": "not_due", "reason": "nothing to do", "at": at}
-            connection.execute(sa.insert(VERDICTS).values(table_id=table, on_pool=False, **found))
+    job(store, COMMITTED, state=JobState.FAILED)
+    assert store.failures(["lake"]) == [Failure(REF, *AWAY)]
+    job(store, COMMITTED, state=JobState.SUCCEEDED)
     assert store.failures(["lake"]) == []
 
 

@@ -181,9 +181,9 @@ def test_sums_of_processes_at_the_same_time(store: SqlStore) -> None:
     def work(ref: TableRef) -> None:
         job_id = store.claim(ref, "u1", (COMPACT,), WORKS, NOW)
         assert job_id is not None
-        for operation in (COMPACT, EXPIRE, COMPACT):
+        for number, operation in enumerate((COMPACT, EXPIRE, COMPACT)):
             outcome = Outcome(operation, OperationState.COMMITTED, metrics={"files_merged": 1, "gb_hours": 1})
-            store.run_recorded(RunRow(job_id, outcome, NOW, NOW, "m2", "p1", {}, {}), ref)
+            store.run_recorded(RunRow(job_id, outcome, NOW, NOW + number * MINUTE, "m2", "p1", {}, {}), ref)
         store.finish(job_id, JobState.SUCCEEDED, "", NOW)
 
     with ThreadPoolExecutor(4) as pool:

@@ -153,6 +153,7 @@ def test_predictions_learn(metrics: dict[str, float], factor: float) -> None:
         ("rewrite_manifests", {"files_predicted": 2.0, "manifests_rewritten": 10, "manifests_written": 2}, 2.0),
         ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 270, "benefit_factor": 2.0}, 6.0),
         ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 0, "benefit_factor": 0.5}, 0.05),
+        ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 10, "files_failed": 20}, 1.0),
         ("expire_snapshots", {"files_predicted": 30.0, "files_deleted": 0, "benefit_factor": 0.01}, 0.01),
         ("remove_orphans", {"files_predicted": 30.0, "orphans_removed": 3}, 1.0),
     ],

@@ -14,6 +14,7 @@ from icewright.core.errors import InvariantViolated, StorageUnavailable
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, JobState
+from icewright.core.table import TableRef
 from icewright.flow.by_hand import queue_by_hand
 from icewright.flow.evaluate import evaluate_and_record, evaluate_due
 from icewright.flow.execute import execute, execute_taken
@@ -192,22 +193,24 @@ def test_one_odd_table_keeps_no_others_deletions_waiting(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "enabled", "resumed"),
+    ("operations", "kind", "said", "enabled", "resumed"),
     [
-        ("service", {}, True, True),
-        ("service", {"remove_orphans.enabled": False}, True, False),
-        ("service", {}, False, False),
-        ("manual", {}, False, True),
+        ((ORPHANS,), "service", "true", True, True),
+        ((ORPHANS,), "service", "false", True, False),
+        ((ORPHANS,), "service", "true", False, False),
+        ((ORPHANS,), "manual", "true", False, True),
+        ((EXPIRE, ORPHANS), "service", "false", False, True),
     ],
 )
 def test_orphans_wait_where_nobody_removes_them_any_more(
-    bench: Bench, kind: str, settings: dict[str, Any], enabled: bool, resumed: bool
+    bench: Bench, operations: tuple[Operation, ...], kind: str, said: str, enabled: bool, resumed: bool
 ) -> None:
-    """No commit owes their deletion; what a person asked for goes on, and what an expiry let go of too."""
+    """No commit owes their deletion; what a person asked for goes on, and what an expiry may have let go of too."""
     bench.table()
     looked(bench)
-    _planned(bench, ORPHANS, kind)
-    bench.settings |= {"remove_orphans.enabled": True, **settings}
+    _planned(bench, *operations, kind=kind)
+    properties = {"icewright.remove_orphans.enabled": said}
+    bench.catalog.put(replace(bench.catalog.load(REF), properties=properties))
     bench.enabled = enabled
     asked = []
 
@@ -219,11 +222,11 @@ def test_orphans_wait_where_nobody_removes_them_any_more(
     assert bool(asked) is resumed
 
 
-def _planned(bench: Bench, operation: Operation, kind: str = "service", ref: Any = REF) -> None:
+def _planned(bench: Bench, *operations: Operation, kind: str = "service", ref: TableRef = REF) -> None:
     """A job that ended after it had planned a deletion."""
     row, now = bench.store.table(ref), bench.clock.now()
     assert row is not None
-    job_id = bench.store.claim(ref, row.table_uuid or "", (operation,), Trigger(kind, "me", "host:1:2"), now)
+    job_id = bench.store.claim(ref, row.table_uuid or "", operations, Trigger(kind, "me", "host:1:2"), now)
     assert job_id is not None
     bench.store.plan(job_id, ref, [FileFate("s3://lake/one.parquet", 1, "data")], LedgerState.PLANNED, now)
     bench.store.finish(job_id, JobState.FAILED, "", now)

@@ -30,14 +30,7 @@ _MINE = (TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES
 
 
 def _failed_runs() -> sa.Select[Any]:
-    """The last runs of their operations; not of those that an evaluation since found not due any more."""
     newer = RUNS.alias("newer")
-    over = sa.exists().where(
-        VERDICTS.c.table_id == RUNS.c.table_id,
-        VERDICTS.c.operation == RUNS.c.operation,
-        VERDICTS.c.verdict == "not_due",
-        VERDICTS.c.at > RUNS.c.finished,
-    )
     run_after = sa.exists().where(
         newer.c.table_id == RUNS.c.table_id,
         newer.c.operation == RUNS.c.operation,
@@ -47,7 +40,7 @@ def _failed_runs() -> sa.Select[Any]:
     )
     query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
     query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
-    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, ~over, *_MINE, SAME_TABLE)
+    return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_MINE, SAME_TABLE)
 
 
 def _failed_jobs() -> sa.Select[Any]:
@@ -56,10 +49,10 @@ def _failed_jobs() -> sa.Select[Any]:
     job_after = sa.exists().where(
         later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(ended)
     )
-    has_run = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id)
+    told = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id, RUNS.c.state == OperationState.FAILED)
     query = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
     query = query.join_from(JOBS, TABLES).order_by(JOBS.c.created)
-    return query.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *_MINE, SAME_TABLE)
+    return query.where(JOBS.c.state == JobState.FAILED, ~told, ~job_after, *_MINE, SAME_TABLE)
 
 
 def _unsupported() -> sa.Select[Any]:
@@ -104,7 +97,7 @@ class SqlAlerts(SqlEvents):
         ]
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
-        """Runs that failed and are the last of their operation, and jobs that failed before they came to a run."""
+        """Runs that failed and are the last of their operation, and jobs that failed beside their runs."""
         with self._reading() as connection:
             mine = {"catalogs": catalogs}
             rows = [*connection.execute(_FAILED_RUNS, mine), *connection.execute(_FAILED_JOBS, mine)]

@@ -26,7 +26,9 @@ STATE = sa.case(  # the first that holds
     else_="well",
 )
 _LATER = sa.case(  # since when something is due and nothing succeeded
-    (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at), else_=TABLES.c.due_since
+    (TABLES.c.error.is_not(None), None),  # which is told of itself
+    (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at),
+    else_=TABLES.c.due_since,
 )
 
 

@@ -114,8 +114,8 @@ class SqlTables(SqlPins):
     def forget_due(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """Nothing is due of these tables any more, and nothing wrong with them: they are not there, or not ours."""
         nothing = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
-        with self._begin() as connection:
-            for ref in refs:
+        for ref in refs:  # each by itself: whoever locks many does so in another order
+            with self._begin() as connection:
                 if (row := self._row(connection, ref, locked=True)) is None:
                     continue
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
