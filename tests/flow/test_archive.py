@@ -130,6 +130,24 @@ def test_every_row_is_in_one_place(
         assert readings(bench.store, NOW) == before
 
 
+def test_a_failure_is_kept_until_a_job_of_the_same_table_ended_well(empty_store: Path) -> None:
+    """Jobs of an earlier table of the name say nothing of this one, and are history themselves."""
+    with opened(empty_store) as bench:
+        archive = MemoryArchive([])
+        mine = [JobSpec(0, 60.0, state, (), (), "u1") for state in ("succeeded", "succeeded", "failed")]
+        others = [JobSpec(0, 50.0, "failed", (), (), "u2"), JobSpec(0, 0.5, "succeeded", (), (), "u2")]
+        seed(bench.store.engine, [*mine, *others])
+        before = readings(bench.store, NOW)
+        for _ in archived(bench.world(), archiving(bench, archive), OLD):
+            pass
+        assert readings(bench.store, NOW) == before
+        assert [(job.table_uuid, job.state) for job in bench.store.jobs()] == [
+            ("u2", JobState.SUCCEEDED),
+            ("u1", JobState.FAILED),
+            ("u1", JobState.SUCCEEDED),
+        ]
+
+
 def everywhere(bench: Bench, archive: MemoryArchive, everything: set[Key]) -> None:
     """Each row is in the archive once, or else in the store; children have their parents."""
     counted = archive.counted()

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import begun
 from icewright.adapters.store.history import read_runs
-from icewright.adapters.store.ledger import chunks
+from icewright.adapters.store.ledger import SAME_TABLE, chunks
 from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, RUNS, TABLES, Moment
 from icewright.adapters.store.tables import ref_of
 from icewright.core.errors import LeaseLost
@@ -136,9 +136,16 @@ def _old_jobs(before: datetime) -> _Wheres:
         ~sa.exists().where(of_job, DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FOUND))),
         JOBS.c.job_id.not_in(sa.select(RUNS.c.job_id).where(RUNS.c.id.in_(read_runs()))),
         JOBS.c.job_id.not_in(sa.select(TABLES.c.held_by).where(TABLES.c.held_by.is_not(None))),
-        # the table's last job that ended well, and those since: the circuit breaker counts failures from there
-        sa.exists().where(
-            later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(_WELL)
+        # the table's last job that ended well, and those since: the circuit breaker counts failures from there, and
+        # not those of an earlier table of the name
+        sa.or_(
+            ~sa.exists().where(TABLES.c.id == JOBS.c.table_id, SAME_TABLE),
+            sa.exists().where(
+                later.c.table_id == JOBS.c.table_id,
+                later.c.table_uuid == JOBS.c.table_uuid,
+                later.c.created > JOBS.c.created,
+                later.c.state.in_(_WELL),
+            ),
         ),
     )
 
