@@ -36,19 +36,6 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup`: one process has all of Spark's tests, and so one JVM; other files stay whole.
-
-    Files that name a group of their own share its servers.
-    """
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-
-
 def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: the garbage collector need not look through them in every test."""
     gc.freeze()

@@ -72,7 +72,6 @@ def in_the_archive(bench: Bench) -> list[Key]:
     return found
 
 
-@pytest.mark.xdist_group("catalogs")  # whose process has the servers
 @by_pyiceberg
 def test_all_that_is_old_goes(bench: Bench, store: SqlStore) -> None:
     """Every kind of row, each once, into tables of every column; a second pass finds nothing."""

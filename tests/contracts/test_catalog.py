@@ -19,8 +19,6 @@ from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
 from icewright.ports import Pointer, RemoveSnapshots
 from tests.contracts.bench import Bench, any_name, deep, edit, file_of, json_of, only_sql
 
-pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
-
 ODD_NAMES = [
     "with space",
     "a.b",

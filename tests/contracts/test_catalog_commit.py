@@ -28,8 +28,6 @@ from tests.contracts.bench import (
 )
 from tests.contracts.rest_bench import RestBench
 
-pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
-
 
 def _rows(bench: Bench) -> list[Any]:
     ids: list[Any] = bench.read("sales", "orders").scan().to_arrow()["id"].to_pylist()

@@ -14,8 +14,6 @@ from icewright.core.table import MAIN, TableMetadata
 from icewright.ports import Change
 from tests.contracts.bench import SCHEMA, Bench, compares, each_change, removal, removes
 
-pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
-
 THREADS = 20
 
 

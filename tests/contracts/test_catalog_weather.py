@@ -21,7 +21,6 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
 from tests.contracts.bench import Bench, FixedClock, Losing, loses, lost, only_sql
 
-pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
 SECRET = "hunter2%40\u00e9x"
 REF = TableRef("lake", ("sales",), "orders")
 

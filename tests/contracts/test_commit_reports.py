@@ -15,8 +15,6 @@ from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, TableN
 from icewright.ports import NewReports
 from tests.contracts.bench import Bench, by_pyiceberg, file_of
 
-pytestmark = pytest.mark.xdist_group("catalogs")  # one process starts the servers
-
 SCHEMA = Schema(NestedField(1, "table_name", StringType()), NestedField(2, "committed_at", TimestamptzType()))
 
 

@@ -28,7 +28,6 @@ from tests.contracts.glue_bench import KEYS, GlueBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
 
 pytestmark = [
-    pytest.mark.xdist_group("catalogs"),
     pytest.mark.external,
     pytest.mark.parametrize("uri", ["glue"], indirect=True),
 ]

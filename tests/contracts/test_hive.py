@@ -23,10 +23,7 @@ from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
 from tests.hive import metastore_server
 
-pytestmark = [
-    pytest.mark.xdist_group("catalogs"),
-    pytest.mark.external,
-]
+pytestmark = pytest.mark.external
 on_hive = pytest.mark.parametrize("uri", ["hive"], indirect=True)
 
 
