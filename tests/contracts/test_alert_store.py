@@ -304,15 +304,6 @@ def test_failures(store: SqlStore) -> None:
     assert store.failures(["pond"]) == []
 
 
-def test_a_job_that_failed_beside_its_runs(store: SqlStore) -> None:
-    """What it had done was written down, then something unforeseen came up: that is told."""
-    see(store, REF)
-    job(store, COMMITTED, state=JobState.FAILED)
-    assert store.failures(["lake"]) == [Failure(REF, *AWAY)]
-    job(store, COMMITTED, state=JobState.SUCCEEDED)
-    assert store.failures(["lake"]) == []
-
-
 def test_failures_of_a_table_that_is_another_now(store: SqlStore) -> None:
     """A failure of the table's earlier uuid counts for nothing, nor does one of a dropped table."""
     see(store, REF, OTHER)

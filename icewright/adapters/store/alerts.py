@@ -49,10 +49,10 @@ def _failed_jobs() -> sa.Select[Any]:
     job_after = sa.exists().where(
         later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(ended)
     )
-    told = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id, RUNS.c.state == OperationState.FAILED)
+    has_run = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id)
     query = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
     query = query.join_from(JOBS, TABLES).order_by(JOBS.c.created)
-    return query.where(JOBS.c.state == JobState.FAILED, ~told, ~job_after, *_MINE, SAME_TABLE)
+    return query.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *_MINE, SAME_TABLE)
 
 
 def _unsupported() -> sa.Select[Any]:
@@ -97,7 +97,7 @@ class SqlAlerts(SqlEvents):
         ]
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
-        """Runs that failed and are the last of their operation, and jobs that failed beside their runs."""
+        """Runs that failed and are the last of their operation, and jobs that failed before they came to a run."""
         with self._reading() as connection:
             mine = {"catalogs": catalogs}
             rows = [*connection.execute(_FAILED_RUNS, mine), *connection.execute(_FAILED_JOBS, mine)]
