@@ -82,8 +82,7 @@ def typical_factors(runs: Iterable[tuple[Operation, Mapping[str, float]]]) -> di
         if (off := _benefit_off(operation, metrics)) is not None:
             benefits[operation].append(metrics.get("benefit_factor", 1.0) * off)
     return {
-        operation: Factors(_typical(costs[operation]), _typical(benefits[operation]))
-        for operation in (*costs, *benefits)
+        operation: Factors(_typical(costs[operation]), _typical(benefits[operation])) for operation in costs | benefits
     }
 
 

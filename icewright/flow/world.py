@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import count
 from typing import Any, TypeVar
 
 from icewright.core.errors import StorageUnavailable, UsageError
@@ -92,15 +91,15 @@ class World:
 
         It must be something that may be told twice, as an answer may be lost. Raises `StorageUnavailable` after that.
         """
-        until = self.clock.now() + PATIENCE
-        for attempt in count(1):
+        until, attempt = self.clock.now() + PATIENCE, 1
+        while True:
             try:
                 return tell()
             except StorageUnavailable:
                 if self.clock.now() >= until:
                     raise
-                self.clock.sleep(backoff(attempt).total_seconds())
-        raise AssertionError("unreachable")
+            self.clock.sleep(backoff(attempt).total_seconds())
+            attempt += 1
 
     def turn(self, name: str, length: timedelta) -> bool:
         """Whether this process alone may do what the name says, for so long; a dead holder holds nothing."""

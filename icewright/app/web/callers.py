@@ -18,7 +18,7 @@ from icewright.core.errors import UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, Sight, place_of
 from icewright.core.table import TableRef
 from icewright.flow.world import World
-from icewright.ports import JobRow, TableRow
+from icewright.ports import BY_HAND, JobRow, TableRow
 from icewright.ports.access import AuditRow
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Caller:
     def world(self) -> World:
         """Ports and settings; what it starts is by whoever asks."""
         world = self.opened.world
-        return replace(world, trigger=replace(world.trigger, kind="manual", actor=self.principal.name))
+        return replace(world, trigger=replace(world.trigger, kind=BY_HAND, actor=self.principal.name))
 
     @property
     def sight(self) -> Sight:
