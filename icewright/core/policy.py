@@ -276,6 +276,22 @@ CLEAN_METADATA = _flag(
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark"), "who expires snapshots")
+OUTSIDE = _choice(
+    "expire_snapshots.outside_location",
+    "keep",
+    ("keep", "delete"),
+    "what expiry does with files outside the table's own location and write paths; "
+    "in another table's place they stay anyway",
+)
+
+DELETION_DELAY = _number_knob(
+    "deletion.delay_hours",
+    24,
+    "time between the commit of an expiry, or the scan of an orphan removal, and the deletion of its files, "
+    "in which `icewright undo` takes it back",
+    unit="hours",
+    maximum=24 * 366,
+)
 
 ORPHAN_EVERY: Knob[int | str] = _knob(
     "remove_orphans.every_hours",
