@@ -59,6 +59,7 @@ class FileFate:
     path: str
     bytes: int | None
     kind: str
+    modified: datetime | None = None  # as storage said when the file was chosen
 
 
 @dataclass(frozen=True, slots=True)

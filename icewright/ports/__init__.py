@@ -47,21 +47,26 @@ from icewright.ports.measures import (
 )
 from icewright.ports.rows import (
     BY_HAND,
+    WAITING,
     Beat,
     CatalogRow,
     JobRow,
     LedgerState,
     PinRow,
     ProcessRow,
+    Registration,
+    Removal,
     RunRow,
     TableRow,
     Trigger,
+    WaitingDeletions,
 )
-from icewright.ports.store import Ledger, Store, StoreReader
+from icewright.ports.store import Ledger, Registrations, Store, StoreReader
 from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "BY_HAND",
+    "WAITING",
     "AddSnapshot",
     "AlertReader",
     "AlertStore",
@@ -99,6 +104,9 @@ __all__ = [
     "ProcessRow",
     "QueueMeasure",
     "Receipt",
+    "Registration",
+    "Registrations",
+    "Removal",
     "RemoveSnapshots",
     "Restoring",
     "RunRow",
@@ -113,4 +121,5 @@ __all__ = [
     "Vacuum",
     "VacuumOf",
     "Waiting",
+    "WaitingDeletions",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from icewright.core.policy import Operation
@@ -48,6 +48,7 @@ class Unfinished:
     operations: tuple[Operation, ...]
     files: tuple[FileFate, ...]
     intent: Intent | None = None
+    planned_at: datetime | None = None  # when the first of the files was planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,52 @@ class LedgerState:
 
     PLANNED = "planned"
     FOUND = "found"  # by a scan that must be confirmed, or that only reports
+    DELETING = "deleting"  # an attempt has begun; after a crash nobody knows whether the file is there
     DELETED = "deleted"
-    FAILED = "failed"
-    KEPT = "kept"  # the proof after the commit found it live
+    FAILED = "failed"  # it is tried again after `delete_after`
+    KEPT = "kept"  # the proof before the deletion found it live, or somebody else's
     LEFT = "left"  # written by a rewrite that failed: removing orphans takes it once it is old enough
+    UNDOING = "undoing"  # an undo of the job has begun
+    UNDONE = "undone"  # a person took the job back
+    GIVEN_UP = "given up"  # a person said that it need not be deleted
+
+
+WAITING = (LedgerState.PLANNED, LedgerState.DELETING, LedgerState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingDeletions:
+    """Files of one job that are still to be deleted."""
+
+    job_id: str
+    ref: TableRef
+    operations: tuple[Operation, ...]
+    files: int
+    bytes: int  # as far as they are known
+    failed: int  # of the files: how many could not be deleted so far
+    planned_at: datetime
+    delete_after: datetime | None  # when the first of them is tried; None: at the next settling
+    reason: str = ""  # why one of them is still there
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What one commit of an expiry took out of a table's metadata."""
+
+    job_id: str
+    table_uuid: str
+    metadata_location: str  # of the table before the commit
+    at: datetime
+    document: Mapping[str, Any]  # snapshots, refs and statistics as they stood there
+    undone_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A table as a catalog names it, or once named it, and where its files may lie."""
+
+    ref: TableRef
+    table_uuid: str
+    metadata_location: str  # as last read
+    places: tuple[str, ...]  # its location and write paths, former ones too
+    folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
