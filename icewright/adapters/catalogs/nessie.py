@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
 from icewright.adapters.catalogs.staging import MetadataFiles, Staged, staged
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import (
     AccessDenied,
@@ -157,7 +157,7 @@ class NessieCatalog:
     def read(self, content: Content) -> TableMetadata:
         """The metadata file of a version, as it is stored."""
         location = content.metadata_location
-        return json_metadata.parse(self._ref(content.key), location, self.files.read(location))
+        return parse(self._ref(content.key), location, self.files.read(location))
 
     def expire(
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
