@@ -185,6 +185,10 @@ class Files(Storage, Protocol):
         """The rows of the snapshot's manifest list."""
         ...
 
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """The folders outside the table's location and write paths in which live files of the snapshots lie."""
+        ...
+
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """How long it takes to read, past every cache, what planning a full scan reads: the list and all manifests."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -130,7 +130,7 @@ class PinRow:
 
     def hold(self) -> Hold:
         """The same for the rules of retention."""
-        return Hold(self.snapshot_id, self.reader, self.until)
+        return Hold(self.snapshot_id, self.reader, self.until, self.pinned_at)
 
 
 class LedgerState:
@@ -187,3 +187,17 @@ class Registration:
     metadata_location: str  # as last read
     places: tuple[str, ...]  # its location and write paths, former ones too
     folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
+    first_places: tuple[str, ...] = ()  # those of the places that it had when it was first seen
+
+    @property
+    def key(self) -> tuple[TableRef, str]:
+        """By which the registrations of one table are told from all others."""
+        return self.ref, self.table_uuid
+
+    def after(self, known: Registration | None) -> Registration:
+        """This reading of the table on top of what was known: places and folders only ever grow."""
+        if known is None:
+            return replace(self, first_places=self.places)
+        places = tuple(dict.fromkeys((*known.places, *self.places)))
+        folders = tuple(f for f in dict.fromkeys((*known.folders, *self.folders)) if f not in places)
+        return replace(self, places=places, folders=folders, first_places=known.first_places)

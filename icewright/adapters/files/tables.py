@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.files.bounds import aged, measured
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
-from icewright.adapters.files.manifests import ManifestReader
+from icewright.adapters.files.manifests import ManifestReader, listed
+from icewright.adapters.files.outside import outside_folders
 from icewright.adapters.files.reading import container, readable
 from icewright.adapters.kept import Kept
 from icewright.core.errors import MetadataUnreadable
@@ -23,6 +25,7 @@ from icewright.ports import AvroFile, DeleteReport, Storage
 _FACTS_KEPT = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
 _ENTRIES_KEPT = 64_000_000  # bytes
+_OUTSIDE_KEPT = 8_000_000  # bytes, about
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class TableFiles:
     )
     _entries: Kept[tuple[ManifestFile, ...], pa.Table] = field(
         default_factory=lambda: Kept(_ENTRIES_KEPT, lambda table: table.nbytes), init=False
+    )
+    _outside: Kept[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=lambda: Kept(_OUTSIDE_KEPT, lambda folders: 200 + sum(map(len, folders))), init=False
     )
 
     def read(self, path: str) -> bytes:
@@ -115,6 +121,22 @@ class TableFiles:
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""
         return self.reader.manifests(snapshot)
+
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """The folders outside the table's own places in which live files of the snapshots lie."""
+        manifests = listed(self.reader.manifest_lists(snapshots))
+        found: dict[str, None] = {}
+        fresh: list[ManifestFile] = []
+        for manifest in manifests:
+            known = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
+            fresh += [manifest] if known is None else []
+            found |= dict.fromkeys(known or ())
+        for manifest in fresh:
+            paths = [frame["path"] for frame in self.reader.live_files([manifest])]
+            folders = outside_folders(pl.concat(paths), metadata) if paths else ()
+            self._outside.put((manifest.path, metadata.location, *metadata.write_paths), folders)
+            found |= dict.fromkeys(folders)
+        return tuple(found)
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """How long it takes to read what planning a full scan reads."""

@@ -203,6 +203,7 @@ REGISTRATIONS = sa.Table(  # every table that any catalog was ever seen to name,
     sa.Column("table_uuid", sa.Text, primary_key=True),
     sa.Column("metadata_location", sa.Text, nullable=False),  # as last read
     sa.Column("places", sa.JSON, nullable=False),  # its location and write paths, former ones too
+    sa.Column("first_places", sa.JSON, nullable=False),  # those of them that it had when it was first seen
     sa.Column("folders", sa.JSON, nullable=False),  # outside of these, in which live files of it lie or lay
     sa.Column("seen", Moment, nullable=False),
 )

@@ -18,13 +18,17 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
+from icewright.adapters.engines.service.successors import Strange
 from icewright.core.errors import Refused
-from icewright.core.table import TableMetadata
+from icewright.core.paths import directory_key, key
+from icewright.core.table import TableMetadata, metadata_folder
+from icewright.ports import Files
 
 _SEED = 5
 _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
+_NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _KEPT_NAME = "version-hint.text"
 # folders that tell of another format's dataset: its files are not ours to judge
 _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
@@ -163,3 +167,26 @@ def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
     pattern = re.compile(rf"(?:^|/){own}[_.]")
     hidden = [pattern.search(p) is not None or p.endswith(_KEPT_NAME) for p in relative]
     return pl.Series(hidden, dtype=pl.Boolean)
+
+
+def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Strange]:
+    """Metadata files in the table's metadata folders that its log does not name, as far as they could be newer.
+
+    What was written before the oldest version that the log names is older, and is not looked at.
+    """
+    folders = {metadata_folder(metadata.location, metadata.properties), metadata.metadata_location.rpartition("/")[0]}
+    known = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+    number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
+    found: list[Strange] = []
+    for folder in {directory_key(folder): folder for folder in folders}.values():
+        for batch in files.listing(folder):
+            frame = pl.DataFrame(pl.from_arrow(batch))
+            frame = frame.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
+            found += [Strange(*row) for row in frame.rows() if key(row[0]) not in known]
+    return [one for one in found if number is None or (other := _version(one.path)) is None or other >= number]
+
+
+def _version(path: str) -> int | None:
+    """The number that a metadata file's name begins with, as catalogs count them (`00012-`, or `v12.`)."""
+    found = _NUMBERED.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else None

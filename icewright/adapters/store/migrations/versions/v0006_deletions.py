@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.Column("table_uuid", sa.Text(), nullable=False),
         sa.Column("metadata_location", sa.Text(), nullable=False),
         sa.Column("places", sa.JSON(), nullable=False),
+        sa.Column("first_places", sa.JSON(), nullable=False),
         sa.Column("folders", sa.JSON(), nullable=False),
         sa.Column("seen", sa.DateTime(), nullable=False),
         sa.PrimaryKeyConstraint("catalog", "namespace", "name", "table_uuid", name="pk_registrations"),
