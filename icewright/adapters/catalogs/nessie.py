@@ -85,12 +85,13 @@ class NessieCatalog:
     def _tables(self, head: Reference) -> Mapping[Key, Content]:
         """All tables of a reference, by what its commits since the last look changed where that can be told."""
         with self._lock:
-            seen = self._seen.get(head.name)
-        if seen is None or seen.hash != head.hash:
-            found = self._followed(seen, head) if seen is not None else None
+            before = self._seen.get(head.name)
+            seen = next((seen for seen in self._seen.values() if seen.hash == head.hash), None)
+        if seen is None:
+            found = self._followed(before, head) if before is not None else None
             seen = _Seen(head.hash, self._client.entries(head.hash) if found is None else found)
-            with self._lock:
-                self._seen[head.name] = seen
+        with self._lock:
+            self._seen[head.name] = seen
         return seen.tables
 
     def _followed(self, seen: _Seen, head: Reference) -> dict[Key, Content] | None:
@@ -115,6 +116,29 @@ class NessieCatalog:
             known = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
             self._served[ref] = known
         return known[1]
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of another branch or tag whose metadata file is not one of this branch.
+
+        Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
+        """
+        references = self.references()
+        known = {c.metadata_location for c in self._tables(self._head()).values()}
+        with self._lock:
+            names = {self.branch, *(reference.name for reference in references)}
+            self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+        found: list[Pointer] = []
+        for reference in references:
+            for key, content in self.tables(reference).items():
+                if content.metadata_location not in known:
+                    known.add(content.metadata_location)
+                    ref = TableRef(f"{self.name}@{reference.name}", key[:-1], key[-1])
+                    found.append(Pointer(ref, content.metadata_location))
+        return found
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a table of another branch or tag, as it is stored."""
+        return self._stored(pointer.ref, pointer.metadata_location)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and commit it to the branch, if the table is still that of `base`."""

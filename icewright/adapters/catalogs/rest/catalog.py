@@ -101,6 +101,14 @@ class RestCatalog:
         self._must_be_there(ref, answer)
         return self._taken(ref, answer)
 
+    def neighbours(self) -> Sequence[Pointer]:
+        """None: the protocol has no list of a server's warehouses, and this client may not be let into them."""
+        return ()
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a file that the catalog does not name."""
+        return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
+
     def connected(self) -> str:
         """Ask for the server's configuration. Raises `CatalogUnavailable` with how to mend it."""
         lends = "lends credentials where it can" if self.properties.vended else "is not asked for credentials"
