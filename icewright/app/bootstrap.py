@@ -28,6 +28,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import Guard
 from icewright.adapters.engines.service.live import Contents
+from icewright.adapters.engines.service.registry import Registry
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
@@ -52,8 +53,9 @@ from icewright.app.lineage import heard
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
+from icewright.core.places import Spelling
 from icewright.core.polaris import Served
-from icewright.core.policy import KERNEL
+from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
@@ -113,6 +115,12 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
         for name, entry in config.catalogs.items()
         if config.pools[entry.pool].remote is not None
     )
+
+
+def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
+    """How the paths of a table's catalog are spelt, as far as the policy says."""
+    knobs = policy().knobs_for(ref, None)
+    return Spelling(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
 
 
 def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:
@@ -175,13 +183,13 @@ def _engines(
     clock: Clock,
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, store.places)
+    guard = Guard(Registry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
     deletion, held = Deletion(files, store, clock), partial(_held, store)
     return Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
         expire=ExpireInService(deletion, guard, held),
-        orphans=RemoveOrphansInService(deletion, guard),
+        orphans=RemoveOrphansInService(deletion, guard, held),
         manifests=RewriteManifestsInService(files, clock),
         environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
         vacuums=_vacuums(catalogs, deletion, guard, policy, held),
@@ -324,11 +332,10 @@ def _vacuums(
     for name, catalog in catalogs.items():
         if isinstance(catalog, NessieCatalog):
             same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
-            strangers = {n: c for n, c in catalogs.items() if n not in same}
             found[name] = BranchVacuum(
                 catalog,
                 deletion,
-                Guard(strangers, guard.allowed_locations, guard.canonical, guard.evaluated),
+                replace(guard, ignoring=frozenset(same)),
                 Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
             )

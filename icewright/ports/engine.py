@@ -22,6 +22,7 @@ class Assignment:
     step: Step
     base: TableMetadata
     dry_run: bool = False
+    automatic: bool = False  # nobody asked for this run: what is doubtful needs a person's word first
     check: Callable[[], None] = field(
         default=lambda: None
     )  # raises `LeaseLost` or `Cancelled`: asked before each commit
@@ -47,8 +48,8 @@ class Unfinished:
     table_uuid: str
     operations: tuple[Operation, ...]
     files: tuple[FileFate, ...]
+    planned_at: datetime  # when the first of the files was planned
     intent: Intent | None = None
-    planned_at: datetime | None = None  # when the first of the files was planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome
-from icewright.core.table import Hold, TableRef
+from icewright.core.table import Hold, TableMetadata, TableRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,15 @@ class Removal:
     undone_at: datetime | None = None
 
 
+FIRST_LOOK = 100  # snapshots of a table that is seen for the first time whose files are looked at
+
+
+def beside(metadata_location: str) -> str:
+    """The folder in which a table's metadata folder lies, which is its location unless its properties say otherwise."""
+    folder, metadata, _ = metadata_location.rpartition("/metadata/")
+    return folder if metadata else metadata_location.rpartition("/")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A table as a catalog names it, or once named it, and where its files may lie."""
@@ -188,6 +197,13 @@ class Registration:
     places: tuple[str, ...]  # its location and write paths, former ones too
     folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
     first_places: tuple[str, ...] = ()  # those of the places that it had when it was first seen
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
+        """What is to be remembered of a table that has just been read."""
+        places = (metadata.location, *metadata.write_paths, beside(metadata.metadata_location))
+        once = tuple(dict.fromkeys(places))
+        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders))
 
     @property
     def key(self) -> tuple[TableRef, str]:

@@ -44,8 +44,12 @@ class Ledger(Protocol):
         state: str,
         now: datetime,
         delete_after: datetime | None = None,
+        operation: Operation | None = None,
     ) -> None:
-        """Write down files; durable when the call returns. `delete_after`: none of them is deleted before then."""
+        """Write down files that an operation plans to delete; durable when the call returns.
+
+        `delete_after`: none of them is deleted before then.
+        """
         ...
 
     def start(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:

@@ -46,6 +46,7 @@ class SqlLedger:
         state: str,
         now: datetime,
         delete_after: datetime | None = None,
+        operation: Operation | None = None,
     ) -> None:
         """Write files down; committed when the call returns."""
         with self._begin() as connection:
@@ -61,6 +62,7 @@ class SqlLedger:
                     "state": state,
                     "planned_at": now,
                     "delete_after": delete_after,
+                    "operation": operation,
                 }
                 for f in files
             ]
@@ -166,17 +168,12 @@ class SqlLedger:
             )
             .order_by(JOBS.c.created, TABLES.c.id)
         )
-        found = []
+        found: list[Unfinished] = []
         with self._begin() as connection:
             for job in connection.execute(jobs).all():
-                planned = sa.select(*_FATE, DELETIONS.c.planned_at).where(DELETIONS.c.job_id == job.job_id, due)
-                rows = connection.execute(planned).all()
-                ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
-                operations = tuple(Operation(op) for op in job.operations)
-                files = tuple(FileFate(*row[:-1]) for row in rows)
-                since = min((row.planned_at for row in rows), default=job.created)
-                intent = _intent(job.intent)
-                found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files, intent, since))
+                columns = (*_FATE, DELETIONS.c.planned_at, DELETIONS.c.operation)
+                planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
+                found += _unfinished(job, connection.execute(planned).all())
         return found
 
     def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
@@ -286,6 +283,21 @@ class SqlLedger:
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
         return connection.execute(_LOCKED if locked else _BY_NAME, named(ref)).first()
+
+
+def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
+    """What a job left, by the operation that planned it; of a ledger of an earlier release nobody knows which."""
+    ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
+    every, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
+    groups: dict[str | None, list[Any]] = {} if rows else {None: []}
+    for row in rows:
+        groups.setdefault(row.operation, []).append(row)
+    for operation, group in groups.items():
+        files = tuple(FileFate(row.path, row.bytes, row.kind, row.modified) for row in group)
+        since = min((row.planned_at for row in group), default=job.created)
+        operations = every if operation is None else (Operation(operation),)
+        yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)
+        intent = None  # looked after once
 
 
 def _failed(

@@ -54,7 +54,7 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
     row = connection.execute(_ALL.where(mine).with_for_update()).first()
     known = None if row is None else _registration(row)
     new = one.after(known)
-    values = {name: list(getattr(new, name)) for name in ("places", "first_places", "folders")}
+    values: dict[str, Any] = {name: list(getattr(new, name)) for name in ("places", "first_places", "folders")}
     values |= {"metadata_location": new.metadata_location, "seen": now}
     if known is None:
         added = inserting(connection, REGISTRATIONS).values(**key, **values)

@@ -93,7 +93,7 @@ class Deletion:
             replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in stats if stat is not None
         )
 
-    def carry_out(  # noqa: PLR0913 - each says another thing about one deletion
+    def carry_out(
         self,
         job_id: str,
         location: str,

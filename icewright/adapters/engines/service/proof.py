@@ -1,4 +1,4 @@
-"""The proof of a table's deletions: by the table, its readers and its neighbours as they are right before each batch."""
+"""The proof of a table's deletions, by the table, its readers and neighbours as they are right before each batch."""
 
 from __future__ import annotations
 

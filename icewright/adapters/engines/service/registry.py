@@ -24,9 +24,9 @@ from icewright.core.errors import (
 from icewright.core.places import Place, Spelling
 from icewright.core.table import Snapshot, TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Files, Pointer, Registration, Registrations
+from icewright.ports.rows import FIRST_LOOK, beside
 
 _READERS = 8
-_HISTORY = 100  # snapshots of a table that is seen for the first time whose files are looked at
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable)
 
@@ -53,20 +53,6 @@ class Surroundings:
     own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
     first: tuple[Place, ...]  # those that it had when it was first seen
     others: tuple[Other, ...]
-
-
-def registration_of(metadata: TableMetadata, folders: Sequence[str]) -> Registration:
-    """What is to be remembered of a table that has just been read."""
-    places = (metadata.location, *metadata.write_paths, beside(metadata.metadata_location))
-    return Registration(
-        metadata.ref, metadata.table_uuid, metadata.metadata_location, tuple(dict.fromkeys(places)), tuple(folders)
-    )
-
-
-def beside(metadata_location: str) -> str:
-    """The folder in which a table's metadata folder lies, which is its location unless its properties say otherwise."""
-    folder, metadata, _ = metadata_location.rpartition("/metadata/")
-    return folder if metadata else metadata_location.rpartition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -96,7 +82,7 @@ class Registry:
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
         fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
         read, problems = self._read_all(fresh, named, frozenset(known))
-        read.append(registration_of(metadata, ()))
+        read.append(Registration.of(metadata, ()))
         merged = {one.key: one.after(known.get(one.key)) for one in read}
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
@@ -135,11 +121,11 @@ class Registry:
             try:
                 found = self._load(pointer, self.catalogs[named[pointer]])
                 seen = (pointer.ref, found.table_uuid) in known
-                snapshots = _heads(found) if seen else found.snapshots[-_HISTORY:]
+                snapshots = _heads(found) if seen else found.snapshots[-FIRST_LOOK:]
                 folders = self.files.outside(found, snapshots)
             except _UNREADABLE as error:
                 return error
-            return replace(registration_of(found, folders), metadata_location=pointer.metadata_location)
+            return replace(Registration.of(found, folders), metadata_location=pointer.metadata_location)
 
         wanted = [pointer for pointer in pointers if pointer not in problems]
         with ThreadPoolExecutor(_READERS) as pool:

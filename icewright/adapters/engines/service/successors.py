@@ -137,7 +137,7 @@ def no_foreign_table(metadata: TableMetadata, found: Found) -> None:
     for path, uuid in found.foreign:
         raise Refused(
             f"{metadata.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
-            f"nothing is deleted. If that one is gone for good, `icewright adopt {metadata.ref}` lets this one have all",
+            f"nothing is deleted. If that one is gone for good, `icewright adopt {metadata.ref}` takes all",
             "foreign_metadata",
         )
 

@@ -18,6 +18,7 @@ def upgrade() -> None:
         deletions.add_column(sa.Column("delete_after", sa.DateTime()))
         deletions.add_column(sa.Column("failures", sa.Integer(), nullable=False, server_default="0"))
         deletions.add_column(sa.Column("reason", sa.Text()))
+        deletions.add_column(sa.Column("operation", sa.Text()))
     op.create_table(
         "removals",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
