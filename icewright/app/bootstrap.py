@@ -181,6 +181,7 @@ def _engines(
     store: SqlStore,
     policy: Callable[[], Policy],
     clock: Clock,
+    storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
     guard = Guard(Registry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
@@ -189,10 +190,10 @@ def _engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
         expire=ExpireInService(deletion, guard, held),
-        orphans=RemoveOrphansInService(deletion, guard, held),
+        orphans=RemoveOrphansInService(deletion, guard, held, storage_time),
         manifests=RewriteManifestsInService(files, clock),
         environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
-        vacuums=_vacuums(catalogs, deletion, guard, policy, held),
+        vacuums=_vacuums(catalogs, deletion, guard, policy, held, storage_time),
     )
 
 
@@ -208,9 +209,10 @@ def application(
     """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
-    clock = clock or shared
+    given, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
     files = _files(config, lambda path: _granted(catalogs, path))
+    storage_time = files.time if given is None else lambda _: given.now()  # who sets the clock dates the files too
     catalogs |= {
         name: open_catalog(_properties(entry), files, clock, entry.environment)
         for name, entry in config.catalogs.items()
@@ -223,7 +225,7 @@ def application(
         rules = (*fixed, *store.rules())
         return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
 
-    engine = _engines(config, catalogs, pools, files, store, policy, clock)
+    engine = _engines(config, catalogs, pools, files, store, policy, clock, storage_time)
     world = World(
         catalogs=catalogs,
         files=files,
@@ -326,6 +328,7 @@ def _vacuums(
     guard: Guard,
     policy: Callable[[], Policy],
     held: Callable[[TableMetadata], list[Hold]],
+    storage_time: Callable[[str], datetime],
 ) -> dict[str, BranchVacuum]:
     """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""
     found: dict[str, BranchVacuum] = {}
@@ -338,6 +341,7 @@ def _vacuums(
                 replace(guard, ignoring=frozenset(same)),
                 Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
+                storage_time,
             )
     return found
 

@@ -96,6 +96,10 @@ class Ledger(Protocol):
         """Files that are still to be deleted, job by job, the oldest first."""
         ...
 
+    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+        """The paths of a table's files that some job is still to delete, or that an undo is about to take back."""
+        ...
+
     def give_up(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are, for good; returns how many."""
         ...

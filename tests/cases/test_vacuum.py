@@ -19,7 +19,7 @@ def test_every_table_is_expired_and_cleaned(house: House) -> None:
     orders = house.table("sales.orders")
     house.table("sales.returns")
     house.plant(orders, "data/lost.parquet")
-    world = house.world({"expire_snapshots.min_snapshots_to_keep": 1})
+    world = house.world({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0})
     before = house.files()
     dry = vacuum(world, "lake", dry_run=True)
     assert house.files() == before

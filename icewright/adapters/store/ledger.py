@@ -218,6 +218,13 @@ class SqlLedger:
                 for row in connection.execute(query)
             ]
 
+    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+        """The paths of a table's files whose deletion is not settled."""
+        open_states = (*WAITING, LedgerState.UNDOING)
+        query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
     def give_up(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are."""
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+import polars as pl
+
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError
 from icewright.core.runs import FileFate, backoff
+from icewright.core.table import TableRef
 from icewright.ports import Clock, Files, FileStat, Ledger, LedgerState
 
 # Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
@@ -84,6 +87,10 @@ class Deletion:
     files: Files
     ledger: Ledger
     clock: Clock
+
+    def planned(self, ref: TableRef) -> pl.DataFrame:
+        """The `path` of each file of the table that some job is still to delete."""
+        return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
 
     def looked_at(self, planned: Sequence[FileFate], concurrency: int) -> tuple[FileFate, ...]:
         """The files with the size and time that storage says; those that are not there are left out."""

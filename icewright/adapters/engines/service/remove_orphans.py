@@ -19,7 +19,7 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import Guard, Judged
-from icewright.adapters.engines.service.listing import ORPHAN, Listing, Named
+from icewright.adapters.engines.service.listing import ORPHAN, Listing, Named, hashed
 from icewright.adapters.engines.service.proof import Holds, TableProof
 from icewright.adapters.engines.service.successors import Strange, no_foreign_table, unreadable, without_successor
 from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced
@@ -53,6 +53,7 @@ class RemoveOrphansInService:
     deletion: Deletion
     guard: Guard
     holds: Holds
+    storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
 
     def run(self, catalog: Catalog, assignment: Assignment, step: RemoveOrphans) -> Outcome:
         """Scan, and delete as far as the mode allows. Raises `Refused` when anything is doubtful about the whole."""
@@ -127,7 +128,7 @@ class RemoveOrphansInService:
         doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
         if doubts is not None and (moved := self.guard.moved(base, roots, around)):
             raise doubts.moved(moved)
-        in_time(base, clock.now(), files.time(base.location))
+        in_time(base, clock.now(), self.storage_time(base.location))
         unnamed: list[str] = []
         with closing(Listing(base, step.older_than, files.canonical)) as listing, ThreadPoolExecutor(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
@@ -136,6 +137,8 @@ class RemoveOrphansInService:
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
             reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
+            planned = self.deletion.planned(base.ref)  # another job deletes these, or an undo takes them back
+            reached.add(hashed(planned, files.canonical))
             strange = listing.strange_metadata(reached)
             debris = self._identified(catalog, fresh, strange, adopted)
             no_mismatch(

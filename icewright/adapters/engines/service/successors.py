@@ -91,7 +91,9 @@ def _successors(metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]])
         after = current in logged or head_moved_on
         extended = key(one.path) in built_on
         crashed_here = staged_by_us(one.path) and not extended and key(line.log[-1]) == current if line.log else False
-        if (after and not crashed_here) or (newer and extended):
+        known = line.snapshot_ids <= metadata.by_id.keys()
+        copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
+        if ((after and not crashed_here) or (newer and extended)) and not copy:
             found.append(one)
     return found
 

@@ -18,7 +18,7 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion, Proved
 from icewright.adapters.engines.service.doubts import in_time, no_flood
 from icewright.adapters.engines.service.guard import Guard, Judged
-from icewright.adapters.engines.service.listing import ORPHAN, Listing
+from icewright.adapters.engines.service.listing import ORPHAN, Listing, hashed
 from icewright.adapters.engines.service.live import Contents, Mark
 from icewright.adapters.engines.service.remove_orphans import kind_of, no_mismatch, same_prefix
 from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
@@ -58,6 +58,7 @@ class BranchVacuum:
     guard: Guard
     contents: Contents
     knobs: Callable[[], Knobs]  # of the catalog as a whole
+    storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
     _mark: Mark | None = None
     _dry_mark: Mark | None = None
     _last: Survey | None = None
@@ -161,7 +162,7 @@ class BranchVacuum:
         self.guard.in_allowed_place(base)
         around = self.guard.around(base)
         roots, notes = self.guard.roots(base, around)
-        in_time(base, started, files.time(base.location))
+        in_time(base, started, self.storage_time(base.location))
         with closing(Listing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 for batch in files.listing(root):
@@ -170,6 +171,7 @@ class BranchVacuum:
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
             named = mark.named
+            named.add(hashed(self.deletion.planned(table.ref), files.canonical))
             try:
                 strange = identify(base, listing.strange_metadata(named), files.read, self.guard.adopted(base))
             except MetadataUnreadable as error:
