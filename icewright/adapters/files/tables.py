@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -20,7 +21,7 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
-from icewright.ports import AvroFile, DeleteReport, Storage
+from icewright.ports import AvroFile, DeleteReport, FileStat, Storage
 
 _FACTS_KEPT = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
@@ -68,11 +69,19 @@ class TableFiles:
         """Remove folders that the deletion left empty."""
         self.storage.tidy(paths, stop)
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
-        """All files below a location."""
-        return self.storage.listing(location)
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """stat"""
+        return self.storage.stat(paths, concurrency)
 
-    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+    def time(self, location: str) -> datetime:
+        """time"""
+        return self.storage.time(location)
+
+    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
+        """All files below a location."""
+        return self.storage.listing(location, unnamed)
+
+    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
         """The files below a location as an inventory has them."""
         return read_inventory(self.storage, path, location)
 
