@@ -13,6 +13,7 @@ from icewright.ports.archive import (
     OldHistory,
 )
 from icewright.ports.engine import (
+    Adoptable,
     Assignment,
     Engine,
     Intent,
@@ -69,6 +70,7 @@ __all__ = [
     "BY_HAND",
     "WAITING",
     "AddSnapshot",
+    "Adoptable",
     "AlertReader",
     "AlertStore",
     "Archive",

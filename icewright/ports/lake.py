@@ -187,7 +187,9 @@ class Storage(Protocol):
 class Files(Storage, Protocol):
     """The files of tables: what is in them too."""
 
-    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
+    def inventory(
+        self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
         """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
         ...
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.core.errors import StorageUnavailable
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
-from icewright.core.runs import JobState, OperationState
+from icewright.core.runs import FileFate, JobState, OperationState
 from icewright.flow.settle import settle_interrupted
 from icewright.flow.vacuum import vacuum
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, quickly
@@ -83,7 +84,7 @@ def test_a_commit_of_ours_that_crashed_is_no_successor(house: House) -> None:
     content = json.loads(house.metadata_file().read_text())
     base = house.metadata()
     content["metadata-log"] = [*content.get("metadata-log", ()), _entry(base.metadata_location)]
-    from icewright.adapters.metadata.document import next_location  # noqa: PLC0415 - of this test alone
+    from icewright.adapters.metadata.document import next_location
 
     staged = local_path(next_location({"location": base.location}, base.metadata_location)) or ""
     (leftover,) = house.plant(folder, str(Path(staged).relative_to(folder)), content=json.dumps(content).encode())
@@ -163,10 +164,10 @@ def test_a_clone_that_moved_away(house: House, catalog: str) -> None:
 
 def quickly_located(table: Table, place: Path) -> None:
     """SET LOCATION, as Spark would."""
-    from pyiceberg.table.update import SetLocationUpdate  # noqa: PLC0415 - of this test alone
+    from pyiceberg.table.update import SetLocationUpdate
 
     with table.transaction() as transaction:
-        transaction._apply((SetLocationUpdate(location=f"file://{place}"),))  # noqa: SLF001 - PyIceberg has no more
+        transaction._apply((SetLocationUpdate(location=f"file://{place}"),))
 
 
 @pytest.mark.cases(99)
@@ -243,12 +244,12 @@ def test_a_name_that_is_written_anew_before_the_deletion(
     victim = orphan if operation is ORPHANS else manifests[0].files[0].path
     real = Deletion.carry_out
 
-    def anew(*args: object, **options: object) -> object:
+    def anew(*args: Any, **options: Any) -> object:
         victim.write_bytes(b"y" * victim.stat().st_size)
-        return real(*args, **options)  # type: ignore[arg-type]
+        return real(*args, **options)
 
     monkeypatch.setattr(Deletion, "carry_out", anew)
-    done = house.run(operation, remove_orphans__max_delete_ratio=1) if operation is ORPHANS else house.run(operation)
+    done = house.run(operation, remove_orphans__max_delete_ratio=1)
     assert victim.exists()
     assert any("written anew" in note for note in done.notes), done
 
@@ -273,7 +274,7 @@ def test_a_name_that_is_written_anew_after_a_crash(
     assert (row["state"], "written anew" in row["reason"]) == ("kept", True)
 
 
-def _deletions(house: House, job_id: str) -> list[Mapping[str, object]]:
+def _deletions(house: House, job_id: str) -> list[Mapping[str, Any]]:
     return [row for row in house.app.world.store.deleted_files(job_id) if row["state"] != "found"]
 
 
@@ -285,8 +286,7 @@ def crash(house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation) -
 
     with monkeypatch.context() as patched:
         patched.setattr(Deletion, "_batch", away)
-        knobs = {"remove_orphans__max_delete_ratio": 1} if operation is ORPHANS else {}
-        house.job(operation, **knobs)
+        house.job(operation, remove_orphans__max_delete_ratio=1)
 
 
 Act = Callable[[House], object]
@@ -300,7 +300,7 @@ def forbid(house: House) -> None:
 
 def pin(house: House) -> None:
     """A reader pins the current snapshot."""
-    from icewright.ports import PinRow  # noqa: PLC0415 - of this test alone
+    from icewright.ports import PinRow
 
     metadata, now = house.metadata(), house.clock.now()
     assert metadata.current_snapshot_id is not None
@@ -340,16 +340,16 @@ def test_what_somebody_does_right_before_the_deletion(
     craft = house.craft()
     house.commits(craft, [400, 300, 200])
     house.plant(house.publish(craft), "data/orphan.parquet")
-    real, planned = Deletion.carry_out, []
+    real = Deletion.carry_out
+    planned: list[FileFate] = []
 
-    def meanwhile(*args: object, **options: object) -> object:
-        planned.extend(args[3])  # type: ignore[call-overload]
+    def meanwhile(*args: Any, **options: Any) -> object:
+        planned.extend(args[3])
         act(house)
-        return real(*args, **options)  # type: ignore[arg-type]
+        return real(*args, **options)
 
     monkeypatch.setattr(Deletion, "carry_out", meanwhile)
-    knobs = {"remove_orphans__max_delete_ratio": 1} if operation is ORPHANS else {}
-    house.job(operation, **knobs)
+    house.job(operation, remove_orphans__max_delete_ratio=1)
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
 
@@ -370,4 +370,4 @@ def test_what_somebody_does_between_a_crash_and_the_next_start(
     act(house)
     settle_interrupted(replace(house.app.world, dead=lambda _: True))
     assert planned
-    assert all(Path(local_path(str(path)) or "").exists() for path in planned)
+    assert all(Path(local_path(path) or "").exists() for path in planned)

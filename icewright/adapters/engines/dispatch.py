@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.deletion import Deleted
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.proof import TableProof
@@ -26,8 +27,8 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
 )
-from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
+from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Adoptable, Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -108,6 +109,11 @@ class Engines:
         names = catalog.restore(unfinished.ref, intent.metadata_location, change)
         self.orphans.deletion.ledger.intend(unfinished.job_id, None)
         return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
+
+    def adoptable(self, ref: TableRef) -> Adoptable:
+        """What a person may declare to be the table's own."""
+        guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
+        return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """The seconds that the query takes on each of the snapshots."""

@@ -92,7 +92,9 @@ class LocalStorage:
         for p in paths:
             try:
                 st = os.stat(_local(p), follow_symlinks=False)
-                out[p] = FileStat(st.st_size, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=st.st_mtime_ns // 1000))
+                out[p] = FileStat(
+                    st.st_size, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=st.st_mtime_ns // 1000)
+                )
             except FileNotFoundError:
                 out[p] = None
         return out

@@ -81,7 +81,9 @@ class TableFiles:
         """All files below a location."""
         return self.storage.listing(location, unnamed)
 
-    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
+    def inventory(
+        self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
         """The files below a location as an inventory has them."""
         return read_inventory(self.storage, path, location)
 

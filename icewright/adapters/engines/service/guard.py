@@ -54,8 +54,13 @@ class Guard:
         Raises `CatalogUnavailable` when a catalog does not answer, as then nobody knows, and `Refused` when the table
         is registered twice.
         """
-        found = self.registry.around(metadata, self.spelling(metadata.ref))
-        found = replace(found, others=tuple(o for o in found.others if o.via not in self.ignoring))
+        found, adopted = self.registry.around(metadata, self.spelling(metadata.ref)), self.adopted(metadata)
+
+        def counts(other: Other) -> bool:
+            gone_for_good = other.pointer is None and other.registration.table_uuid in adopted
+            return other.via not in self.ignoring and not gone_for_good
+
+        found = replace(found, others=tuple(filter(counts, found.others)))
         self._registered_once(metadata, found)
         return found
 
@@ -177,9 +182,9 @@ class Guard:
 
     def _sharing(self, metadata: TableMetadata, folder: str, around: Surroundings) -> Other | None:
         """Another table with a place of its own that meets the folder, or that ever had one there."""
-        here, adopted = self._place(metadata, folder), self.adopted(metadata)
+        here = self._place(metadata, folder)
         for other in sorted(around.others, key=lambda o: o.pointer is None):
-            if not any(here.may_meet(place) for place in other.places) or other.registration.table_uuid in adopted:
+            if not any(here.may_meet(place) for place in other.places):
                 continue
             if other.pointer is not None or self._still_there(other):
                 return other

@@ -175,6 +175,11 @@ def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
     return pl.Series(hidden, dtype=pl.Boolean)
 
 
+def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
+    """The `path` and `modified` of listed files that are named as metadata files are."""
+    return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
+
+
 def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Strange]:
     """Metadata files in the table's metadata folders that its log does not name, as far as they could be newer.
 
@@ -186,8 +191,7 @@ def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Stran
     written: dict[str, datetime | None] = {}
     for folder in {directory_key(folder): folder for folder in folders}.values():
         for batch in files.listing(folder):
-            frame = pl.DataFrame(pl.from_arrow(batch)).filter(pl.col("path").str.contains(_METADATA_FILE))
-            written |= dict(frame.select("path", "modified").rows())
+            written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
     current = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
 
     def newer(one: Strange) -> bool:
