@@ -1,4 +1,4 @@
-"""Other people's tables: stale entries, twins, clones, borrowers and shared folders. Nothing that they read ever goes."""
+"""Other people's tables: stale entries, twins, clones, borrowers, shared folders. Nothing that they read ever goes."""
 
 from __future__ import annotations
 
