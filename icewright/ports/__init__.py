@@ -36,6 +36,7 @@ from icewright.ports.lake import (
     Grant,
     Pointer,
     RemoveSnapshots,
+    RestoreSnapshots,
     Restoring,
     Storage,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "QueueMeasure",
     "Receipt",
     "RemoveSnapshots",
+    "RestoreSnapshots",
     "Restoring",
     "RunRow",
     "Storage",
