@@ -38,6 +38,7 @@ from icewright.ports.lake import (
     Grant,
     Pointer,
     RemoveSnapshots,
+    RestoreSnapshots,
     Restoring,
     Storage,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "Registrations",
     "Removal",
     "RemoveSnapshots",
+    "RestoreSnapshots",
     "Restoring",
     "RunRow",
     "Storage",

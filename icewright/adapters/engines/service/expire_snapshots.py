@@ -19,6 +19,7 @@ from icewright.adapters.engines.service.guard import Guard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.successors import without_successor
+from icewright.adapters.metadata.restoring import restoration
 from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
@@ -27,7 +28,7 @@ from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Hold, TableMetadata
 from icewright.core.verify import expiry_kept
-from icewright.ports import Assignment, Catalog, Intent, LedgerState, RemoveSnapshots, Restoring
+from icewright.ports import Assignment, Catalog, Intent, LedgerState, Removal, RemoveSnapshots, Restoring
 
 
 @dataclass(frozen=True)
@@ -143,26 +144,38 @@ class ExpireInService:
         fates: Sequence[FileFate],
         unused: Unused,
     ) -> None:
-        base = assignment.base
-        ids, refs = frozenset(step.snapshot_ids), frozenset(step.remove_refs)
+        base, job, ledger = assignment.base, assignment.job_id, self.deletion.ledger
+        change = RemoveSnapshots(
+            frozenset(step.snapshot_ids), frozenset(step.remove_refs), unused.specs, unused.schemas
+        )
+        removal = self._removal(job, base, change)
+        ledger.removal(removal)
         try:
             self._nobody_pinned(base, step)
             assignment.check()
             if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
-                self.deletion.ledger.intend(assignment.job_id, Intent(base.metadata_location, ids, refs))
-            after = catalog.commit(base, RemoveSnapshots(ids, refs, unused.specs, unused.schemas))
+                ledger.intend(job, Intent(base.metadata_location, change.snapshot_ids, change.refs))
+            after = catalog.commit(base, change)
             if isinstance(catalog, Restoring):
-                self.deletion.ledger.intend(assignment.job_id, None)
+                ledger.intend(job, None)
         except (CommitConflict, Cancelled, InvariantViolated) as error:
             if isinstance(catalog, Restoring) and not isinstance(error, InvariantViolated):
-                self.deletion.ledger.intend(assignment.job_id, None)
+                ledger.intend(job, None)
+            if not isinstance(error, InvariantViolated):
+                ledger.removal_over(removal, None)
             kept = {f.path: LedgerState.KEPT for f in fates}
-            self.deletion.ledger.settle(assignment.job_id, kept, self.deletion.clock.now())
+            ledger.settle(job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing"))
             raise
         if broken := expiry_kept(base, after, step, unused.specs):
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )
+
+    def _removal(self, job_id: str, base: TableMetadata, change: RemoveSnapshots) -> Removal:
+        """What the commit is about to take out, as it stands in the metadata file."""
+        location = base.metadata_location
+        document = restoration(self.deletion.files.read(location), location, change).to_json()
+        return Removal(job_id, base.table_uuid, location, self.deletion.clock.now(), document)
 
     def _nobody_pinned(self, base: TableMetadata, step: ExpireSnapshots) -> None:
         """Raise `CommitConflict` when somebody pinned one of the snapshots since they were chosen."""
