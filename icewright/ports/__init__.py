@@ -33,11 +33,13 @@ from icewright.ports.lake import (
     Clock,
     DeleteReport,
     Files,
+    FileStat,
     Grant,
     Pointer,
     RemoveSnapshots,
     Restoring,
     Storage,
+    ignore,
 )
 from icewright.ports.measures import (
     Distribution,
@@ -80,6 +82,7 @@ __all__ = [
     "Distribution",
     "Engine",
     "Events",
+    "FileStat",
     "Files",
     "Grant",
     "Head",
@@ -113,4 +116,5 @@ __all__ = [
     "Vacuum",
     "VacuumOf",
     "Waiting",
+    "ignore",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -124,6 +124,18 @@ class AvroFile:
     body: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A file as `stat` sees it. `modified` is what `listing` reports: None where nobody knows it, as of a link."""
+
+    bytes: int
+    modified: datetime | None
+
+
+def ignore(_: str) -> None:
+    """Do nothing with a path that is left out of a listing."""
+
+
 class Storage(Protocol):
     """Files by their full paths. Raises `StorageUnavailable`; what is missing or broken raises `MetadataUnreadable`."""
 
@@ -139,27 +151,51 @@ class Storage(Protocol):
         """The file's length in bytes, None when there is no such file."""
         ...
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files, by few requests; None when there is no such file.
+
+        Of a path that storage cannot ask for by name (see `listing`) nothing is known: it is not in the answer, and
+        `delete` says why. Raises `AccessDenied`, and `StorageUnavailable` when any of the others is not answered for.
+        """
+        ...
+
+    def time(self, location: str) -> datetime:
+        """The storage's own clock, from a hidden file that is written below the location and deleted again.
+
+        Raises `StorageUnavailable`, also when the file stays, `AccessDenied`, and `Refused` where nothing may be
+        written.
+        """
+        ...
+
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it; as it is where storage knows no links."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files; one that is missing already counts as deleted."""
+        """Delete files; one that is missing already counts as deleted.
+
+        A path that storage cannot ask for exactly as it is spelt is a failure: no other file is deleted in its place.
+        """
         ...
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
         ...
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
-        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
+
+        What is no file, or cannot be asked for by its name, is left out and handed to `unnamed` as printable text:
+        directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores,
+        names that are not UTF-8 in file systems. Object stores say times in whole seconds, as they do for one object.
+        """
         ...
 
 
 class Files(Storage, Protocol):
     """The files of tables: what is in them too."""
 
-    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
         ...
 
