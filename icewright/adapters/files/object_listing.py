@@ -104,7 +104,8 @@ class ObjectListing:
             return rows
         for row in markers:
             self._leave_out(keys[row])
-        return rows.take(sorted(set(range(rows.num_rows)) - set(markers)))
+        left = set(markers)
+        return rows.filter(pa.array([row not in left for row in range(rows.num_rows)]))
 
     def _markers(self, path: pa.Array, size: pa.Array, modified: pa.Array) -> list[int]:
         """The rows that are directory markers.

@@ -23,6 +23,7 @@ from icewright.ports import DeleteReport, FileStat, Storage, ignore
 
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
+_REFUSED = re.compile(r"status code: 40[13]\b")  # what obstore says of a listing without saying that it was denied
 _WORTH_A_PAGE = 16  # files: to list a page costs about as much as to ask for so many one by one
 
 
@@ -162,9 +163,11 @@ class ObjectStorage:
         root = self._root(location)
         try:
             yield from ObjectListing(self.store, root, prefix, self._head, unnamed).batches()
-        except _DENIED as error:
-            raise AccessDenied(f"{location} may not be listed: give the catalog's credentials the right to") from error
         except _ERRORS as error:
+            if isinstance(error, _DENIED) or _REFUSED.search(str(error)):
+                raise AccessDenied(
+                    f"{location} may not be listed: give the catalog's credentials the right to"
+                ) from error
             raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
 
     def _root(self, path: str) -> str:
