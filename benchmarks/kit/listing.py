@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from icewright.ports import ignore
+
 _BATCH = 20_000
 _SCHEMA = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 _SCATTER, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
@@ -35,7 +37,7 @@ class Listing:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the adapter has
         return getattr(self.files, name)
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """The real files below the location, then the made-up ones, which lie in the table's data folder."""
         yield from self.files.listing(location, unnamed)
         if location.endswith("/metadata"):
