@@ -41,7 +41,8 @@ def pages() -> dict[str, str]:
 def _knobs() -> Iterator[str]:
     yield "# Knobs\n"
     yield "Set in `policy:` rules, by `icewright config set`, by `--set`, or as table property `icewright.<knob>`"
-    yield "where the column *by property* allows it or [a rule opens it](configuration.md#what-a-tables-properties-may-set)."
+    yield "where the column *by property* allows it or"
+    yield "[a rule opens it](configuration.md#what-a-tables-properties-may-set)."
     yield "`icewright config explain TABLE` shows each knob's value for a table and who set it.\n"
     yield "| knob | default | expects | by property | meaning |"
     yield "|---|---|---|---|---|"
