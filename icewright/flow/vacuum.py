@@ -22,10 +22,9 @@ from icewright.core.errors import (
     Refused,
     UsageError,
 )
-from icewright.core.layering import Policy
+from icewright.core.layering import Policy, Rule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
-from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.lease import Lease, held
@@ -135,7 +134,7 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
     if error := dict(found.errors).get(catalog):
         return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
     scope = world.scopes[catalog]
-    counts, jobs = Counts(), []
+    counts, jobs, deleting = Counts(), [], _deleting(world)
     for row in world.store.tables(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
@@ -143,7 +142,6 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
         try:
             metadata = world.catalog(row.ref).load(row.ref)
             counts.num_total_snapshots += len(metadata.snapshots)
-            deleting = _deleting(world, row.ref, metadata)
         except IcewrightError as unreadable:
             counts.failure(unreadable)
             jobs.append(JobResult(row.ref, None, JobState.FAILED, (), dry_run, str(unreadable)))
@@ -154,14 +152,13 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
     return _result(catalog, counts, jobs, dry_run=dry_run)
 
 
-def _deleting(world: World, ref: TableRef, metadata: TableMetadata) -> World:
-    """Who asks for a vacuum asks for deletion, unless a policy says what orphan removal may do."""
-    if world.policy().knobs_for(ref, metadata).is_set(ORPHAN_MODE):
-        return world
+def _deleting(world: World) -> World:
+    """Who asks for a vacuum asks for deletion, unless somebody says what orphan removal may do: the weakest rule."""
+    asked = Rule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
 
     def policy() -> Policy:
         said = world.policy()
-        return replace(said, command={**said.command, ORPHAN_MODE.name: "delete"})
+        return replace(said, rules=(asked, *said.rules))
 
     return replace(world, policy=policy)
 
