@@ -371,15 +371,11 @@ def _snapshot(raw: Mapping[str, Any]) -> table.Snapshot:
     )
 
 
-def _done(assignment: Assignment) -> Outcome:
-    return committed(assignment.operation, "done", {})
-
-
 @dataclass
 class FunctionEngine:
     """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
 
-    function: Callable[[Assignment], Outcome] = _done
+    function: Callable[[Assignment], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
     assignments: list[Assignment] = field(default_factory=list)
     resumed: list[Unfinished] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)

@@ -204,11 +204,6 @@ def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], A
             waiting += [(path, inner) for inner in reversed(kind["fields"])]
 
 
-def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
-    """Where a table wants new metadata, without a slash at its end."""
-    return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")
-
-
 class ManifestContent(enum.IntEnum):
     """What a manifest lists."""
 

@@ -70,6 +70,10 @@ class FactFiles:
         found = self.partitions.get(ref, ())
         return facts(*found, of=metadata, thresholds=thresholds, manifests_of=self.manifests_of.get(ref))
 
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """No table here uses files of others."""
+        return ()
+
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """What was said; a hundredth of a second where nothing was."""
         self.planned.append(snapshot.snapshot_id)
