@@ -206,7 +206,9 @@ def _table(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResu
         counts.num_not_found += table.missing
         return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
     if work.dry_run:
-        outcomes = [_attempt(partial(run, work), op, counts) for op, run in _runs(one)]
+        outcomes: list[Outcome] = []
+        for operation, run in _runs(one):
+            outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
     row = world.store.table(table.ref)
     if row is not None and row.paused:
@@ -231,6 +233,8 @@ def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult
         limit = timedelta(seconds=world.policy().knobs_for(ref, None)[TIMEOUT])
         with held(world, job_id, limit) as lease:
             for operation, run in _runs(one):
+                if _failed(outcomes):
+                    break
                 outcomes.append(_recorded(world, work, lease, operation, run, counts))
         state = job_state(tuple(outcomes))
     except Cancelled as error:
@@ -242,6 +246,11 @@ def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult
         world.store.finish(job_id, state, result.summary, world.clock.now())
     world.tell("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
     return result
+
+
+def _failed(outcomes: Sequence[Outcome]) -> bool:
+    """Whether an operation on the table failed: then none of its files is touched."""
+    return any(outcome.state is OperationState.FAILED for outcome in outcomes)
 
 
 def _recorded(
