@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
 from icewright.core import table
-from icewright.core.errors import CommitConflict, IcewrightError, Refused, TableNotFound
+from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.layering import Policy, parse_settings
 from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
@@ -246,6 +246,7 @@ class MemoryCatalog:
     after_commit: Callable[[table.TableMetadata, Change], None] = _nothing
     down: IcewrightError | None = None
     tables: dict[table.TableRef, table.TableMetadata] = field(default_factory=dict)
+    beyond: list[table.TableMetadata] = field(default_factory=list)  # tables that the server shows elsewhere
     commits: list[Change] = field(default_factory=list)  # those that landed
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _written: int = 0
@@ -261,6 +262,19 @@ class MemoryCatalog:
         if ref not in self.tables:
             raise TableNotFound(f"{ref}: the catalog does not know this table")
         return self.tables[ref]
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of `beyond`."""
+        self._answer()
+        return [Pointer(found.ref, found.metadata_location) for found in self.beyond]
+
+    def neighbour(self, pointer: Pointer) -> table.TableMetadata:
+        """The table of `beyond` with this metadata file."""
+        self._answer()
+        found = [made for made in self.beyond if made.metadata_location == pointer.metadata_location]
+        if not found:
+            raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
+        return found[0]
 
     def commit(self, base: table.TableMetadata, change: Change) -> table.TableMetadata:
         """Apply the change if `base` is still current."""

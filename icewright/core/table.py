@@ -154,6 +154,7 @@ class TableMetadata:
     sort_order: str | None  # the default sort order as SQL, None when unsorted
     schema_ids: tuple[int, ...] = ()
     sort_order_id: int = 0  # of the default sort order; 0 when unsorted
+    log_since: datetime | None = None  # of the metadata log's oldest entry; None when there is no log
 
     @cached_property
     def by_id(self) -> Mapping[int, Snapshot]:
@@ -273,8 +274,6 @@ class Thresholds:
 
     def of(self, partition_bytes: int) -> Thresholds:
         """The sizes for a partition of so many bytes."""
-        if not self.steps:
-            return self
         fitting = [target for least, target in self.steps if partition_bytes >= least]
         return self.scaled(fitting[-1]) if fitting else self
 

@@ -81,6 +81,18 @@ class Catalog(Protocol):
         """The current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
         ...
 
+    def neighbours(self) -> Sequence[Pointer]:
+        """Tables that the same server or database shows beyond this catalog's own; their catalog says where they are.
+
+        Whole or not at all, as `pointers`. A table that moves from there to here meanwhile is in one of both when this
+        is asked first. What a server does not show nobody knows of, such as other warehouses of a REST server.
+        """
+        ...
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
+        ...
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Apply `change` to exactly `base` and return the new metadata.
 

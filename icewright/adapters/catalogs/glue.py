@@ -59,6 +59,17 @@ class GlueCatalog:
         location = location_of(self._entry(ref).get("Parameters"))
         if location is None:
             raise not_found(ref)
+        return self._stored(ref, location)
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """None: every database is in this catalog, and Glue shows no other account's."""
+        return ()
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a file that the catalog does not name."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
 from icewright.adapters.catalogs.staging import MetadataFiles, Staged, staged
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import (
     AccessDenied,
@@ -85,12 +85,13 @@ class NessieCatalog:
     def _tables(self, head: Reference) -> Mapping[Key, Content]:
         """All tables of a reference, by what its commits since the last look changed where that can be told."""
         with self._lock:
-            seen = self._seen.get(head.name)
-        if seen is None or seen.hash != head.hash:
-            found = self._followed(seen, head) if seen is not None else None
+            before = self._seen.get(head.name)
+            seen = next((seen for seen in self._seen.values() if seen.hash == head.hash), None)
+        if seen is None:
+            found = self._followed(before, head) if before is not None else None
             seen = _Seen(head.hash, self._client.entries(head.hash) if found is None else found)
-            with self._lock:
-                self._seen[head.name] = seen
+        with self._lock:
+            self._seen[head.name] = seen
         return seen.tables
 
     def _followed(self, seen: _Seen, head: Reference) -> dict[Key, Content] | None:
@@ -115,6 +116,29 @@ class NessieCatalog:
             known = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
             self._served[ref] = known
         return known[1]
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of another branch or tag whose metadata file is not one of this branch.
+
+        Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
+        """
+        references = self.references()
+        known = {c.metadata_location for c in self._tables(self._head()).values()}
+        with self._lock:
+            names = {self.branch, *(reference.name for reference in references)}
+            self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+        found: list[Pointer] = []
+        for reference in references:
+            for key, content in self.tables(reference).items():
+                if content.metadata_location not in known:
+                    known.add(content.metadata_location)
+                    ref = TableRef(f"{self.name}@{reference.name}", key[:-1], key[-1])
+                    found.append(Pointer(ref, content.metadata_location))
+        return found
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a table of another branch or tag, as it is stored."""
+        return self._stored(pointer.ref, pointer.metadata_location)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and commit it to the branch, if the table is still that of `base`."""
@@ -157,7 +181,7 @@ class NessieCatalog:
     def read(self, content: Content) -> TableMetadata:
         """The metadata file of a version, as it is stored."""
         location = content.metadata_location
-        return json_metadata.parse(self._ref(content.key), location, self.files.read(location))
+        return parse(self._ref(content.key), location, self.files.read(location))
 
     def expire(
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -63,16 +64,31 @@ class SqlCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Every table by one query; views, and tables without metadata, are left out."""
-        with self._connection() as connection:
-            query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, _TABLES.c.metadata_location).where(
-                _TABLES.c.catalog_name == self.name, _TABLES.c.metadata_location.is_not(None)
-            )
-            if self._has_types(connection):  # schema V0 knows no views
-                query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
-            pages = connection.execute(query).partitions(_PAGE)
-            pointers = [self._pointer(*row) for page in pages for row in page]
+        pages = self._pages(_TABLES.c.catalog_name == self.name)
+        pointers = [self._pointer(*row) for page in pages for row in page]
         self._listed = {pointer.metadata_location: pointer for pointer in pointers}
         return pointers
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of the other catalogs in the same database, by one query."""
+        rows = (
+            row for page in self._pages(_TABLES.c.catalog_name != self.name, _TABLES.c.catalog_name) for row in page
+        )
+        return [Pointer(TableRef(catalog, _namespace(space), name), at) for space, name, at, catalog in rows if at]
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a table of another catalog in the same database."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
+        """Namespace, name, metadata file and `more` of the tables of some catalogs."""
+        with self._connection() as connection:
+            location = _TABLES.c.metadata_location
+            query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, location, *more)
+            query = query.where(whose, location.is_not(None))
+            if self._has_types(connection):  # schema V0 knows no views
+                query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
+            yield from connection.execute(query).partitions(_PAGE)
 
     def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
         """The same object as in the last listing, for a table that did not move: most never do."""
@@ -83,7 +99,9 @@ class SqlCatalog:
 
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
-        location = self._location(ref)
+        return self._stored(ref, self._location(ref))
+
+    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:

@@ -9,7 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.metadata.changes import changed
+from icewright.adapters.metadata.document import decode, encode, next_location
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
@@ -54,13 +56,13 @@ class Staged:
 
 def staged(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged:
     """Write the file of `base` after `change` beside it. Raises `Refused`, `MetadataUnreadable`."""
-    document = json_metadata.decode(files.read(base.metadata_location), base.metadata_location)
-    new = json_metadata.changed(document, base.metadata_location, change, now)
-    location = json_metadata.next_location(document, base.metadata_location)
-    content = json_metadata.encode(new)
+    document = decode(files.read(base.metadata_location), base.metadata_location)
+    new = changed(document, base.metadata_location, change, now)
+    location = next_location(document, base.metadata_location)
+    content = encode(new)
     ids = {name: _id(new, name) for name in _IDS}
     del document, new  # which hold the whole file as it was
-    after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
+    after = parse(base.ref, location, content)  # what cannot be read back is not written
     files.write(location, content)
     return Staged(after, ids)
 

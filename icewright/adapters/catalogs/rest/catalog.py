@@ -13,7 +13,6 @@ from uuid import UUID
 
 import msgspec
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, lent_credentials, loaded
 from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, RestClient
@@ -22,6 +21,7 @@ from icewright.adapters.catalogs.rest.credentials import Lent
 from icewright.adapters.catalogs.rest.listing import Listing
 from icewright.adapters.catalogs.rest.policies import Policies
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside, keep_to_hosts
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
@@ -100,6 +100,14 @@ class RestCatalog:
             return known, None
         self._must_be_there(ref, answer)
         return self._taken(ref, answer)
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """None: the protocol has no list of a server's warehouses, and this client may not be let into them."""
+        return ()
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a file that the catalog does not name."""
+        return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
 
     def connected(self) -> str:
         """Ask for the server's configuration. Raises `CatalogUnavailable` with how to mend it."""
@@ -195,7 +203,7 @@ class RestCatalog:
         answer = self._client.get(self._path(ref), _REFS)
         self._must_be_there(ref, answer)
         table = loaded(ref, answer.body, self._client.where)
-        location = json_metadata.parse(ref, self._location(ref, table), bytes(table.metadata)).location
+        location = parse(ref, self._location(ref, table), bytes(table.metadata)).location
         self._keep(ref, location, table)
 
     def _keep(self, ref: TableRef, location: str, table: Loaded) -> None:

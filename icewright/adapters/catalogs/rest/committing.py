@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.rest import commits
 from icewright.adapters.catalogs.rest.answers import Loaded, loaded
 from icewright.adapters.catalogs.rest.client import Answer, Lost, RestClient
+from icewright.adapters.metadata.document import decode
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -111,7 +112,7 @@ class Committing:
         table = loaded(base.ref, answer.body, self.client.where)
         if not table.metadata_location:
             return self.fetch(base.ref)[0]
-        return json_metadata.parse(base.ref, table.metadata_location, bytes(table.metadata))
+        return parse(base.ref, table.metadata_location, bytes(table.metadata))
 
     def _settled(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """After a lost reply: the table when it shows that the commit landed; raises what else is known."""
@@ -181,9 +182,9 @@ class Committing:
         """A metadata file, and its snapshots as they stand there."""
         try:
             content = self.files.read(location)
-            document = json_metadata.decode(content, location)
+            document = decode(content, location)
             snapshots = msgspec.json.decode(document.get("snapshots", b"[]"))
-            return json_metadata.parse(ref, location, content), snapshots
+            return parse(ref, location, content), snapshots
         except (IcewrightError, msgspec.MsgspecError) as error:
             raise InvariantViolated(
                 f"{ref}: somebody committed at the same moment, and what that set cannot be read ({error}); no file "
@@ -216,6 +217,6 @@ class Committing:
         answer = self.client.get(self.path)
         table = loaded(ref, answer.body, self.client.where)
         location = table.metadata_location or ""
-        fields = json_metadata.decode(bytes(table.metadata), location)
+        fields = decode(bytes(table.metadata), location)
         numbers = {k: msgspec.json.decode(fields[k]) for k in ("next-row-id",) if k in fields}
-        return json_metadata.parse(ref, location, bytes(table.metadata)), numbers
+        return parse(ref, location, bytes(table.metadata)), numbers
