@@ -92,6 +92,10 @@ class Ledger(Protocol):
         """Files that are still to be deleted, job by job, the oldest first."""
         ...
 
+    def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
+        """Files of the table that other jobs planned since then and did not leave alone: path and state by job."""
+        ...
+
     def give_up(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are, for good; returns how many."""
         ...
