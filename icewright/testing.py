@@ -18,7 +18,8 @@ from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
-from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, Probe, RemoveSnapshots, Unfinished
+from icewright.ports.engine import Assignment, Probe, Unfinished
+from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 REF = table.TableRef("lake", ("sales",), "orders")
@@ -270,11 +271,15 @@ class MemoryCatalog:
 
     def neighbour(self, pointer: Pointer) -> table.TableMetadata:
         """The table of `beyond` with this metadata file."""
-        self._answer()
-        found = [made for made in self.beyond if made.metadata_location == pointer.metadata_location]
-        if not found:
-            raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
-        return found[0]
+        for found in self.beyond:
+            if found.metadata_location == pointer.metadata_location:
+                return found
+        raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
+
+    def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
+        """The refs whose names somebody has taken since."""
+        taken = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
+        return "; ".join(f"{name}, as somebody has set it since" for name in taken)
 
     def commit(self, base: table.TableMetadata, change: Change) -> table.TableMetadata:
         """Apply the change if `base` is still current."""
@@ -284,7 +289,10 @@ class MemoryCatalog:
             current = self.tables.get(base.ref)
             if current is None or current.metadata_location != base.metadata_location:
                 raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
-            after = self._swing(_changed(base, change, self.clock.now()))
+            after = _changed(base, change, self.clock.now())
+            if after is base:
+                return base
+            after = self._swing(after)
             self.commits.append(change)
         self.after_commit(base, change)
         return after
@@ -333,8 +341,20 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
                 last_sequence_number=max(base.last_sequence_number, added.sequence_number),
                 current_snapshot_id=added.snapshot_id if change.branch == table.MAIN else base.current_snapshot_id,
             )
+        case RestoreSnapshots():
+            back = [_snapshot(s) for s in change.snapshots if s["snapshot-id"] not in base.by_id]
+            named = [_ref(n, change.refs[n]) for n in sorted(change.refs.keys() - {r.name for r in base.refs})]
+            if not back and not named:
+                return base
+            snapshots = sorted((*base.snapshots, *back), key=lambda s: (s.sequence_number, s.timestamp))
+            return replace(base, last_updated=updated, refs=(*base.refs, *named), snapshots=tuple(snapshots))
         case _:
             assert_never(change)
+
+
+def _ref(name: str, raw: Mapping[str, Any]) -> table.Ref:
+    """A ref from the JSON of the spec, without its retention."""
+    return table.Ref(name, table.RefKind(raw["type"]), raw["snapshot-id"])
 
 
 def _snapshot(raw: Mapping[str, Any]) -> table.Snapshot:

@@ -36,6 +36,7 @@ from icewright.ports.lake import (
     Grant,
     Pointer,
     RemoveSnapshots,
+    RestoreSnapshots,
     Restoring,
     Storage,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "Registrations",
     "Removal",
     "RemoveSnapshots",
+    "RestoreSnapshots",
     "Restoring",
     "RunRow",
     "Storage",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -53,7 +53,35 @@ class RemoveSnapshots:
     schemas: frozenset[int] = frozenset()
 
 
-Change = AddSnapshot | RemoveSnapshots
+@dataclass(frozen=True, slots=True)
+class RestoreSnapshots:
+    """Put back what an expiry removed, each thing as the JSON that it was; what is there is left as it is.
+
+    The current snapshot and main do not move. A ref whose name somebody has taken since stays where it is now.
+    """
+
+    table_uuid: str
+    snapshots: tuple[Mapping[str, Any], ...]
+    refs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    statistics: tuple[Mapping[str, Any], ...] = ()
+    partition_statistics: tuple[Mapping[str, Any], ...] = ()
+    specs: tuple[Mapping[str, Any], ...] = ()
+    schemas: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Mapping[str, Any], ...] = ()  # entries of the snapshot log that went, and the next one, which stayed
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RestoreSnapshots:
+        """The change that `to_json` wrote down."""
+        found: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
+        return cls(**found)
+
+
+Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +121,15 @@ class Catalog(Protocol):
         """The metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
         ...
 
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back into `base` as it was, in words; blank when all of it returns.
+
+        Begins with `nothing:` when the commit would be refused. Raises `MetadataUnreadable`.
+        """
+        ...
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Apply `change` to exactly `base` and return the new metadata.
+        """Apply `change` to exactly `base` and return the new metadata; `base` itself when there is nothing to change.
 
         Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when
         the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict. Where the

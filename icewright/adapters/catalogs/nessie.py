@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
-from icewright.adapters.catalogs.staging import MetadataFiles, Staged, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, Staged, restorable, staged
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside
@@ -28,7 +28,7 @@ from icewright.core.errors import (
 )
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
-from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots
+from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
 _MOST_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
 _NO_SNAPSHOT = -1
@@ -140,6 +140,10 @@ class NessieCatalog:
         """The metadata of a table of another branch or tag, as it is stored."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back, by the table's metadata file."""
+        return restorable(self.files, base, change)
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and commit it to the branch, if the table is still that of `base`."""
         if isinstance(change, RemoveSnapshots):
@@ -187,6 +191,15 @@ class NessieCatalog:
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
     ) -> TableMetadata:
         """One commit to the branch that removes snapshots from a table's metadata."""
+        return self._commit_on(reference, content, base, change)
+
+    def put_back(
+        self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
+    ) -> TableMetadata:
+        """One commit to the branch that puts snapshots back into a table's metadata."""
+        return self._commit_on(reference, content, base, change)
+
+    def _commit_on(self, reference: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
         now, hash_ = self._client.contents(f"{reference.name}", [content.key])
         if now != [content]:
             raise CommitConflict(f"{base.ref} on {reference.name}: somebody else committed since {reference.hash}")
@@ -195,6 +208,8 @@ class NessieCatalog:
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
         keep_inside(self.environment, self.name, base)
         new = staged(self.files, base, change, self.clock.now())
+        if new is None:
+            return base
         try:
             self._client.commit(branch, content, _described(new), _message(base, change))
         except (CommitConflict, AccessDenied, NotThere) as error:
@@ -260,3 +275,7 @@ def _message(base: TableMetadata, change: Change) -> str:
             return f"Icewright rewrites metadata of {name}"
         case RemoveSnapshots():
             return f"Icewright expires {len(change.snapshot_ids)} snapshot(s) of {name}"
+        case RestoreSnapshots():
+            return f"Icewright puts back {len(change.snapshots)} snapshot(s) of {name}"
+        case _:
+            assert_never(change)

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.staging import MetadataFiles, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, staged
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Pointer
+from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
 
 _TABLES = sa.table(
     "iceberg_tables",
@@ -104,6 +104,10 @@ class SqlCatalog:
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back, by the table's metadata file."""
+        return restorable(self.files, base, change)
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swing the pointer, if it still names the file of `base`.
 
@@ -111,8 +115,10 @@ class SqlCatalog:
         property that somebody else changed meanwhile makes it a conflict.
         """
         keep_inside(self.environment, self.name, base)
-        after = staged(self.files, base, change, self.clock.now()).after
-        location = after.metadata_location
+        new = staged(self.files, base, change, self.clock.now())
+        if new is None:
+            return self._current(base)
+        after, location = new.after, new.location
         swing = (
             sa.update(_TABLES)
             .where(*_NAMED, _TABLES.c.metadata_location == base.metadata_location)
@@ -127,8 +133,14 @@ class SqlCatalog:
             return after
         if swung != 1:
             self.files.delete([location], 1)  # no commit came to use it
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise _conflict(base)
         return after
+
+    def _current(self, base: TableMetadata) -> TableMetadata:
+        """`base`, to which nothing is to be done. Raises `CommitConflict` when it is not current any more."""
+        if self._location(base.ref) != base.metadata_location:
+            raise _conflict(base)
+        return base
 
     def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
         """After a lost reply: returns when the commit landed, raises what else happened."""
@@ -188,6 +200,10 @@ class SqlCatalog:
 @lru_cache(maxsize=4096)  # thousands of tables have few namespaces
 def _namespace(text: str) -> tuple[str, ...]:
     return tuple(text.split("."))
+
+
+def _conflict(base: TableMetadata) -> CommitConflict:
+    return CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
 
 
 def _said(error: SQLAlchemyError) -> str:

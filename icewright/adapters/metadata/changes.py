@@ -10,32 +10,30 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
-import msgspec
-
-from icewright.adapters.metadata.document import Document, Editor, SpecObject
+from icewright.adapters.metadata.document import OF_SNAPSHOT, Document, Editor
+from icewright.adapters.metadata.restoring import restore
 from icewright.core.errors import Refused
 from icewright.core.table import MAIN
-from icewright.ports import AddSnapshot, Change, RemoveSnapshots
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
-class _Identified(SpecObject, frozen=True, gc=False):
-    snapshot_id: int
-
-
-_IDENTIFIED = msgspec.json.Decoder(_Identified)
-
-
 def changed(document: Document, location: str, change: Change, now: datetime) -> Document:
-    """The file after a change; `location` is where `document` stands. The argument is left as it is."""
+    """The file after a change; `location` is where `document` stands. The argument is left as it is.
+
+    It is what is returned when there is nothing to change. Raises `Refused`.
+    """
     new = Editor(dict(document))
     match change:
         case RemoveSnapshots():
             _remove_snapshots(new, change)
         case AddSnapshot():
             _add_snapshot(new, change)
+        case RestoreSnapshots():
+            if not restore(new, change).anything:
+                return document
         case _:
             assert_never(change)
     kept = str(new.get("properties", {}).get("write.metadata.previous-versions-max", ""))
@@ -58,7 +56,7 @@ def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
     new.set("refs", refs)
     for name in ("snapshots", "statistics", "partition-statistics"):
         if name in new.document or name == "snapshots":
-            new.set(name, [item for item in new.items(name) if _id(item) not in gone])
+            new.set(name, [item for item in new.items(name) if OF_SNAPSHOT.decode(item).snapshot_id not in gone])
     for name, key, unused in (("partition-specs", "spec-id", change.specs), ("schemas", "schema-id", change.schemas)):
         if unused:
             new.set(name, [item for item in new.get(name, []) if item.get(key) not in unused])
@@ -69,10 +67,6 @@ def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
         else:
             log.append(entry)
     new.set("snapshot-log", log)
-
-
-def _id(item: msgspec.Raw) -> int:
-    return _IDENTIFIED.decode(item).snapshot_id
 
 
 def _add_snapshot(new: Editor, change: AddSnapshot) -> None:

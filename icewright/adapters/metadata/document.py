@@ -32,6 +32,23 @@ class SpecObject(msgspec.Struct, rename=lambda name: name.replace("_", "-"), fro
     """An object of the spec; fields that it does not name are skipped."""
 
 
+class OfSnapshot(SpecObject, frozen=True, gc=False):
+    """A snapshot, or something about one: which it is, and its place among the others."""
+
+    snapshot_id: int
+    sequence_number: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """By which snapshots stand in the order of their commits."""
+        return (self.sequence_number or 0, self.timestamp_ms or 0)
+
+
+# made at once: threads that are the first to decode a struct at the same time crash in msgspec
+OF_SNAPSHOT = msgspec.json.Decoder(OfSnapshot)
+
+
 def inflate(content: bytes, location: str) -> bytes:
     """The file's JSON, inflated where it is gzipped. Raises `OSError`, `EOFError` and `zlib.error` when it is broken.
 
@@ -86,8 +103,9 @@ class Editor:
 
     def items(self, name: str) -> list[msgspec.Raw]:
         """The items of a list, as bytes."""
-        raw = self.document.get(name)
-        return (msgspec.json.decode(raw, type=list[msgspec.Raw] | None) or []) if raw is not None else []
+        value = self.document.get(name)
+        value = msgspec.json.decode(value, type=list[msgspec.Raw] | None) if isinstance(value, msgspec.Raw) else value
+        return value or []
 
     def set(self, name: str, value: Json) -> None:
         """A field's new value, which may hold bytes as they stand in the file."""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from icewright.adapters.metadata.document import SpecObject, inflate
+from icewright.adapters.metadata.document import OfSnapshot, SpecObject, inflate
 from icewright.adapters.metadata.parsing import NO_SNAPSHOT, time_of
 from icewright.core.errors import MetadataUnreadable
 
@@ -29,10 +29,6 @@ class Lineage:
     current_snapshot_id: int | None
 
 
-class _Identified(SpecObject, frozen=True, gc=False):
-    snapshot_id: int
-
-
 class _LogEntry(SpecObject, frozen=True, gc=False):
     metadata_file: str
 
@@ -43,7 +39,7 @@ class _Lineage(SpecObject, frozen=True, gc=False):
     location: str = ""
     last_updated_ms: int | None = None
     metadata_log: list[_LogEntry] | None = None
-    snapshots: list[_Identified] | None = None
+    snapshots: list[OfSnapshot] | None = None
     current_snapshot_id: int | None = None
 
 

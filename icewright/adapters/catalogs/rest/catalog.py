@@ -20,12 +20,13 @@ from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import Lent
 from icewright.adapters.catalogs.rest.listing import Listing
 from icewright.adapters.catalogs.rest.policies import Policies
+from icewright.adapters.catalogs.rest.restoring import left_out
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside, keep_to_hosts
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots
+from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots, RestoreSnapshots
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
@@ -127,22 +128,27 @@ class RestCatalog:
             )
         return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.said})"
 
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the server cannot put back, by the metadata that it has now."""
+        return left_out(self._committing(base.ref).document(base.ref)[1], change)
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Ask the server for the change, under requirements on the table's uuid and every ref of `base`."""
         keep_inside(self.environment, self.name, base)
-        after = Committing(self._client, self.files, self.clock, self._path(base.ref), self.fetch).run(base, change)
+        after = self._committing(base.ref).run(base, change)
         with self._lock:
             self._full.pop(base.ref, None)
         return after
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
         """Put back the refs that a commit dropped whose process ended before it could; their names."""
-        names = Committing(self._client, self.files, self.clock, self._path(ref), self.fetch).restore(
-            ref, location, change
-        )
+        names = self._committing(ref).restore(ref, location, change)
         with self._lock:
             self._full.pop(ref, None)
         return names
+
+    def _committing(self, ref: TableRef) -> Committing:
+        return Committing(self._client, self.files, self.clock, self._path(ref), self.fetch)
 
     def _taken(self, ref: TableRef, answer: Answer) -> tuple[TableMetadata, Loaded]:
         """A full answer as metadata; what it lends is kept."""
