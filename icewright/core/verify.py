@@ -51,6 +51,24 @@ def expiry_kept(
     return broken
 
 
+def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs: Mapping[str, int]) -> list[str]:
+    """Snapshots, and refs by name with the snapshot that each leads to, that an undo put back."""
+    broken = []
+    for before in snapshots:
+        now = after.by_id.get(before.snapshot_id)
+        if now is None:
+            broken.append(f"snapshot {before.snapshot_id} is not there")
+            continue
+        names = ("parent_id", "timestamp", "manifest_list", "manifests", "operation", "schema_id")
+        changed = [name.replace("_", " ") for name in names if getattr(before, name) != getattr(now, name)]
+        if any(before.summary.get(key) != value for key, value in now.summary.items()):
+            changed.append("summary")
+        broken += [f"the {name} of snapshot {before.snapshot_id} is another one" for name in changed]
+    there = {ref.name: ref.snapshot_id for ref in after.refs}
+    lost = (f"ref {name} does not lead to snapshot {led}" for name, led in refs.items() if there.get(name) != led)
+    return [*broken, *lost]
+
+
 def refs_kept(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:
     """A rewrite moves the branch it commits to and no other ref."""
     names = set(moved)
