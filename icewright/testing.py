@@ -18,7 +18,7 @@ from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
-from icewright.ports.engine import Assignment, Probe, Unfinished
+from icewright.ports.engine import Adoptable, Assignment, Probe, Unfinished
 from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -379,6 +379,10 @@ class FunctionEngine:
         """Claim that every planned deletion was done."""
         self.resumed.append(unfinished)
         return committed(unfinished.operations[-1], "resumed", {"files_deleted": len(unfinished.files)})
+
+    def adoptable(self, ref: table.TableRef) -> Adoptable:
+        """Find nothing that stands in the way."""
+        return Adoptable(f"uuid of {ref}", (), (), ())
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Claim that each snapshot is read in half of the time of the one before."""

@@ -368,6 +368,7 @@ class Hold:
     snapshot_id: int
     by: str
     until: datetime
+    since: datetime | None = None  # when they said so; None: a policy says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +390,7 @@ class TableFacts:
     delete_files: int  # dangling ones included; a global one counts once, however many partitions it applies to
     deleted_rows: int  # that live delete files name
     holds: tuple[Hold, ...] = ()
+    outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
 
     @property
     def ref(self) -> TableRef:

@@ -53,6 +53,7 @@ class Counts:
     num_live_contents: int = 0
     num_files_scanned: int = 0
     num_files_failed: int = 0
+    num_files_waiting: int = 0  # for the end of `deletion.delay_hours`
     commit_scan_time: float = 0.0
     iceberg_commit_time: float = 0.0
 
@@ -307,6 +308,7 @@ def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run:
             counts.num_files_failed += int(outcome.metrics.get("files_failed", 0))
             if outcome.operation is Operation.EXPIRE_SNAPSHOTS:
                 counts.iceberg_commit_time += outcome.metrics.get("duration_ms", 0) / 1000
-            files += len(outcome.files)
-            size += sum(file.bytes or 0 for file in outcome.files)
+            counts.num_files_waiting += int(outcome.metrics.get("files_waiting", 0))
+            files += int(outcome.metrics.get("files_deleted", outcome.metrics.get("orphans_removed", 0)))
+            size += int(outcome.metrics.get("bytes_deleted", 0))
     return VacuumResult(catalog, dry_run, tuple(jobs), counts, files=files, bytes=size)

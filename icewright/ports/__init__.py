@@ -13,6 +13,7 @@ from icewright.ports.archive import (
     OldHistory,
 )
 from icewright.ports.engine import (
+    Adoptable,
     Assignment,
     Engine,
     Intent,
@@ -33,6 +34,7 @@ from icewright.ports.lake import (
     Clock,
     DeleteReport,
     Files,
+    FileStat,
     Grant,
     Pointer,
     RemoveSnapshots,
@@ -69,6 +71,7 @@ __all__ = [
     "BY_HAND",
     "WAITING",
     "AddSnapshot",
+    "Adoptable",
     "AlertReader",
     "AlertStore",
     "Archive",
@@ -87,6 +90,7 @@ __all__ = [
     "Engine",
     "Events",
     "Files",
+    "FileStat",
     "Grant",
     "Head",
     "Intent",

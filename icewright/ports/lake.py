@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -163,6 +163,14 @@ class DeleteReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FileStat:
+    """What storage says of a file."""
+
+    bytes: int
+    modified: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class AvroFile:
     """The header of an Avro file, and its records inflated, one after the other."""
 
@@ -198,7 +206,15 @@ class Storage(Protocol):
         """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
         ...
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """stat"""
+        ...
+
+    def time(self, location: str) -> datetime:
+        """time"""
+        ...
+
+    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
         """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
         ...
 
@@ -206,7 +222,9 @@ class Storage(Protocol):
 class Files(Storage, Protocol):
     """The files of tables: what is in them too."""
 
-    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+    def inventory(
+        self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
         """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
         ...
 
@@ -230,6 +248,10 @@ class Files(Storage, Protocol):
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""
+        ...
+
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """The folders outside the table's location and write paths in which live files of the snapshots lie."""
         ...
 
     def planning_seconds(self, snapshot: Snapshot) -> float:

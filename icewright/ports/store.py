@@ -44,8 +44,12 @@ class Ledger(Protocol):
         state: str,
         now: datetime,
         delete_after: datetime | None = None,
+        operation: Operation | None = None,
     ) -> None:
-        """Write down files; durable when the call returns. `delete_after`: none of them is deleted before then."""
+        """Write down files that an operation plans to delete; durable when the call returns.
+
+        `delete_after`: none of them is deleted before then.
+        """
         ...
 
     def start(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
@@ -94,6 +98,10 @@ class Ledger(Protocol):
 
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
         """Files of the table that other jobs planned since then and did not leave alone: path and state by job."""
+        ...
+
+    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+        """The paths of a table's files that some job is still to delete, or that an undo is about to take back."""
         ...
 
     def give_up(self, job_id: str, now: datetime) -> int:

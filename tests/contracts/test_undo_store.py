@@ -48,7 +48,7 @@ def planned(
 ) -> str:
     """A job that ended, whose files wait to be deleted until then."""
     job_id = begin(store, ref, now)
-    store.plan(job_id, ref, [FileFate(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until)
+    store.plan(job_id, ref, [FileFate(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until, EXPIRE)
     store.finish(job_id, JobState.SUCCEEDED, "", now)
     return job_id
 

@@ -176,7 +176,7 @@ def test_an_engine_is_a_function() -> None:
 
     step = RewriteManifests((0,), 1, by_spark=False, use_caching=False)
     asked = Assignment("j", Operation.REWRITE_MANIFESTS, step, metadata())
-    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileFate("f", 1, "data"),))
+    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileFate("f", 1, "data"),), NOW)
     engine = FunctionEngine(answer)
     assert engine.run(asked).reason == "no"
     assert engine.resume(left).metrics == {"files_deleted": 1}

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from icewright.adapters.store.sql import SqlStore
-from icewright.core.layering import Guardrail, Policy, Rule
+from icewright.core.guardrails import Guardrail
+from icewright.core.layering import Policy, Rule
 from icewright.core.plan import Limits, Plan
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed

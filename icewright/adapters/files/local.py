@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow as pa
 from icewright.adapters.files.storage import LISTED, listed
 from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path
-from icewright.ports import DeleteReport
+from icewright.ports import DeleteReport, FileStat
 
 _BATCH = 20_000
 _DELETED_TOGETHER = 64  # by one task: a task costs more than a deletion
@@ -85,7 +86,24 @@ class LocalStorage:
             with suppress(OSError):  # not empty, or gone already: both are fine
                 os.rmdir(folder)  # noqa: PTH106
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """stat"""
+        out: dict[str, FileStat | None] = {}
+        for p in paths:
+            try:
+                st = os.stat(_local(p), follow_symlinks=False)
+                out[p] = FileStat(
+                    st.st_size, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=st.st_mtime_ns // 1000)
+                )
+            except FileNotFoundError:
+                out[p] = None
+        return out
+
+    def time(self, location: str) -> datetime:
+        """time"""
+        return datetime.now(UTC)
+
+    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
         """All files below a location; of a link nobody knows how old what it leads to is."""
         prefix = location.rstrip("/") + "/"
         paths: list[str] = []
@@ -137,6 +155,8 @@ def _walk(root: str) -> Iterator[tuple[os.DirEntry[str], str]]:
                         folders.append((entry.path, f"{above}{entry.name}/"))
                     else:
                         yield entry, above + entry.name
+        except FileNotFoundError:  # as on object stores, where a folder without files is none
+            continue
         except OSError as error:
             raise StorageUnavailable(f"{folder} could not be listed: {error.strerror}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from icewright.adapters.files.storage import LISTED, Lender
 from icewright.adapters.files.stores import store_of
 from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
-from icewright.ports import DeleteReport, Storage
+from icewright.ports import DeleteReport, FileStat, Storage
 
 T = TypeVar("T")
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
@@ -101,7 +102,22 @@ class ObjectStorage:
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Nothing: object stores have no folders."""
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """stat"""
+        out: dict[str, FileStat | None] = {}
+        for p in paths:
+            try:
+                h = obstore.head(self.store, self._key(p))
+                out[p] = FileStat(h["size"], h["last_modified"])
+            except FileNotFoundError:
+                out[p] = None
+        return out
+
+    def time(self, location: str) -> datetime:
+        """time"""
+        return datetime.now(UTC)
+
+    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
         """All objects below a location. Raises `StorageUnavailable` when any page fails."""
         prefix = (split(location).path.strip("/") + "/").lstrip("/")
         root = self._root(location)

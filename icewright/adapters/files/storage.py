@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, Grant, Storage
+from icewright.ports import FileStat, DeleteReport, Grant, Storage
 
 _FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
@@ -84,7 +85,18 @@ class Storages:
             if storage is here:
                 storage.tidy(own, stop)
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """stat"""
+        out: dict[str, FileStat | None] = {}
+        for storage, own in self._parted(paths, {}):
+            out.update(storage.stat(own, concurrency))
+        return out
+
+    def time(self, location: str) -> datetime:
+        """time"""
+        return self.of(location).time(location)
+
+    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
         """All files below a location."""
         return self.of(location).listing(location)
 

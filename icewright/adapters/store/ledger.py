@@ -28,6 +28,8 @@ _BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of eve
 _LOCKED = _BY_NAME.with_for_update(key_share=True)  # beside who refers to the table
 _FATE = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
 _FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # of a deletion that failed
+# which operation of its job planned a deletion; blank: an earlier release did, and did not say
+PLANNED_BY = sa.func.coalesce(DELETIONS.c.operation, "").label("planned_by")
 _Item = TypeVar("_Item")
 
 
@@ -46,6 +48,7 @@ class SqlLedger:
         state: str,
         now: datetime,
         delete_after: datetime | None = None,
+        operation: Operation | None = None,
     ) -> None:
         """Write files down; committed when the call returns."""
         with self._begin() as connection:
@@ -61,6 +64,7 @@ class SqlLedger:
                     "state": state,
                     "planned_at": now,
                     "delete_after": delete_after,
+                    "operation": operation,
                 }
                 for f in files
             ]
@@ -168,24 +172,19 @@ class SqlLedger:
             )
             .order_by(JOBS.c.created, TABLES.c.id)
         )
-        found = []
+        found: list[Unfinished] = []
         with self._begin() as connection:
             for job in connection.execute(jobs).all():
-                planned = sa.select(*_FATE, DELETIONS.c.planned_at).where(DELETIONS.c.job_id == job.job_id, due)
-                rows = connection.execute(planned).all()
-                ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
-                operations = tuple(Operation(op) for op in job.operations)
-                files = tuple(FileFate(*row[:-1]) for row in rows)
-                since = min((row.planned_at for row in rows), default=job.created)
-                intent = _intent(job.intent)
-                found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files, intent, since))
+                columns = (*_FATE, DELETIONS.c.planned_at, DELETIONS.c.operation)
+                planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
+                found += _unfinished(job, connection.execute(planned).all())
         return found
 
     def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
         """Files that are still to be deleted, job by job."""
         query = waiting_deletions().where(*(() if ref is None else of_table(ref)))
         with self._reading() as connection:
-            rows = connection.execute(query.order_by(JOBS.c.created, JOBS.c.job_id))
+            rows = connection.execute(query.order_by(JOBS.c.created, JOBS.c.job_id, PLANNED_BY))
             return [waiting_of(row) for row in rows]
 
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
@@ -199,6 +198,13 @@ class SqlLedger:
             for job, path, state in connection.execute(query.where(*others, DELETIONS.c.planned_at >= since)):
                 found.setdefault(job, {})[path] = state
         return found
+
+    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+        """The paths of a table's files whose deletion is not settled."""
+        open_states = (*WAITING, LedgerState.UNDOING)
+        query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
 
     def give_up(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are."""
@@ -269,10 +275,10 @@ class SqlLedger:
 
 
 def waiting_deletions() -> sa.Select[Any]:
-    """Jobs with files that are still to be deleted, for `waiting_of`."""
+    """Jobs and their operations with files that are still to be deleted, for `waiting_of`."""
     failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
     at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
-    of_job = (JOBS.c.job_id, JOBS.c.created, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+    of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
     columns = (
         *of_job,
         JOBS.c.operations,
@@ -294,7 +300,7 @@ def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
     return WaitingDeletions(
         row.job_id,
         TableRef(row.catalog, namespace_of(row.namespace), row.name),
-        tuple(Operation(op) for op in row.operations),
+        tuple(Operation(op) for op in ([row.planned_by] if row.planned_by else row.operations)),
         row.files,
         int(row.bytes),
         row.failed,
@@ -310,6 +316,21 @@ def _lock(connection: sa.Connection, job_id: str) -> None:
     Locks on the files themselves are taken in an order that differs from call to call: two would wait for each other.
     """
     connection.execute(sa.select(JOBS.c.job_id).where(JOBS.c.job_id == job_id).with_for_update(key_share=True)).all()
+
+
+def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
+    """What a job left, by the operation that planned it; of a ledger of an earlier release nobody knows which."""
+    ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
+    every, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
+    groups: dict[str | None, list[Any]] = {} if rows else {None: []}
+    for row in rows:
+        groups.setdefault(row.operation, []).append(row)
+    for operation, group in groups.items():
+        files = tuple(FileFate(row.path, row.bytes, row.kind, row.modified) for row in group)
+        since = min((row.planned_at for row in group), default=job.created)
+        operations = every if operation is None else (Operation(operation),)
+        yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)
+        intent = None  # looked after once
 
 
 def _failed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -24,17 +25,7 @@ class SqlRegistrations(SqlLedger):
     def registrations(self) -> Sequence[Registration]:
         """All registrations, those of now and former ones."""
         with self._reading() as connection:
-            return [
-                Registration(
-                    TableRef(row.catalog, namespace_of(row.namespace), row.name),
-                    row.table_uuid,
-                    row.metadata_location,
-                    tuple(row.places),
-                    tuple(row.folders),
-                )
-                for page in connection.execute(_ALL).partitions(_PAGE)
-                for row in page
-            ]
+            return [_registration(row) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read; what was known of their places before stays known."""
@@ -57,15 +48,27 @@ class SqlRegistrations(SqlLedger):
 
 
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
-    """Add a registration, or bring it up to date; its places and folders only ever grow."""
+    """Add a registration, or bring it up to date."""
     key = named(one.ref) | {"table_uuid": one.table_uuid}
     mine = sa.and_(*(REGISTRATIONS.c[name] == key[name] for name in _KEY))
-    known = connection.execute(_ALL.where(mine).with_for_update()).first()
-    places = list(dict.fromkeys((*(known.places if known else ()), *one.places)))
-    folders = [f for f in dict.fromkeys((*(known.folders if known else ()), *one.folders)) if f not in places]
-    values = {"metadata_location": one.metadata_location, "places": places, "folders": folders, "seen": now}
+    row = connection.execute(_ALL.where(mine).with_for_update()).first()
+    known = None if row is None else _registration(row)
+    new = one.after(known)
+    values: dict[str, Any] = {name: list(getattr(new, name)) for name in ("places", "first_places", "folders")}
+    values |= {"metadata_location": new.metadata_location, "seen": now}
     if known is None:
         added = inserting(connection, REGISTRATIONS).values(**key, **values)
         connection.execute(added.on_conflict_do_update(index_elements=list(_KEY), set_=values))
-    elif known.metadata_location != one.metadata_location or known.places != places or known.folders != folders:
+    elif known != new:
         connection.execute(sa.update(REGISTRATIONS).where(mine).values(**values))
+
+
+def _registration(row: Any) -> Registration:  # noqa: ANN401 - a result row
+    return Registration(
+        TableRef(row.catalog, namespace_of(row.namespace), row.name),
+        row.table_uuid,
+        row.metadata_location,
+        tuple(row.places),
+        tuple(row.folders),
+        tuple(row.first_places),
+    )

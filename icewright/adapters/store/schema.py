@@ -176,6 +176,7 @@ DELETIONS = sa.Table(
     sa.Column("delete_after", Moment),  # not deleted before then; empty: at once
     sa.Column("failures", sa.Integer, nullable=False, server_default="0"),  # attempts to delete it in a row
     sa.Column("reason", sa.Text),  # why it is still there
+    sa.Column("operation", sa.Text),  # that planned it; empty: an earlier release did
     sa.Index("ix_deletions_job_id_path", "job_id", "path"),
     sa.Index("ix_deletions_state_table_id", "state", "table_id"),
     sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
@@ -203,6 +204,7 @@ REGISTRATIONS = sa.Table(  # every table that any catalog was ever seen to name,
     sa.Column("table_uuid", sa.Text, primary_key=True),
     sa.Column("metadata_location", sa.Text, nullable=False),  # as last read
     sa.Column("places", sa.JSON, nullable=False),  # its location and write paths, former ones too
+    sa.Column("first_places", sa.JSON, nullable=False),  # those of them that it had when it was first seen
     sa.Column("folders", sa.JSON, nullable=False),  # outside of these, in which live files of it lie or lay
     sa.Column("seen", Moment, nullable=False),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import namespace_of, of_table, waiting_deletions, waiting_of
+from icewright.adapters.store.ledger import PLANNED_BY, namespace_of, of_table, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import STATE, SqlMeasures
 from icewright.adapters.store.paging import Key, beyond, cursor, ordered
 from icewright.adapters.store.queue import job_of
@@ -151,14 +151,14 @@ class SqlViews(SqlMeasures):
         self, query: DeletionQuery, sight: Sight, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
         """Files that are still to be deleted, job by job."""
-        keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str))
+        keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
         wanted = _of_places(query.ref, query.catalog)
         if query.job_id is not None:
             wanted.append(JOBS.c.job_id == query.job_id)
         with self._reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
             rows = connection.execute(waiting_deletions().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
-        return _page([waiting_of(row) for row in rows], rows, ["created", "job_id"], limit)
+        return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """Activities of a job."""

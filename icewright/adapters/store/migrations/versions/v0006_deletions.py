@@ -18,6 +18,7 @@ def upgrade() -> None:
         deletions.add_column(sa.Column("delete_after", sa.DateTime()))
         deletions.add_column(sa.Column("failures", sa.Integer(), nullable=False, server_default="0"))
         deletions.add_column(sa.Column("reason", sa.Text()))
+        deletions.add_column(sa.Column("operation", sa.Text()))
     op.create_table(
         "removals",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
@@ -39,6 +40,7 @@ def upgrade() -> None:
         sa.Column("table_uuid", sa.Text(), nullable=False),
         sa.Column("metadata_location", sa.Text(), nullable=False),
         sa.Column("places", sa.JSON(), nullable=False),
+        sa.Column("first_places", sa.JSON(), nullable=False),
         sa.Column("folders", sa.JSON(), nullable=False),
         sa.Column("seen", sa.DateTime(), nullable=False),
         sa.PrimaryKeyConstraint("catalog", "namespace", "name", "table_uuid", name="pk_registrations"),
