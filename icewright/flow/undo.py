@@ -24,12 +24,12 @@ from icewright.core.errors import (
     UnknownOutcome,
 )
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
-from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, backoff
+from icewright.core.runs import VERIFICATION_FAILED, JobState, backoff
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.core.verify import restored_as_it_was
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.lease import Lease, held
-from icewright.flow.undoable import UNDO, Returning, ended_job, later_jobs_that_delete, returning, table_of
+from icewright.flow.undoable import UNDO, Returning, ended_job, ledger_files, needed_by_later_jobs, returning, table_of
 from icewright.flow.world import World
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
 
@@ -83,7 +83,8 @@ def undo(world: World, job_id: str, *, dry_run: bool = False) -> Undone:
         return Undone(job, dry_run, back)
     with _holding(world, job) as hold:
         done = Undone(job, dry_run, back, hold.job_id)
-        taken: list[str] = []
+        hold.summary = done.summary
+        taken: dict[str, Sequence[str]] = {}
         try:
             _take(world, job, back.removals, taken)
             for removal in back.removals:
@@ -95,9 +96,8 @@ def undo(world: World, job_id: str, *, dry_run: bool = False) -> Undone:
                 world.store.end_undo(other, world.clock.now(), undone=False)
             raise
         _complete(world, job, back.removals)
-        for other in taken[1:]:
-            world.store.end_undo(other, world.clock.now(), undone=False)
-        hold.summary = done.summary
+        for other, in_use in taken.items():
+            world.store.end_undo(other, world.clock.now(), undone=False, in_use=in_use)
     return done
 
 
@@ -111,21 +111,25 @@ def give_up(world: World, job_id: str) -> int:
     return left
 
 
-def release_abandoned_undos(world: World) -> list[str]:
-    """Settle undos whose process ended in the middle; says what became of them.
+def release_abandoned_undos(world: World) -> tuple[list[str], list[str]]:
+    """Settle undos whose process ended in the middle; says what became of them, and what is settled later and why.
 
     What such an undo had put back stays, and it is completed. Otherwise the deletions wait as before the undo.
     """
-    said = []
+    done: list[str] = []
+    waiting: list[str] = []
     for job_id in world.store.undoing():
         job = world.store.job(job_id)
         if job is None or job.ref.catalog not in world.catalogs:
             continue
+        row = world.store.table(job.ref)
+        if row is not None and row.held_by:  # by the undo itself, or by a job after which there is time enough
+            continue
         try:
-            said.append(_released(world, job))
-        except IcewrightError as error:  # the files stay with the undo until the table can be read
-            said.append(f"{job.ref}: the undo of job {job_id} was interrupted and is settled later: {error}")
-    return said
+            done.append(_released(world, job))
+        except IcewrightError as error:  # until then nobody deletes the files
+            waiting.append(f"{job.ref}: the undo of job {job_id} was interrupted and is settled later: {error}")
+    return done, waiting
 
 
 def _released(world: World, job: JobRow) -> str:
@@ -179,16 +183,17 @@ def _finish(world: World, job: JobRow, undo_id: str, state: JobState, summary: s
         world.patiently(lambda: world.store.finish(undo_id, state, summary, world.clock.now()))
 
 
-def _take(world: World, job: JobRow, removals: Sequence[Removal], taken: list[str]) -> None:
-    """Take the files from whoever would delete them: those of the job, and those of later jobs that return too.
+def _take(world: World, job: JobRow, removals: Sequence[Removal], taken: dict[str, Sequence[str]]) -> None:
+    """Take the files of the job from whoever would delete them, and those of later jobs that delete what returns.
 
-    `taken` grows by each job whose files were taken. Raises `Refused` when a deletion has begun.
+    `taken` grows by each job whose files were taken, with those that are in use from now on. Raises `Refused` when a
+    deletion has begun.
     """
-    for job_id in (job.job_id, *later_jobs_that_delete(world, job, removals)):
+    for job_id, in_use in {job.job_id: (), **needed_by_later_jobs(world, job, removals)}.items():
         states = world.store.begin_undo(job_id)
         if states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
             raise Refused(f"{job.ref}: job {job.job_id} cannot be undone: the deletions of job {job_id} have begun")
-        taken.append(job_id)
+        taken[job_id] = in_use
 
 
 def _put_back(world: World, job: JobRow, removal: Removal, lease: Lease) -> None:
@@ -254,12 +259,10 @@ def _do_not_repeat(world: World, job: JobRow) -> None:
 
     Snapshots do not expire by themselves until somebody changes the rule, and orphans are reported and not deleted.
     """
-    done = {run["operation"] for run in world.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
-    removals = world.store.removals(job.job_id)
     settings: dict[str, object] = {}
-    if removals:
+    if world.store.removals(job.job_id):
         settings[ENABLED[Operation.EXPIRE_SNAPSHOTS].name] = False
-    if Operation.REMOVE_ORPHANS in (done if removals else job.operations):
+    if Operation.REMOVE_ORPHANS in ledger_files(world, job).operations:
         settings[ORPHAN_MODE.name] = "report"
     author = f"{world.trigger.actor}, by the undo of job {job.job_id}"
     while settings:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from typing import Any
 
 from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced, UsageError
 from icewright.core.paths import key
@@ -22,6 +22,7 @@ _AT_ONCE = 16  # files that are looked for at the same time
 _SHOWN = 3
 _CLOCKS_APART = timedelta(hours=1)  # by which the clocks of two processes may differ
 _GONE = (LedgerState.DELETED, LedgerState.DELETING)
+_TAKEN = (*WAITING, LedgerState.UNDOING)
 _REWRITES = (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MANIFESTS)
 
 
@@ -44,10 +45,11 @@ class Returning:
 
 
 @dataclass(slots=True)
-class _Files:
+class LedgerFiles:
     """What the ledger says of a job's files."""
 
     states: Counter[str] = field(default_factory=Counter)
+    operations: set[Operation] = field(default_factory=set)  # that planned those that wait, or waited before an undo
     bytes: int = 0  # of those that wait
     gone: list[str] = field(default_factory=list)
     there: list[str] = field(default_factory=list)
@@ -55,7 +57,7 @@ class _Files:
     @property
     def waiting(self) -> int:
         """Files whose deletion an undo drops."""
-        return sum(self.states[state] for state in (*WAITING, LedgerState.UNDOING))
+        return sum(self.states[state] for state in _TAKEN)
 
 
 def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
@@ -75,7 +77,7 @@ def ended_job(world: World, job_id: str) -> JobRow:
 
 def returning(world: World, job: JobRow) -> Returning:
     """What comes back. Raises `UsageError` when the job left nothing to undo, `Refused` when it cannot be undone."""
-    removals, files = world.store.removals(job.job_id), _files(world, job.job_id)
+    removals, files = world.store.removals(job.job_id), ledger_files(world, job)
     missing = tuple(removal for removal in removals if removal.undone_at is None)
     if not missing and not files.waiting:
         if removals or files.states[LedgerState.UNDONE]:
@@ -86,7 +88,7 @@ def returning(world: World, job: JobRow) -> Returning:
     unreadable = _unreadable(world, snapshots, lost) if lost else []
     if files.gone or unreadable:
         raise _lost(job, lost, unreadable)
-    notes = tuple(_what_stays(world, job))
+    notes = tuple(_what_stays(world, job, removals))
     if not missing:
         return Returning((), files.waiting, files.bytes, notes=notes)
     base = table_of(world, job)
@@ -108,50 +110,55 @@ def table_of(world: World, job: JobRow) -> TableMetadata:
     return found
 
 
-def later_jobs_that_delete(world: World, job: JobRow, removals: Sequence[Removal]) -> list[str]:
-    """Later jobs of the table that mean to delete files that the returning snapshots need.
+def needed_by_later_jobs(world: World, job: JobRow, removals: Sequence[Removal]) -> Mapping[str, Sequence[str]]:
+    """Files that the returning snapshots need, and that later jobs of the table mean to delete, by the job.
 
-    Once the snapshots are back, a deletion finds such a file in use; until then these jobs must not begin to delete.
-    Raises `Refused` when one of them has deleted such a file.
+    Raises `Refused` when one of them is deleted.
     """
     if not removals:
-        return []
+        return {}
     since = min(removal.at for removal in removals) - _CLOCKS_APART
     later = world.store.later_deletions(job.job_id, since)
     keys = {key(path) for files in later.values() for path in files}
     snapshots = [snapshot for removal in removals for snapshot in removed_snapshots(removal)]
     needed = set(_needed(world, snapshots, keys)) if keys else set()
-    found = []
+    found = {}
     for other, files in later.items():
         wanted = {path: state for path, state in files.items() if key(path) in needed}
         if lost := sorted(path for path, state in wanted.items() if state in _GONE):
             raise _lost(job, lost, _unreadable(world, snapshots, lost), f" by job {other}")
-        found += [other] if wanted else []
+        if wanted:
+            found[other] = list(wanted)
     return found
 
 
-def _files(world: World, job_id: str) -> _Files:
-    found, after = _Files(), None
+def ledger_files(world: World, job: JobRow) -> LedgerFiles:
+    """What the ledger says of the job's files, read page by page."""
+    found, after = LedgerFiles(), None
     while True:
-        page = world.store.list_files(job_id, after, _PAGE)
+        page = world.store.list_files(job.job_id, after, _PAGE)
         for file in page.items:
-            state = file["state"]
-            found.states[state] += 1
-            if state in _GONE:
-                found.gone.append(file["path"])
-            elif state not in (LedgerState.FOUND, LedgerState.LEFT):
-                found.there.append(file["path"])
-            if state in (*WAITING, LedgerState.UNDOING):
-                found.bytes += file["bytes"] or 0
+            _count(found, file, job.operations)
         if (after := page.after) is None:
             return found
 
 
+def _count(found: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Operation]) -> None:
+    state, path, operation = file["state"], file["path"], file["operation"]
+    found.states[state] += 1
+    if state in _GONE:
+        found.gone.append(path)
+    elif state not in (LedgerState.FOUND, LedgerState.LEFT):
+        found.there.append(path)
+    if state in _TAKEN:
+        found.bytes += file["bytes"] or 0
+    if state in (*_TAKEN, LedgerState.UNDONE):
+        found.operations |= {Operation(operation)} if operation else set(operations)
+
+
 def _not_there(world: World, paths: Sequence[str]) -> list[str]:
     """Those of the files that somebody else deleted."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sizes = pool.map(world.files.size, paths)
-        return [path for path, size in zip(paths, sizes, strict=True) if size is None]
+    return [path for path, stat in world.files.stat(paths, _AT_ONCE).items() if stat is None] if paths else []
 
 
 def _needed(world: World, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
@@ -187,7 +194,7 @@ def _lost(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str 
     )
 
 
-def _nothing(job: JobRow, files: _Files) -> UsageError:
+def _nothing(job: JobRow, files: LedgerFiles) -> UsageError:
     """Why there is nothing to undo."""
     if job.options.get(UNDO):
         return UsageError(f"job {job.job_id} is itself the undo of job {job.options[UNDO]}: it cannot be undone")
@@ -199,10 +206,12 @@ def _nothing(job: JobRow, files: _Files) -> UsageError:
     )
 
 
-def _what_stays(world: World, job: JobRow) -> Iterator[str]:
+def _what_stays(world: World, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
     """What else the job did, which an undo leaves as it is."""
     done = {run["operation"] for run in world.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
     if rewrote := [op for op in _REWRITES if op in done]:
         yield f"what {', '.join(rewrote)} rewrote stays as it is: it reads the same rows"
+    if Operation.EXPIRE_SNAPSHOTS in done and not removals:
+        yield "the snapshots that expire_snapshots removed do not return: what they were is not recorded"
     if Operation.EXPIRE_ROWS in done:
         yield "rows that expire_rows deleted stay deleted, but can be read again in the snapshots that return"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -226,12 +226,15 @@ class SqlLedger:
                 connection.execute(sa.update(DELETIONS).where(untouched).values(state=LedgerState.UNDOING))
             return states
 
-    def end_undo(self, job_id: str, now: datetime, *, undone: bool) -> None:
-        """Settle the files that an undo took."""
+    def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
+        """Settle the files that an undo took; those in use are not among what waits again."""
         taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
+        kept = {"state": LedgerState.KEPT, "settled_at": now, "reason": "snapshots that an undo restored need it"}
         over = {"state": LedgerState.UNDONE, "settled_at": now} if undone else {"state": LedgerState.PLANNED}
         with self._begin() as connection:
             _lock(connection, job_id)
+            for chunk in chunks(list(in_use)):
+                connection.execute(sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**kept))
             connection.execute(sa.update(DELETIONS).where(taken).values(**over))
 
     def undoing(self) -> Sequence[str]:

@@ -144,7 +144,8 @@ class SqlViews(SqlMeasures):
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """What the ledger says of a job."""
-        columns = ("id", "path", "bytes", "kind", "state", "planned_at", "settled_at", "delete_after", "reason")
+        said = ("planned_at", "settled_at", "delete_after", "reason", "operation")
+        columns = ("id", "path", "bytes", "kind", "state", *said)
         return self._of_job(DELETIONS, columns, job_id, after, limit)
 
     def list_deletions(
