@@ -120,7 +120,7 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
 def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
     """How the paths of a table's catalog are spelt, as far as the policy says."""
     knobs = policy().knobs_for(ref, None)
-    return Spelling(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
+    return Spelling.of(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
 
 
 def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:

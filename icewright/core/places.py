@@ -7,7 +7,8 @@ of `hdfs` and its like tells nothing apart.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from icewright.core.paths import directory_key, split
@@ -59,20 +60,26 @@ class Place:
 class Spelling:
     """How paths are spelt: which schemes and authorities mean the same, beyond those that always do."""
 
-    schemes: Mapping[str, str] = field(default_factory=dict)
-    authorities: Mapping[str, str] = field(default_factory=dict)
+    schemes: frozenset[tuple[str, str]] = frozenset()
+    authorities: frozenset[tuple[str, str]] = frozenset()
 
-    def store(self, text: str) -> Store:
-        """The store that a path's beginning names."""
-        location = split(text)
-        scheme = _SCHEMES.get(location.scheme, location.scheme)
-        scheme = self.schemes.get(location.scheme, self.schemes.get(scheme, scheme))
-        authority = "" if scheme == "file" and location.authority == "localhost" else location.authority
-        return Store(scheme, self.authorities.get(authority, authority))
+    @staticmethod
+    def of(schemes: Mapping[str, str], authorities: Mapping[str, str]) -> Spelling:
+        """From mappings, each of a spelling to the one that it means."""
+        return Spelling(frozenset(schemes.items()), frozenset(authorities.items()))
 
     def place(self, folder: str) -> Place:
         """The place that a folder's text names."""
-        return Place(self.store(folder), directory_key(folder))
+        return _place(self, folder)
+
+
+@lru_cache(maxsize=131_072)  # the same thousands of folders are asked for before each batch of deletions
+def _place(spelling: Spelling, folder: str) -> Place:
+    location, schemes = split(folder), dict(spelling.schemes)
+    scheme = _SCHEMES.get(location.scheme, location.scheme)
+    scheme = schemes.get(location.scheme, schemes.get(scheme, scheme))
+    authority = "" if scheme == "file" and location.authority == "localhost" else location.authority
+    return Place(Store(scheme, dict(spelling.authorities).get(authority, authority)), directory_key(folder))
 
 
 class Index(Generic[T]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -216,6 +216,10 @@ class Storage(Protocol):
 
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it; as it is where storage knows no links."""
+        ...
+
+    def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
+        """The same of many folders at once, by each of them: at less cost where folders lie in the same ones."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:

@@ -41,7 +41,7 @@ def test_whether_places_hold_one_another(one: str, other: str, within: bool, mee
 
 def test_spellings_that_a_policy_declares() -> None:
     """Authorities and schemes that mean the same are one store."""
-    spelling = Spelling({"oss": "s3"}, {"alias": "bucket"})
+    spelling = Spelling.of({"oss": "s3"}, {"alias": "bucket"})
     assert spelling.place("oss://alias/t").within(spelling.place("s3://bucket/"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -85,6 +85,20 @@ class LocalStorage:
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it, which need not exist."""
         return os.path.realpath(_local(folder)) + "/"
+
+    def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
+        """The same of many: the links of a folder that many lie in are followed once."""
+        real: dict[str, str] = {"": "/", "/": "/"}
+
+        def followed(path: str) -> str:
+            known = real.get(path)
+            if known is None:
+                above, _, name = path.rpartition("/")
+                plain = f"{followed(above).rstrip('/')}/{name}"
+                known = real[path] = os.path.realpath(plain) if os.path.islink(plain) else plain  # noqa: PTH114
+            return known
+
+        return {folder: followed(os.path.normpath(_local(folder))).rstrip("/") + "/" for folder in folders}
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files side by side, Hadoop's checksums beside them too."""

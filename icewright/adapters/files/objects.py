@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -122,6 +122,10 @@ class ObjectStorage:
     def canonical(self, folder: str) -> str:
         """The folder itself: there are no links."""
         return folder
+
+    def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
+        """The folders themselves."""
+        return {folder: folder for folder in folders}
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""

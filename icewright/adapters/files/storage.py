@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import uuid4
@@ -104,6 +104,12 @@ class Storages:
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it; object stores have none."""
         return folder if local_path(folder) is None else self.local.canonical(folder)
+
+    def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
+        """The same of many."""
+        found = {folder: folder for folder in folders}
+        found.update(self.local.canonicals([folder for folder in found if local_path(folder) is not None]))
+        return found
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -68,6 +68,10 @@ class TableFiles:
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it."""
         return self.storage.canonical(folder)
+
+    def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
+        """The same of many folders at once."""
+        return self.storage.canonicals(folders)
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files; missing ones count as deleted."""

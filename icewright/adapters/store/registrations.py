@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from icewright.adapters.store.database import inserting
 from icewright.adapters.store.ledger import SqlLedger, named, namespace_of
-from icewright.adapters.store.schema import ADOPTIONS, REGISTRATIONS
+from icewright.adapters.store.schema import ADOPTIONS, REGISTRATIONS, Moment
 from icewright.core.table import TableRef
 from icewright.ports import Registration
 
 _PAGE = 500
-_ALL = sa.select(REGISTRATIONS)
 _KEY = ("catalog", "namespace", "name", "table_uuid")
+_LISTS = ("places", "folders", "first_places")
+_ALL = sa.select(
+    *(REGISTRATIONS.c[name] for name in (*_KEY, "metadata_location")),
+    *(sa.cast(REGISTRATIONS.c[name], sa.Text) for name in _LISTS),
+)
+
+
+_ONE = _ALL.where(*(REGISTRATIONS.c[name] == sa.bindparam(f"its_{name}") for name in _KEY)).with_for_update()
 
 
 class SqlRegistrations(SqlLedger):
@@ -25,7 +35,7 @@ class SqlRegistrations(SqlLedger):
     def registrations(self) -> Sequence[Registration]:
         """All registrations, those of now and former ones."""
         with self._reading() as connection:
-            return [_registration(row) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
+            return [_registration(*row) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read; what was known of their places before stays known."""
@@ -50,25 +60,31 @@ class SqlRegistrations(SqlLedger):
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
     """Add a registration, or bring it up to date."""
     key = named(one.ref) | {"table_uuid": one.table_uuid}
-    mine = sa.and_(*(REGISTRATIONS.c[name] == key[name] for name in _KEY))
-    row = connection.execute(_ALL.where(mine).with_for_update()).first()
-    known = None if row is None else _registration(row)
+    row = connection.execute(_ONE, {f"its_{name}": value for name, value in key.items()}).first()
+    known = None if row is None else _registration(*row)
     new = one.after(known)
-    values: dict[str, Any] = {name: list(getattr(new, name)) for name in ("places", "first_places", "folders")}
-    values |= {"metadata_location": new.metadata_location, "seen": now}
-    if known is None:
-        added = inserting(connection, REGISTRATIONS).values(**key, **values)
-        connection.execute(added.on_conflict_do_update(index_elements=list(_KEY), set_=values))
-    elif known != new:
-        connection.execute(sa.update(REGISTRATIONS).where(mine).values(**values))
+    if known == new:
+        return
+    values: dict[str, Any] = {name: list(getattr(new, name)) for name in _LISTS}
+    connection.execute(_write(connection.dialect.name), key | values | {"location": new.metadata_location, "now": now})
 
 
-def _registration(row: Any) -> Registration:  # noqa: ANN401 - a result row
-    return Registration(
-        TableRef(row.catalog, namespace_of(row.namespace), row.name),
-        row.table_uuid,
-        row.metadata_location,
-        tuple(row.places),
-        tuple(row.folders),
-        tuple(row.first_places),
-    )
+@lru_cache
+def _write(dialect: str) -> sa.Insert:
+    """The statement for a kind of database: made once, as every evaluation executes it."""
+    names: dict[str, Any] = {name: sa.bindparam(name) for name in _KEY}
+    lists: dict[str, Any] = {name: sa.bindparam(name, type_=sa.JSON) for name in _LISTS}
+    values = {**lists, "metadata_location": sa.bindparam("location"), "seen": sa.bindparam("now", type_=Moment)}
+    key = list(_KEY)
+    if dialect == "sqlite":
+        new = sqlite.insert(REGISTRATIONS).values(**names, **values)
+        return new.on_conflict_do_update(index_elements=key, set_=values)
+    return postgresql.insert(REGISTRATIONS).values(**names, **values).on_conflict_do_update(key, set_=values)
+
+
+@lru_cache(maxsize=65_536)  # thousands are asked for again and again, and few ever change
+def _registration(
+    catalog: str, namespace: str, name: str, table_uuid: str, metadata_location: str, *lists: str
+) -> Registration:
+    ref = TableRef(catalog, namespace_of(namespace), name)
+    return Registration(ref, table_uuid, metadata_location, *(tuple(json.loads(text)) for text in lists))

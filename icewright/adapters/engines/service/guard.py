@@ -131,8 +131,8 @@ class Guard:
         if files.is_empty():
             return Judged(files, {})
         mine = around.own if own is None else tuple(self._place(metadata, folder) for folder in own)
+        index = Index((one, None) for one in mine)
         folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
-        index = _Index(mine, around.others)
         allowed = self._allowed(metadata.ref)
         reasons: dict[str, str] = {}
         sharers: dict[str, tuple[Other, ...]] = {}
@@ -141,7 +141,7 @@ class Guard:
             if not any(place.within(one) for one in allowed):
                 reasons[folder] = f"outside the allowed_locations of catalog {metadata.ref.catalog}"
                 continue
-            reason, sharing = index.about(place, outside=outside)
+            reason, sharing = _about(place, index, around, outside=outside)
             reasons |= {folder: reason} if reason else {}
             sharers |= {folder: tuple(sharing)} if sharing else {}
         stays = {p: reasons[f] for p, f in zip(files["path"], folders, strict=True) if f in reasons} if reasons else {}
@@ -214,24 +214,19 @@ class Guard:
         return self.registry.place(folder, self.spelling(metadata.ref))
 
 
-class _Index:
-    """Whose a folder is: the innermost place counts, and one that two tables share is both's."""
+def _about(place: Place, mine: Index[None], around: Surroundings, *, outside: bool) -> tuple[str, list[Other]]:
+    """Why files of a folder stay, blank when they need not, and whoever may reach some of them all the same.
 
-    def __init__(self, mine: Sequence[Place], others: Sequence[Other]) -> None:
-        self._mine = Index((place, None) for place in mine)
-        self._theirs = Index((place, other) for other in others for place in other.places)
-        self._used = Index((folder, other) for other in others for folder in other.folders)
-
-    def about(self, place: Place, *, outside: bool) -> tuple[str, list[Other]]:
-        """Why files of the folder stay, blank when they need not, and whoever may reach some of them all the same."""
-        mine = max((len(own.folder) for own, _ in self._mine.holding(place)), default=0)
-        theirs = self._theirs.holding(place)
-        inner = [other for own, other in theirs if len(own.folder) > mine]
-        if inner:
-            return f"they lie in the place of {inner[-1]}", []
-        if not mine and not outside:
-            return (
-                "they lie outside the table's own location and write paths "
-                "(expire_snapshots.outside_location: delete lets them go)"
-            ), []
-        return "", [other for _, other in (*theirs, *self._used.holding(place))]
+    The innermost place counts, and one that two tables share is both's.
+    """
+    own = max((len(held.folder) for held, _ in mine.holding(place)), default=0)
+    theirs = around.having.holding(place)
+    inner = [other for held, other in theirs if len(held.folder) > own]
+    if inner:
+        return f"they lie in the place of {inner[-1]}", []
+    if not own and not outside:
+        return (
+            "they lie outside the table's own location and write paths "
+            "(expire_snapshots.outside_location: delete lets them go)"
+        ), []
+    return "", [other for _, other in (*theirs, *around.using.holding(place))]

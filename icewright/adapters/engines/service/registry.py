@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
@@ -21,7 +22,7 @@ from icewright.core.errors import (
     TableNotFound,
     UnsupportedTable,
 )
-from icewright.core.places import Place, Spelling
+from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import Snapshot, TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Files, Pointer, Registration, Registrations
 from icewright.ports.rows import FIRST_LOOK, beside
@@ -46,7 +47,7 @@ class Other:
         return f"{self.registration.ref}{'' if self.pointer else ' (which no catalog names any more)'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Surroundings:
     """What is known of a table's own places, and of all other tables."""
 
@@ -54,8 +55,18 @@ class Surroundings:
     first: tuple[Place, ...]  # those that it had when it was first seen
     others: tuple[Other, ...]
 
+    @cached_property
+    def having(self) -> Index[Other]:
+        """The others by their own places."""
+        return Index((place, other) for other in self.others for place in other.places)
 
-@dataclass(frozen=True)
+    @cached_property
+    def using(self) -> Index[Other]:
+        """The others by the folders that they use outside of these."""
+        return Index((folder, other) for other in self.others for folder in other.folders)
+
+
+@dataclass
 class Registry:
     """The tables of all configured catalogs, of what their servers show beside them, and former ones."""
 
@@ -64,19 +75,16 @@ class Registry:
     store: Registrations
     clock: Clock
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
-    _canonical: dict[str, str] = field(default_factory=dict, init=False)
+    _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def place(self, folder: str, spelling: Spelling) -> Place:
         """A folder as a place, without the links that lead to it."""
         known = self._canonical.get(folder)
-        if known is None:
-            known = self._canonical[folder] = self.files.canonical(folder)
-        return spelling.place(known)
+        return spelling.place(self.files.canonical(folder) if known is None else known)
 
     def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
         """Ask every catalog and the store now. Raises `CatalogUnavailable` when a catalog does not answer."""
-        self._canonical.clear()  # links may have moved since the last question
         named = self._named()
         known = {one.key: one for one in self.store.registrations()}
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
@@ -144,6 +152,9 @@ class Registry:
         named: Mapping[Pointer, str],
         problems: Mapping[Pointer, str],
     ) -> Surroundings:
+        folders_of = {f for one in known.values() for f in (*one.places, *one.folders)}
+        self._canonical = self.files.canonicals(folders_of)  # as links lead now
+
         def places(folders: Sequence[str]) -> tuple[Place, ...]:
             return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
 
