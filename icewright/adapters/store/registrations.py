@@ -79,7 +79,11 @@ def _write(dialect: str) -> sa.Insert:
     if dialect == "sqlite":
         new = sqlite.insert(REGISTRATIONS).values(**names, **values)
         return new.on_conflict_do_update(index_elements=key, set_=values)
-    return postgresql.insert(REGISTRATIONS).values(**names, **values).on_conflict_do_update(key, set_=values)
+    return (
+        postgresql.insert(REGISTRATIONS)
+        .values(**names, **values)
+        .on_conflict_do_update(index_elements=key, set_=values)
+    )
 
 
 @lru_cache(maxsize=65_536)  # thousands are asked for again and again, and few ever change
