@@ -18,6 +18,7 @@ from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
+from icewright.core.verify import snapshot_of
 from icewright.ports.engine import Adoptable, Assignment, Probe, Unfinished
 from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
@@ -329,7 +330,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
             kept: Any = {n: tuple(s for s in getattr(base, n) if s.snapshot_id not in gone) for n in lists}
             return replace(base, last_updated=updated, refs=refs, **kept)
         case AddSnapshot():
-            added = table.Snapshot.from_json(change.snapshot)
+            added = snapshot_of(change.snapshot)
             heads = {r.name: r for r in base.refs}
             head = heads.get(change.branch, table.Ref(change.branch, table.RefKind.BRANCH, 0))
             heads[change.branch] = replace(head, snapshot_id=added.snapshot_id)
@@ -342,7 +343,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
                 current_snapshot_id=added.snapshot_id if change.branch == table.MAIN else base.current_snapshot_id,
             )
         case RestoreSnapshots():
-            back = [table.Snapshot.from_json(s) for s in change.snapshots if s["snapshot-id"] not in base.by_id]
+            back = [snapshot_of(s) for s in change.snapshots if s["snapshot-id"] not in base.by_id]
             named = [_ref(n, change.refs[n]) for n in sorted(change.refs.keys() - {r.name for r in base.refs})]
             if not back and not named:
                 return base
@@ -357,15 +358,11 @@ def _ref(name: str, raw: Mapping[str, Any]) -> table.Ref:
     return table.Ref(name, table.RefKind(raw["type"]), raw["snapshot-id"])
 
 
-def _done(assignment: Assignment) -> Outcome:
-    return committed(assignment.operation, "done", {})
-
-
 @dataclass
 class FunctionEngine:
     """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
 
-    function: Callable[[Assignment], Outcome] = _done
+    function: Callable[[Assignment], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
     assignments: list[Assignment] = field(default_factory=list)
     resumed: list[Unfinished] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)

@@ -252,12 +252,10 @@ def application(
                 config, mine, pools, engine, shared, archiving, alerting, directory(config), reports, faults
             )
     finally:
-        for table in reports.values():
-            table.close()
         for pool in pools.values():
             pool.stop()
-        for catalog in catalogs.values():
-            catalog.close()
+        for opened in (*reports.values(), *catalogs.values()):
+            opened.close()
         store.engine.dispose()
 
 

@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from operator import le
 from typing import Any
@@ -18,7 +18,6 @@ _PLAIN = re.compile(r"[^.`\s]+")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 MAIN = "main"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # `write.folder-storage.path` is the older name of the first
 WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-storage.path", "write.metadata.path")
 
@@ -101,22 +100,6 @@ class Snapshot:
     operation: str | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Snapshot:
-        """From the JSON of the spec."""
-        summary = {key: str(value) for key, value in (raw.get("summary") or {}).items()}
-        return cls(
-            snapshot_id=raw["snapshot-id"],
-            parent_id=raw.get("parent-snapshot-id"),
-            sequence_number=raw.get("sequence-number") or 0,
-            timestamp=_EPOCH + timedelta(milliseconds=raw["timestamp-ms"]),
-            manifest_list=raw.get("manifest-list"),
-            manifests=tuple(raw.get("manifests") or ()),
-            operation=summary.get("operation"),
-            summary=summary,
-            schema_id=raw.get("schema-id"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +202,6 @@ def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], A
         yield int(field["id"]), path, kind
         if isinstance(kind, Mapping) and kind.get("type") == "struct":
             waiting += [(path, inner) for inner in reversed(kind["fields"])]
-
-
-def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
-    """Where a table wants new metadata, without a slash at its end."""
-    return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")
 
 
 class ManifestContent(enum.IntEnum):

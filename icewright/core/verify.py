@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Snapshot, TableFacts, TableMetadata
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TOTALS = (
     "total-records",
@@ -125,3 +129,19 @@ def _deletes_since(before: TableFacts, after: TableMetadata) -> bool:
 
 def _count(summary: Mapping[str, str], key: str) -> int:
     return int(summary.get(key, "0"))
+
+
+def snapshot_of(raw: Mapping[str, Any]) -> Snapshot:
+    """A snapshot from the JSON of the spec."""
+    summary = {key: str(value) for key, value in (raw.get("summary") or {}).items()}
+    return Snapshot(
+        snapshot_id=raw["snapshot-id"],
+        parent_id=raw.get("parent-snapshot-id"),
+        sequence_number=raw.get("sequence-number") or 0,
+        timestamp=_EPOCH + timedelta(milliseconds=raw["timestamp-ms"]),
+        manifest_list=raw.get("manifest-list"),
+        manifests=tuple(raw.get("manifests") or ()),
+        operation=summary.get("operation"),
+        summary=summary,
+        schema_id=raw.get("schema-id"),
+    )

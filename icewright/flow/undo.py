@@ -25,8 +25,8 @@ from icewright.core.errors import (
 )
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState, backoff
-from icewright.core.table import Snapshot, TableMetadata
-from icewright.core.verify import restored_as_it_was
+from icewright.core.table import TableMetadata
+from icewright.core.verify import restored_as_it_was, snapshot_of
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.lease import Lease, held
 from icewright.flow.undoable import UNDO, Returning, ended_job, ledger_files, needed_by_later_jobs, returning, table_of
@@ -204,7 +204,7 @@ def _put_back(world: World, job: JobRow, removal: Removal, lease: Lease) -> None
     change = RestoreSnapshots.from_json(removal.document)
     before = _commit(world, job, change, lease)
     after = table_of(world, job)
-    snapshots = tuple(map(Snapshot.from_json, change.snapshots))
+    snapshots = tuple(map(snapshot_of, change.snapshots))
     names = change.refs.keys() - {ref.name for ref in before.refs}
     refs = {name: change.refs[name]["snapshot-id"] for name in names}
     broken = restored_as_it_was(after, snapshots, {n: s for n, s in refs.items() if s in after.by_id})

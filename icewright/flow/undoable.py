@@ -13,6 +13,7 @@ from icewright.core.paths import key
 from icewright.core.policy import Operation
 from icewright.core.runs import TRANSITIONS, OperationState
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
+from icewright.core.verify import snapshot_of
 from icewright.flow.world import World
 from icewright.ports import WAITING, JobRow, LedgerState, Removal, RestoreSnapshots
 
@@ -62,7 +63,7 @@ class LedgerFiles:
 
 def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
     """The snapshots that a commit of an expiry removed."""
-    return tuple(map(Snapshot.from_json, RestoreSnapshots.from_json(removal.document).snapshots))
+    return tuple(map(snapshot_of, RestoreSnapshots.from_json(removal.document).snapshots))
 
 
 def ended_job(world: World, job_id: str) -> JobRow:

@@ -41,6 +41,7 @@ from icewright.ports.lake import (
     RestoreSnapshots,
     Restoring,
     Storage,
+    ignore,
 )
 from icewright.ports.measures import (
     Distribution,
@@ -89,8 +90,8 @@ __all__ = [
     "Distribution",
     "Engine",
     "Events",
-    "Files",
     "FileStat",
+    "Files",
     "Grant",
     "Head",
     "Intent",
@@ -128,4 +129,5 @@ __all__ = [
     "VacuumOf",
     "Waiting",
     "WaitingDeletions",
+    "ignore",
 ]

@@ -163,20 +163,24 @@ class DeleteReport:
 
 
 @dataclass(frozen=True, slots=True)
-class FileStat:
-    """What storage says of a file."""
-
-    bytes: int
-    modified: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class AvroFile:
     """The header of an Avro file, and its records inflated, one after the other."""
 
     meta: Mapping[str, bytes]
     records: int
     body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A file as `stat` sees it. `modified` is what `listing` reports: None where nobody knows it, as of a link."""
+
+    bytes: int
+    modified: datetime | None
+
+
+def ignore(_: str) -> None:
+    """Do nothing with a path that is left out of a listing."""
 
 
 class Storage(Protocol):
@@ -194,37 +198,51 @@ class Storage(Protocol):
         """The file's length in bytes, None when there is no such file."""
         ...
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files, by few requests; None when there is no such file.
+
+        Of a path that storage cannot ask for by name (see `listing`) nothing is known: it is not in the answer, and
+        `delete` says why. Raises `AccessDenied`, and `StorageUnavailable` when any of the others is not answered for.
+        """
+        ...
+
+    def time(self, location: str) -> datetime:
+        """The storage's own clock, from a hidden file that is written below the location and deleted again.
+
+        Raises `StorageUnavailable`, also when the file stays, `AccessDenied`, and `Refused` where nothing may be
+        written.
+        """
+        ...
+
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it; as it is where storage knows no links."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files; one that is missing already counts as deleted."""
+        """Delete files; one that is missing already counts as deleted.
+
+        A path that storage cannot ask for exactly as it is spelt is a failure: no other file is deleted in its place.
+        """
         ...
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
         ...
 
-    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """stat"""
-        ...
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
 
-    def time(self, location: str) -> datetime:
-        """time"""
-        ...
-
-    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
-        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
+        What is no file, or cannot be asked for by its name, is left out and handed to `unnamed` as printable text:
+        directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores,
+        names that are not UTF-8 in file systems. Object stores say times in whole seconds, as they do for one object.
+        """
         ...
 
 
 class Files(Storage, Protocol):
     """The files of tables: what is in them too."""
 
-    def inventory(
-        self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None
-    ) -> Iterator[pa.RecordBatch]:
+    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
         ...
 

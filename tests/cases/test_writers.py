@@ -73,6 +73,17 @@ def test_a_rule_of_the_catalog_opens_what_a_writer_may_set(house: House) -> None
     assert not (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
 
 
+@pytest.mark.parametrize("mode", ["report", "confirm"])
+@pytest.mark.cases(151)
+def test_a_writer_asks_a_vacuum_for_more_caution(house: House, mode: str) -> None:
+    """A vacuum deletes where nobody says what orphan removal may do; a table that says less gets less."""
+    theirs, mine = house.table("sales.theirs"), house.table()
+    edit(house.metadata_file(), lambda document: document["properties"].update({"icewright.remove_orphans.mode": mode}))
+    files = [*house.plant(theirs, "data/lost.parquet"), *house.plant(mine, "data/lost.parquet")]
+    vacuum(house.world(), "lake")
+    assert [file.exists() for file in files] == [False, True]
+
+
 @pytest.mark.parametrize(
     "rules",
     [

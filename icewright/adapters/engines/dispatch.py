@@ -131,10 +131,10 @@ class Engines:
             )
         planned = self.expire.planned(catalog, base, step, set(step.snapshot_ids) & set(base.by_id))
         environment, name = self.environments.get(base.ref.catalog), base.ref.catalog
-        keep_inside(environment, name, base, [file.path for file in planned.files])
-        if planned.outside:
+        keep_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
+        if planned.stays:
             raise Refused(
-                f"{base.ref}: Spark would delete {planned.outside} file(s) that must stay "
+                f"{base.ref}: Spark would delete {len(planned.stays)} file(s) that must stay "
                 f"({'; '.join(planned.notes)}); set expire_snapshots.engine to service, which keeps them",
                 "spark_deletes_all",
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import polars as pl
 import pyarrow as pa
@@ -21,7 +21,7 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
-from icewright.ports import AvroFile, DeleteReport, FileStat, Storage
+from icewright.ports import AvroFile, DeleteReport, FileStat, Storage, ignore
 
 _FACTS_KEPT = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
@@ -57,6 +57,14 @@ class TableFiles:
         """Length in bytes, None when there is no such file."""
         return self.storage.size(path)
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files."""
+        return self.storage.stat(paths, concurrency)
+
+    def time(self, location: str) -> datetime:
+        """The clock of the location's storage."""
+        return self.storage.time(location)
+
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it."""
         return self.storage.canonical(folder)
@@ -69,23 +77,13 @@ class TableFiles:
         """Remove folders that the deletion left empty."""
         self.storage.tidy(paths, stop)
 
-    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
-        """stat"""
-        return self.storage.stat(paths, concurrency)
-
-    def time(self, location: str) -> datetime:
-        """time"""
-        return self.storage.time(location)
-
-    def listing(self, location: str, unnamed: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """All files below a location."""
         return self.storage.listing(location, unnamed)
 
-    def inventory(
-        self, path: str, location: str, unnamed: Callable[[str], None] = lambda _: None
-    ) -> Iterator[pa.RecordBatch]:
+    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """The files below a location as an inventory has them."""
-        return read_inventory(self.storage, path, location)
+        return read_inventory(self.storage, path, location, unnamed)
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """What the manifests of the current snapshot say.

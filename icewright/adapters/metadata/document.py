@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.table import metadata_folder
+from icewright.core.paths import metadata_folder
 
 Json = Any
 Document = dict[str, Any]  # a metadata file: each field as the bytes that stand in it, or as its new value

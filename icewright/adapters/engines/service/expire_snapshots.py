@@ -54,7 +54,7 @@ class Planned:
     files: tuple[FileFate, ...]
     notes: tuple[str, ...]
     compared: pl.DataFrame | None  # the manifests of what stays, which name none of the files
-    outside: int  # files that stay although only expired snapshots reach them
+    stays: tuple[str, ...]  # files that stay although only expired snapshots reach them
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ExpireInService:
         """What would be deleted. Raises `Refused` when nothing may be, `CommitConflict` when a reader came between."""
         self._nobody_pinned(base, step)
         if not step.delete_files:
-            return Planned((), (), None, 0)
+            return Planned((), (), None, ())
         self.guard.in_allowed_place(base)
         around = self.guard.around(base)
         beside = strange_metadata_beside(self.deletion.files, base)
@@ -107,7 +107,7 @@ class ExpireInService:
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
         judged = self.guard.judge(base, around, unreachable.files, outside=step.outside)
         files = self.deletion.looked_at(_fates(judged.files), step.max_concurrent_deletes)
-        return Planned(files, tuple(judged.notes()), unreachable.compared, len(judged.stays))
+        return Planned(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
         """The files that the snapshots reach and no other of the table does."""

@@ -20,8 +20,8 @@ import pyarrow as pa
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
 from icewright.core.errors import Refused
-from icewright.core.paths import directory_key, key
-from icewright.core.table import TableMetadata, metadata_folder
+from icewright.core.paths import directory_key, key, metadata_folder
+from icewright.core.table import TableMetadata
 from icewright.ports import Files
 
 ORPHAN: Mapping[str, pl.DataType | type[pl.DataType]] = {
