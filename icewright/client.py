@@ -85,6 +85,10 @@ class Client:
         """What a job deleted, found or kept."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
+    def deletions(self, **filters: Any) -> Iterator[Document]:  # noqa: ANN401
+        """Files that are still to be deleted, by job and operation."""
+        return self._pages("/deletions", {name: value for name, value in filters.items() if value is not None})
+
     def policies(self) -> Document:
         """Rules and guardrails."""
         return self._get("/policies")
@@ -117,6 +121,14 @@ class Client:
     def cancel(self, job_id: str) -> Document:
         """Ask a job to stop."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/cancel")
+
+    def undo(self, job_id: str, *, dry_run: bool = False) -> Document:
+        """Take a job back, or say what that would bring back."""
+        return self._document("POST", f"/jobs/{_segment(job_id)}/undo", json={"dry_run": dry_run})
+
+    def give_up(self, job_id: str) -> Document:
+        """Leave the files of a job that wait to be deleted where they are."""
+        return self._document("POST", f"/jobs/{_segment(job_id)}/give-up")
 
     def pause(self, table: str, reason: str) -> None:
         """Keep a table from being maintained by itself."""

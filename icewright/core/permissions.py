@@ -44,6 +44,7 @@ class Action(enum.StrEnum):
     TABLES_PIN = "tables.pin"
     ALERTS_TEST = "alerts.test"
     JOBS_DELETE = "jobs.delete"
+    JOBS_UNDO = "jobs.undo"
     POLICIES_CHANGE = "policies.change"
     CATALOGS_VACUUM = "catalogs.vacuum"
     AUDIT_READ = "audit.read"
@@ -78,6 +79,7 @@ PERMISSIONS: Mapping[Action, Permission] = {
     Action.TABLES_PIN: Permission(_WORKERS, "hold snapshots for readers, and release them"),
     Action.ALERTS_TEST: Permission(_WORKERS, "send a test message to the channels"),
     Action.JOBS_DELETE: Permission(_OWNERS, f"start operations that delete: {', '.join(sorted(DELETING))}"),
+    Action.JOBS_UNDO: Permission(_OWNERS, "undo jobs, and give up deletions that wait"),
     Action.POLICIES_CHANGE: Permission(_OWNERS, "change policy rules, or knobs of other operations for one run"),
     Action.CATALOGS_VACUUM: Permission(_OWNERS, "vacuum a whole catalog"),
     Action.AUDIT_READ: Permission(_OWNERS, "read the audit log"),

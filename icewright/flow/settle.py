@@ -19,20 +19,24 @@ SILENT = timedelta(days=1)  # after which a process that says nothing is forgott
 
 def settle_interrupted(world: World) -> list[str]:
     """End jobs whose process is gone, and finish planned deletions after a fresh proof. Says what was done."""
-    done: list[str] = []
-    waiting: list[str] = []
-    for job in world.store.interrupted(world.clock.now(), world.dead):
-        done.append(f"{job.ref}: job {job.job_id} was interrupted")
-        break_off(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
-    released, left = release_abandoned_undos(world)
+    done = end_interrupted(world)
+    released, waiting = release_abandoned_undos(world)
     done += released
-    waiting += left
     for unfinished in world.store.unfinished(world.clock.now()):
         finished, said = _resumed(world, unfinished)
         (done if finished else waiting).append(said)
     for line in done:
         world.store.event("settled", world.clock.now(), said=line)
     return done + waiting
+
+
+def end_interrupted(world: World) -> list[str]:
+    """End jobs whose process is gone, and delete nothing. Says which."""
+    done: list[str] = []
+    for job in world.store.interrupted(world.clock.now(), world.dead):
+        done.append(f"{job.ref}: job {job.job_id} was interrupted")
+        break_off(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
+    return done
 
 
 class Settling:

@@ -28,7 +28,7 @@ from icewright.core.policy import Operation
 
 A = Action
 WORK = {A.JOBS_DRY_RUN, A.JOBS_RUN, A.JOBS_CANCEL, A.TABLES_PAUSE, A.TABLES_PIN, A.ALERTS_TEST}
-OWN = {A.JOBS_DELETE, A.POLICIES_CHANGE, A.CATALOGS_VACUUM, A.AUDIT_READ}
+OWN = {A.JOBS_DELETE, A.JOBS_UNDO, A.POLICIES_CHANGE, A.CATALOGS_VACUUM, A.AUDIT_READ}
 RULE = {A.TOKENS_MANAGE}
 MAY = {  # said once more, as the specification says it
     Role.VIEWER: set(Action) - WORK - OWN - RULE,

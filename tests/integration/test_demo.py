@@ -77,6 +77,7 @@ def test_demo_on_s3_behind_a_server(tmp_path: Path, kind: str) -> None:
     improved = {t["name"].removeprefix("lake."): (t["before"], t["after"]) for t in report["tables"]}
     assert improved["web.clicks"][1]["files"] < improved["web.clicks"][0]["files"] / 5
     assert improved["ops.metrics"][1]["snapshots"] < improved["ops.metrics"][0]["snapshots"] / 2
+    assert (report["undo"] is None) is (kind == "nessie")
     assert improved["ops.uploads"][1]["orphans"] == 0 < improved["ops.uploads"][0]["orphans"]
     assert improved["ops.ledger"][1]["snapshots"] == improved["ops.ledger"][0]["snapshots"]
     assert improved["ops.shared"][1]["orphans"] >= improved["ops.shared"][0]["orphans"] > 0
@@ -96,6 +97,8 @@ def test_demo_maintains_its_lakehouse_and_proves_it(tmp_path: Path) -> None:
     assert funnel["tables"] > funnel["changed"] >= funnel["due"] >= funnel["run"] > 0
     config = str(tmp_path / "lakehouse" / "icewright.yaml")
     assert _icewright("--config", config, "cycle", "--json")["funnel"]["due"] == 0
+    assert report["undo"].items() >= {"table": "lake.ops.metrics", "same": True, "expired_again": True}.items()
+    assert report["undo"]["snapshots"] > 100
     improved = {t["name"]: (t["before"], t["after"]) for t in report["tables"]}
     # today's partition is hot and left to the writer: at midnight it has one file, a day later thirty
     assert improved["lake.web.clicks"][1]["files"] < improved["lake.web.clicks"][0]["files"] / 5

@@ -24,6 +24,7 @@ REQUIRED = Access(required=True)
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "/tables/{name}/jobs"): {"operations": ["compact"], "dry_run": True},
     ("post", "/tables/{name}/pause"): {"reason": "x"},
+    ("post", "/jobs/{job_id}/undo"): {"dry_run": True},
     ("put", "/tables/{name}/pins/{reader}"): {"snapshot_id": 1},
     ("put", "/policies/{scope}"): {"set": {"compact.min_input_files": 9}},
     ("post", "/policies/{scope}/preview"): {"set": {"compact.min_input_files": 9}},
@@ -93,7 +94,7 @@ def test_scopes(served: Served, role: str) -> None:
     """Who is bound to another place neither sees the table nor its jobs, in lists or by name, whatever they ask."""
     client, job = served.client(served.app(access=REQUIRED)), served.job()
     outside, inside = bearer(served, role, "lake.hr"), bearer(served, role, "lake.sa*")
-    for path in ("/tables", "/jobs", "/runs", "/queue"):
+    for path in ("/tables", "/jobs", "/runs", "/queue", "/deletions"):
         found = client.get(API + path, headers=outside).json()
         assert [i for part in ("items", "jobs", "waiting") for i in found.get(part, [])] == []
     assert client.get(f"{API}/tables", headers=inside).json()["total"] == 1

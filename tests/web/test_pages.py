@@ -40,6 +40,7 @@ CHANGES = {
     "/do/pause": {"table": "lake.sales.orders", "reason": "x"},
     "/do/resume": {"table": "lake.sales.orders"},
     "/do/cancel": {"job": "JOB"},
+    "/do/undo": {"job": "JOB", "how": "undo"},
 }
 
 

@@ -21,6 +21,7 @@ from icewright.app.cli import (
     settings,
     simulating,
     tokens,
+    undoing,
     vacuuming,
 )
 from icewright.app.cli.base import app
@@ -40,6 +41,7 @@ __all__ = [
     "settings",
     "simulating",
     "tokens",
+    "undoing",
     "vacuuming",
 ]
 

@@ -21,6 +21,8 @@ from icewright.app.cli.base import (
     opened_application,
     show_ignored,
 )
+from icewright.app.cli.shown import show_removed
+from icewright.app.undoing import removal_document, waiting_document
 from icewright.core.describe import evaluation_document
 from icewright.core.errors import MetadataUnreadable, UsageError
 from icewright.flow.cycle import look
@@ -215,7 +217,7 @@ def history(
 def show(
     job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a beginning of it.")], as_json: Json = False
 ) -> None:
-    """One job: operations, metrics, statements, before and after, its log, deleted files."""
+    """One job: operations, metrics, statements, before and after, what expired and what waits, its log, its files."""
     if to := remote.client():
         remote.show(to, job, as_json=as_json)
         return
@@ -227,7 +229,10 @@ def show(
         runs = [dict(r) for r in store.runs(found.job_id)]
         deleted = list(store.deleted_files(found.job_id))
         log = list(store.events(found.job_id))
-    document = output.job_row_document(found) | {"runs": runs, "files": deleted, "log": log}
+        removed = [removal_document(removal) for removal in store.removals(found.job_id)]
+        waiting = [waiting_document(w) for w in store.pending_deletions(found.ref) if w.job_id == found.job_id]
+    document = output.job_row_document(found)
+    document |= {"runs": runs, "removed": removed, "waiting": waiting, "files": deleted, "log": log}
     if as_json:
         output.print_json(document)
         return
@@ -248,6 +253,7 @@ def show(
             sized = [{**p, **{c: output.size(p[c]) for c in ("bytes_in", "bytes_out")}} for p in r["partitions"]]
             output.rows("Partitions", columns, [[p[c] for c in columns] for p in sized])
         output.rows("Changes", ("fact", "before", "after"), changes)
+    show_removed(removed, waiting)
     told = [(f"{e['at']:%H:%M:%S}", e["kind"], output.details(e["details"])) for e in log]
     output.rows("Log", ("at", "event", "details"), told)
     if deleted:

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from icewright.app import output
 from icewright.app.cli.base import OPTIONS, leave, show_ignored, show_knobs
+from icewright.app.cli.shown import show_removed
 from icewright.app.config import server_token
 from icewright.client import Client
 from icewright.core.layering import parse_settings
@@ -112,6 +113,7 @@ def show(to: Client, job_id: str, *, as_json: bool) -> None:
     for one in job["runs"]:
         output.OUT.print(f"\n{one['operation']}: {output.coloured(one['state'])}  {escape(one['summary'])}")
         output.rows("Metrics", ("metric", "value"), list(one["metrics"].items()))
+    show_removed(job["removed"], job["waiting"])
     files = [(f["state"], f["kind"], output.size(f["bytes"]), f["path"]) for f in document["files"]]
     if files:
         output.rows("Files", ("state", "kind", "size", "path"), files)

@@ -21,10 +21,12 @@ from icewright.app.demo.s3_server import BUCKET, objects, s3_properties, s3_serv
 from icewright.core.errors import UsageError
 
 CATALOG = "lake"
+UNDONE = f"{CATALOG}.ops.metrics"  # the table whose expiry is undone
 MARK = ".icewright-demo"
 
 _CONFIG = """\
-# Made by `icewright demo`. Cooldowns are off and orphans are deleted at once, so that there is something to see.
+# Made by `icewright demo`. Cooldowns are off and files are deleted at once, so that there is something to see; of one
+# table they wait, so that its expiry can be undone.
 state: sqlite:///{home}/icewright.db
 catalogs:
   {catalog}:
@@ -44,6 +46,8 @@ policy:
       rewrite_manifests.cooldown_minutes: 0
       expire_snapshots.cooldown_minutes: 0
       remove_orphans.mode: delete
+      deletion.delay_hours: 0
+  - {{match: {undone}, set: {{deletion.delay_hours: 24}}}}
   - {{match: "{catalog}.web", set: {{importance: high}}}}
 """
 
@@ -71,7 +75,7 @@ def place(directory: Path, kind: str, storage: str) -> Place:
     address = f"http://127.0.0.1:{port}"
     named = {"sql": f"sqlite:///{home}/catalog.db", "rest": address, "nessie": f"{address}/api/v2"}[kind]
     properties = {"uri": named, "warehouse": uri or f"file://{folder}", **on_s3}
-    said = _CONFIG.format(home=home, catalog=CATALOG, kind=kind, properties=json.dumps(properties))
+    said = _CONFIG.format(home=home, catalog=CATALOG, kind=kind, properties=json.dumps(properties), undone=UNDONE)
     (home / "icewright.yaml").write_text(said, encoding="utf-8")
     config = read_config(home / "icewright.yaml")
 

@@ -20,6 +20,7 @@ from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
 from icewright.app.demo.serving import CATALOG, Place, place
+from icewright.app.demo.undoing import remember, show_undo
 from icewright.core.describe import facts_summary
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -96,8 +97,10 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     console.print("Reading every row once, to compare later")
     rows_before, refs_before = fingerprints(spark, names), _refs(spark)
     before = {name: _state(app, name) for name in names}
+    past = remember(app, spark)
     cycles, seconds = _cycles(app, console)
     swept = _vacuumed(app, console)
+    undone = show_undo(app, spark, past, console)
     rows_after, refs_after = fingerprints(spark, names), _refs(spark)
     after = {name: _state(app, name) for name in names}
     tables = [
@@ -116,6 +119,8 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     failures = [f"{name}: rows changed" for name in names if rows_before[name] != rows_after[name]]
     failures += [f"{ref}: rows changed" for ref, rows in refs_before.items() if refs_after[ref] != rows]
     failures += _failures(cycles, swept)
+    if undone is not None and not (undone["same"] and undone["expired_again"]):
+        failures.append(f"{undone['table']}: the undo of job {undone['job_id']} did not restore what was there")
     documents = [output.cycle_document(c) for c in cycles]
     return {
         "ok": not failures,
@@ -135,6 +140,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
         ],
         "jobs": [job for document in documents for job in document["jobs"]],
         "left_alone": [f"{name}: {why}" for name in names for why in _left_alone(app, name)],
+        "undo": undone,
         **({"vacuum": output.vacuum_document(swept)} if swept is not None else {}),
     }
 

@@ -16,10 +16,12 @@ from starlette.types import Scope
 from icewright.core.errors import (
     BadEvent,
     CatalogUnavailable,
+    CommitConflict,
     ConfigError,
     RetryableError,
     TableNotFound,
     TerminalError,
+    UnknownOutcome,
     UsageError,
 )
 
@@ -50,7 +52,7 @@ def install(app: FastAPI) -> None:
     def handle(error: type[Exception]) -> None:
         app.add_exception_handler(error, _handled)
 
-    for error in (Problem, HTTPException, RequestValidationError, TerminalError, RetryableError):
+    for error in (Problem, HTTPException, RequestValidationError, TerminalError, RetryableError, UnknownOutcome):
         handle(error)
 
 
@@ -75,7 +77,7 @@ def _problem(error: Exception) -> Problem:
             return Problem(422, str(error))
         case TableNotFound():
             return Problem(404, str(error))
-        case TerminalError():
+        case TerminalError() | CommitConflict():
             return Problem(409, str(error))
     _log.warning("%s: %s", type(error).__name__, error)  # whoever asks need not know hosts and databases
     headers = {"Retry-After": str(AGAIN_SECONDS)}

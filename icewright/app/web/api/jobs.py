@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from icewright.app.undoing import removal_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, needs, said
@@ -17,7 +18,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.queue import plan_now
 from icewright.ports import JobRow
-from icewright.ports.views import After, JobItem, JobQuery, RunQuery, WaitingItem
+from icewright.ports.views import After, DeletionQuery, JobItem, JobQuery, RunQuery, WaitingItem
 
 router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
 
@@ -47,11 +48,21 @@ def jobs(
     "/jobs/{job_id:segment}", summary="One job", openapi_extra=said(Action.JOBS_READ), responses=documented(404)
 )
 def job(job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
-    """With its runs: metrics, statements, the table before and after. A beginning of its id does."""
+    """With its runs: metrics, statements, the table before and after; what it removed, and what waits to be deleted.
+
+    A beginning of its id does.
+    """
     found, store = by.job(job_id), by.world.store
     runs = [_run({**run, "ref": found.ref}) for run in store.runs(found.job_id)]
     (item,) = store.list_jobs(JobQuery(job_id=found.job_id), None, None, 1).items
-    return models.JobDetail(**_job(item).model_dump(), options=dict(found.options), runs=runs)
+    waiting = store.list_deletions(DeletionQuery(job_id=found.job_id), None, None, len(Operation)).items
+    return models.JobDetail(
+        **_job(item).model_dump(),
+        options=dict(found.options),
+        runs=runs,
+        removed=[models.Removed(**removal_document(removal)) for removal in store.removals(found.job_id)],
+        waiting=[models.WaitingFiles(**waiting_document(one)) for one in waiting],
+    )
 
 
 @router.get(

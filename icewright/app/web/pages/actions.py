@@ -15,7 +15,7 @@ from icewright.app.web.pages.forms import Sent, sends
 from icewright.app.web.pages.render import Crumb, go, page
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.problems import Problem
-from icewright.core.errors import UsageError
+from icewright.core.errors import CommitConflict, TerminalError, UsageError
 from icewright.core.permissions import Action
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
@@ -56,6 +56,22 @@ def cancel(sent: Annotated[Sent, sends(Action.JOBS_CANCEL)]) -> Response:
         return _told(problem, f"/jobs/{sent.by.job(job_id).job_id}")
     said = "It is cancelled." if job.state == "cancelled" else "It was asked to stop, and does so before its next step."
     return go(f"/jobs/{job.job_id}", said, "warn")
+
+
+@router.post("/undo")
+def undo(sent: Annotated[Sent, sends(Action.JOBS_UNDO)]) -> Response:
+    """Say what an undo would bring back, and ask; or do it."""
+    job_id = sent.form.one("job")
+    found = sent.by.job(job_id)
+    back, confirmed = f"/jobs/{found.job_id}", sent.form.one("how") == "undo"
+    try:
+        undone = api.deletions.undo(found.job_id, models.UndoAsked(dry_run=not confirmed), sent.by)
+    except (TerminalError, CommitConflict) as error:
+        return go(back, f"{error}.", "bad")
+    if undone.dry_run and not undone.already:
+        crumbs = [Crumb("Jobs", "/jobs"), Crumb(undone.table, table_url(undone.table)), Crumb("Job", back)]
+        return page(sent.by, "undo.html", undone=undone, crumbs=crumbs)
+    return go(back, f"{undone.summary[:1].upper()}{undone.summary[1:]}.")
 
 
 @router.post("/pause")

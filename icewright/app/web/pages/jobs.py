@@ -119,8 +119,14 @@ def _shown(by: Caller, job_id: str) -> dict[str, Any]:
         "stages": stages(found, events),
         "events": events,
         "may_cancel": may_cancel,
+        "may_undo": _left_to_undo(found) and by.principal.may(Action.JOBS_UNDO, place_of(ref)),
         "open": open_still,
     }
+
+
+def _left_to_undo(job: models.JobDetail) -> bool:
+    """Whether the job has ended, and something of it may return."""
+    return job.state not in _OPEN and bool(job.waiting or any(removed.undone_at is None for removed in job.removed))
 
 
 def _events(by: Caller, job_id: str) -> Sequence[models.Event]:

@@ -1,6 +1,16 @@
 """What the API takes and gives."""
 
 from icewright.app.web.api.models.common import Asked, Settings, Text
+from icewright.app.web.api.models.deletions import (
+    Deletions,
+    GivenUp,
+    Removed,
+    RemovedRef,
+    RemovedSnapshot,
+    UndoAsked,
+    Undone,
+    WaitingFiles,
+)
 from icewright.app.web.api.models.governing import (
     Audit,
     AuditEntry,
@@ -60,10 +70,12 @@ __all__ = [
     "Asked",
     "Audit",
     "AuditEntry",
+    "Deletions",
     "Event",
     "Events",
     "File",
     "Files",
+    "GivenUp",
     "Granted",
     "IgnoredProperty",
     "Job",
@@ -86,6 +98,9 @@ __all__ = [
     "Preview",
     "Queue",
     "Ref",
+    "Removed",
+    "RemovedRef",
+    "RemovedSnapshot",
     "Rule",
     "RuleAsked",
     "Run",
@@ -104,8 +119,11 @@ __all__ = [
     "Token",
     "TokenAsked",
     "Tokens",
+    "UndoAsked",
+    "Undone",
     "Verdict",
     "VerdictChange",
     "Versions",
     "Waiting",
+    "WaitingFiles",
 ]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from icewright.app.web.api.models.common import Asked, Settings
+from icewright.app.web.api.models.deletions import Removed, WaitingFiles
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 
@@ -91,8 +92,10 @@ class Runs(BaseModel):
 class JobDetail(Job):
     """One job with its runs."""
 
-    options: dict[str, Any]
+    options: dict[str, Any] = Field(description="of one asked for by hand; `undo`: the job that it undid")
     runs: list[Run]
+    removed: list[Removed] = Field(description="what its expiry removed from the metadata")
+    waiting: list[WaitingFiles] = Field(description="its files that are still to be deleted")
 
 
 class File(BaseModel):
@@ -104,6 +107,8 @@ class File(BaseModel):
     state: str
     planned_at: datetime
     settled_at: datetime | None
+    delete_after: datetime | None = Field(description="it is not deleted before then; null: it waits for nothing")
+    reason: str | None = Field(description="why it is still there")
 
 
 class Files(BaseModel):

@@ -1,0 +1,66 @@
+"""The demo's undo: an expiry is taken back while its files wait, every snapshot is there again, and then it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icewright.app.bootstrap import Application
+from icewright.app.demo.proof import Fingerprint, fingerprint
+from icewright.app.demo.serving import UNDONE
+from icewright.core.policy import DELETION_DELAY, Operation
+from icewright.core.runs import JobState
+from icewright.core.table import TableMetadata, TableRef
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.undo import undo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Past:
+    """The table before its expiry: its snapshots and refs, and the rows that the oldest snapshot reads."""
+
+    ref: TableRef
+    metadata: TableMetadata
+    rows: Fingerprint
+
+
+def remember(app: Application, spark: SparkSession) -> Past:
+    """The table whose expiry is undone, as it is now."""
+    ref = TableRef.parse(UNDONE)
+    metadata = app.world.catalog(ref).load(ref)
+    return Past(ref, metadata, fingerprint(spark, UNDONE, metadata.snapshots[0].snapshot_id))
+
+
+def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
+    """Undo the expiry, compare with the past, and expire once more; None where a vacuum expires."""
+    world, ref = app.world, past.ref
+    job = next((job for job in world.store.jobs(ref) if world.store.removals(job.job_id)), None)
+    if job is None:
+        return None
+    done = undo(world, job.job_id)
+    console.print(
+        f"[bold]Undo[/]: the expiry of {UNDONE} is taken back, {len(done.back.snapshots)} snapshots are there again, "
+        f"and {done.back.files} files that waited stay; then it expires once more, and its files go at once"
+    )
+    now = world.catalog(ref).load(ref)
+    same = {s.snapshot_id for s in past.metadata.snapshots} <= now.by_id.keys() and set(past.metadata.refs) <= set(
+        now.refs
+    )
+    same = same and fingerprint(spark, UNDONE, past.metadata.snapshots[0].snapshot_id) == past.rows
+    world.store.put_rule(ref.parts, {DELETION_DELAY.name: 0}, world.trigger.actor, world.clock.now(), None)
+    again = execute(world, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+    return {
+        "table": UNDONE,
+        "job_id": job.job_id,
+        "undone_by": done.undone_by,
+        "snapshots": len(done.back.snapshots),
+        "files": done.back.files,
+        "bytes": done.back.bytes,
+        "same": same,
+        "expired_again": again.state is JobState.SUCCEEDED,
+    }

@@ -1,0 +1,202 @@
+"""Undo by the API, by its client and on the job's page, over an application with tables on disk."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from icewright.app.cli import main
+from icewright.app.web.application import Settings, create_app
+from icewright.app.web.opened import Watch
+from icewright.app.web.running import serving
+from icewright.client import Client
+from icewright.core.errors import CommitStateUnknown, UsageError
+from icewright.flow.undoable import removed_snapshots
+from icewright.ports import LedgerState
+from tests.cases.conftest import ground, house
+from tests.cases.house import EXPIRE, NAME, House
+from tests.cases.test_undo import expired, history, settled, states
+from tests.faults.taps import Call, tapped
+from tests.web.conftest import HERE
+from tests.web.test_events import problem
+from tests.web.test_pages import BROWSER, token_of
+
+__all__ = ["ground", "house"]
+API = "/api/v1"
+TABLE = f"lake.{NAME}"
+
+
+@pytest.fixture
+def client(house: House) -> Iterator[TestClient]:
+    """Somebody on this machine, where a table has a long history."""
+    history(house)
+    app = create_app(house.app, Settings(), Watch(list, lambda: b""))
+    with TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False) as made:
+        yield made
+
+
+def test_a_job_says_what_expired_and_what_waits(house: House, client: TestClient) -> None:
+    """With ids, times and summaries; files say until when they wait; lists are cut into pages."""
+    before = {s.snapshot_id: s for s in house.metadata().snapshots}
+    job_id = expired(house)
+    job = client.get(f"{API}/jobs/{job_id}").json()
+    (removed,), (waiting,) = job["removed"], job["waiting"]
+    assert {s["snapshot_id"] for s in removed["snapshots"]} == before.keys() - house.metadata().by_id.keys()
+    for said in removed["snapshots"]:
+        snapshot = before[said["snapshot_id"]]
+        assert (said["operation"], said["parent_id"]) == (snapshot.operation, snapshot.parent_id)
+        assert said["at"].replace("Z", "+00:00") == snapshot.timestamp.isoformat()
+        assert said["summary"]["total-records"] == snapshot.summary["total-records"]
+    assert {r["name"] for r in removed["refs"]} == {"outlived", "old branch"}
+    assert (removed["undone_at"], waiting["operations"], waiting["table"]) == (None, [EXPIRE], TABLE)
+    files = client.get(f"{API}/jobs/{job_id}/files").json()["items"]
+    assert {f["delete_after"] for f in files} == {waiting["delete_after"]}
+    house.table("sales.other")
+    later = expired(house, "sales.other")
+    first = client.get(f"{API}/deletions", params={"limit": 1}).json()
+    second = client.get(f"{API}/deletions", params={"limit": 1, "cursor": first["next"]}).json()
+    assert [i["job_id"] for page in (first, second) for i in page["items"]] == [job_id, later]
+    assert second["next"] is None
+    assert [i["job_id"] for i in client.get(f"{API}/deletions", params={"table": TABLE}).json()["items"]] == [job_id]
+    assert client.get(f"{API}/deletions", params={"catalog": "pond"}).json()["items"] == []
+
+
+def test_undo_by_the_api(house: House, client: TestClient) -> None:
+    """A dry run says what the undo does; it is in the audit log with who asked; a second one finds it done."""
+    before = house.read()
+    job_id = expired(house)
+    url = f"{API}/jobs/{job_id}/undo"
+    said = client.post(url, json={"dry_run": True}).json()
+    assert (said["dry_run"], said["undone_by"], len(said["snapshots"])) == (True, None, 3)
+    assert house.app.world.store.audited(None, None, 10) == []
+    done = client.post(url, json={}).json()
+    same = ("snapshots", "refs", "files", "bytes", "not_restored")
+    assert {name: done[name] for name in same} == {name: said[name] for name in same}
+    assert house.read() == before
+    (entry,) = house.app.world.store.audited(None, None, 10)
+    assert (entry.action, entry.details["undone_by"], entry.details["what"]) == ("jobs.undo", done["undone_by"], "undo")
+    assert client.get(f"{API}/jobs/{done['undone_by']}").json()["options"] == {"undo": job_id}
+    assert client.get(f"{API}/jobs/{job_id}").json()["removed"][0]["undone_at"]
+    again = client.post(url, json={}).json()
+    assert (again["already"], again["undone_by"]) == (True, None)
+
+
+def test_what_cannot_be_undone_is_said(house: House, client: TestClient) -> None:
+    """Unknown jobs, deleted files, and a catalog of which nobody knows whether it took the commit."""
+    job_id = expired(house)
+    url = f"{API}/jobs/{job_id}/undo"
+    problem(client.post(f"{API}/jobs/nobody/undo", json={}), 404)
+
+    def unknown(call: Call) -> Any:
+        if str(call) == "catalog.commit":
+            raise CommitStateUnknown("no answer")
+        return call.go()
+
+    tapped(house.app, unknown)
+    problem(client.post(url, json={}), 503)
+    settled(house, hours=48)
+    settled(house)
+    assert "are deleted already" in problem(client.post(url, json={}), 409)["detail"]
+
+
+def test_deletions_are_given_up(house: House, client: TestClient) -> None:
+    """By whom is written down; nothing waits any more."""
+    job_id = expired(house)
+    files = len(house.app.world.store.deleted_files(job_id))
+    assert client.post(f"{API}/jobs/{job_id}/give-up").json() == {"job_id": job_id, "table": TABLE, "files": files}
+    assert client.get(f"{API}/deletions").json()["items"] == []
+    assert states(house, job_id) == {LedgerState.GIVEN_UP}
+    (entry,) = house.app.world.store.audited(None, None, 10)
+    assert (entry.action, entry.details["files"]) == ("jobs.undo", files)
+
+
+def test_the_page_asks_before_it_undoes(house: House, client: TestClient) -> None:
+    """It shows what waits and what expired; the button leads to what would come back, and from there to the undo."""
+    job_id = expired(house)
+    gone = [s.snapshot_id for removal in house.app.world.store.removals(job_id) for s in removed_snapshots(removal)]
+    path = f"/jobs/{job_id}"
+    page = client.get(path, headers=BROWSER).text
+    assert "Deletions that wait" in page
+    assert "Expired snapshots" in page
+    assert all(str(snapshot_id) in page for snapshot_id in gone)
+    form = {"csrf": token_of(client, path), "job": job_id}
+    asks = client.post("/do/undo", data=form, headers=BROWSER)
+    assert asks.status_code == 200
+    assert "nothing is changed yet" in asks.text
+    assert all(str(snapshot_id) in asks.text for snapshot_id in gone)
+    assert "outlived" in asks.text
+    assert states(house, job_id) == {LedgerState.PLANNED}
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asks.text.rpartition("<form")[2]))
+    assert fields["how"] == "undo"
+    done = client.post("/do/undo", data=fields, headers=BROWSER)
+    assert f"Undo of job {job_id}: restored 3 snapshot(s) and 2 ref(s)" in done.text
+    assert states(house, job_id) == {LedgerState.UNDONE}
+    assert "Deletions that wait" not in done.text
+    assert 'action="/do/undo"' not in done.text
+    newest = house.app.world.store.jobs()[0]
+    theirs = client.get(f"/jobs/{newest.job_id}", headers=BROWSER).text
+    assert f'href="{path}"' in theirs
+    assert "Operations" not in theirs
+    again = client.post("/do/undo", data=form, headers=BROWSER)
+    assert "is undone already" in again.text
+
+
+def test_the_page_says_why_not(house: House, client: TestClient) -> None:
+    """What stands against an undo is said on the job's page."""
+    job_id = expired(house)
+    form = {"csrf": token_of(client, f"/jobs/{job_id}"), "job": job_id}
+    settled(house, hours=48)
+    assert "deleted already" in client.post("/do/undo", data=form, headers=BROWSER).text
+
+
+def test_the_commands_ask_a_service(
+    house: House,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same words and documents, whether the command works by itself or asks a service."""
+    history(house)
+    job_id = expired(house)
+    app = create_app(house.app, Settings(), Watch(list, lambda: b""))
+    with serving(app, HERE, 0) as port:
+        address = f"http://{HERE}:{port}"
+
+        def said(*words: str, server: bool, code: int = 0) -> Any:
+            to = ["--server", address] if server else ["--config", str(house.home / "icewright.yaml")]
+            monkeypatch.setattr(sys, "argv", ["icewright", *to, *words])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            out = capsys.readouterr()
+            assert (ended.value.code or 0) == code, out
+            return json.loads(out.out) if "--json" in words else out.out + out.err
+
+        here, there = (said("deletions", "--json", server=server) for server in (False, True))
+        assert _times(here) == _times(there)
+        (waiting,) = there["deletions"]
+        assert there["bytes"] == waiting["bytes"] > 0
+        plain = [said(*words, server=True) for words in (("deletions",), ("show", job_id))]
+        assert all(job_id in text and "expire_snapshots" in text for text in plain)
+        assert "outlived led to snapshot" in plain[1]
+        shown = [said("show", job_id, "--json", server=server) for server in (False, True)]
+        assert _times(shown[0]["removed"]) == _times(shown[1]["removed"])
+        assert _times(shown[0]["waiting"]) == _times(shown[1]["waiting"])
+        dry = [said("undo", job_id, "--dry-run", "--json", server=server) for server in (False, True)]
+        assert _times(dry[0]) == _times(dry[1])
+        assert "would restore 3 snapshot(s)" in said("undo", job_id, "--dry-run", server=True)
+        assert "restored 3 snapshot(s)" in said("undo", job_id, server=True)
+        assert "is undone already" in said("undo", job_id, server=False)
+        assert "undone at" in said("show", job_id, server=True)
+        assert said("give-up", job_id, "--yes", "--json", server=True)["files"] == 0
+        with Client(address) as client, pytest.raises(UsageError, match="no such job"):
+            client.undo("nobody")
+
+
+def _times(document: Any) -> Any:
+    """The document with every time in one spelling."""
+    return json.loads(json.dumps(document).replace("+00:00", "Z"))
