@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +27,12 @@ class SqlRegistrations(SqlLedger):
         with self._reading() as connection:
             return [_registration(row) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
+    def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
+        """One registration."""
+        with self._reading() as connection:
+            row = connection.execute(_ALL.where(_is(named(ref) | {"table_uuid": table_uuid}))).first()
+        return None if row is None else _registration(row)
+
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read; what was known of their places before stays known."""
         with self._begin() as connection:
@@ -50,7 +56,7 @@ class SqlRegistrations(SqlLedger):
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
     """Add a registration, or bring it up to date."""
     key = named(one.ref) | {"table_uuid": one.table_uuid}
-    mine = sa.and_(*(REGISTRATIONS.c[name] == key[name] for name in _KEY))
+    mine = _is(key)
     row = connection.execute(_ALL.where(mine).with_for_update()).first()
     known = None if row is None else _registration(row)
     new = one.after(known)
@@ -63,6 +69,10 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
         connection.execute(sa.update(REGISTRATIONS).where(mine).values(**values))
 
 
+def _is(key: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(REGISTRATIONS.c[name] == key[name] for name in _KEY))
+
+
 def _registration(row: Any) -> Registration:  # noqa: ANN401 - a result row
     return Registration(
         TableRef(row.catalog, namespace_of(row.namespace), row.name),
@@ -71,4 +81,5 @@ def _registration(row: Any) -> Registration:  # noqa: ANN401 - a result row
         tuple(row.places),
         tuple(row.folders),
         tuple(row.first_places),
+        row.seen,
     )

@@ -22,9 +22,9 @@ from icewright.core.errors import (
     UnsupportedTable,
 )
 from icewright.core.places import Place, Spelling
-from icewright.core.table import Snapshot, TableMetadata, TableRef
+from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Files, Pointer, Registration, Registrations
-from icewright.ports.rows import FIRST_LOOK, beside
+from icewright.ports.rows import beside, unseen_snapshots
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
@@ -81,8 +81,9 @@ class Registry:
         known = {one.key: one for one in self.store.registrations()}
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
         fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
-        read, problems = self._read_all(fresh, named, frozenset(known))
-        read.append(Registration.of(metadata, ()))
+        read, problems = self._read_all(fresh, named, known)
+        if (metadata.ref, metadata.metadata_location) not in at:
+            read.append(self._read(metadata, known))
         merged = {one.key: one.after(known.get(one.key)) for one in read}
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
@@ -108,8 +109,17 @@ class Registry:
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
 
+    def _read(self, metadata: TableMetadata, known: Mapping[tuple[TableRef, str], Registration]) -> Registration:
+        """What a table says of itself, and where files lie that its new snapshots need."""
+        last = known.get((metadata.ref, metadata.table_uuid))
+        unseen = unseen_snapshots(metadata, None if last is None else last.seen)
+        return Registration.of(metadata, self.files.outside(metadata, unseen))
+
     def _read_all(
-        self, pointers: Sequence[Pointer], named: Mapping[Pointer, str], known: frozenset[tuple[TableRef, str]]
+        self,
+        pointers: Sequence[Pointer],
+        named: Mapping[Pointer, str],
+        known: Mapping[tuple[TableRef, str], Registration],
     ) -> tuple[list[Registration], dict[Pointer, str]]:
         """What the tables say of themselves, and of those that cannot be read why."""
         now = self.clock.now()
@@ -119,13 +129,10 @@ class Registry:
 
         def read(pointer: Pointer) -> Registration | IcewrightError:
             try:
-                found = self._load(pointer, self.catalogs[named[pointer]])
-                seen = (pointer.ref, found.table_uuid) in known
-                snapshots = _heads(found) if seen else found.snapshots[-FIRST_LOOK:]
-                folders = self.files.outside(found, snapshots)
+                one = self._read(self._load(pointer, self.catalogs[named[pointer]]), known)
             except _UNREADABLE as error:
                 return error
-            return replace(Registration.of(found, folders), metadata_location=pointer.metadata_location)
+            return replace(one, metadata_location=pointer.metadata_location)
 
         wanted = [pointer for pointer in pointers if pointer not in problems]
         with ThreadPoolExecutor(_READERS) as pool:
@@ -167,9 +174,3 @@ class Registry:
         return Surroundings(
             places([place for one in own for place in one.places]), places(known[me].first_places), tuple(others)
         )
-
-
-def _heads(metadata: TableMetadata) -> list[Snapshot]:
-    """The current snapshot and those that branches and tags name."""
-    ids = dict.fromkeys((metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)))
-    return [metadata.by_id[i] for i in ids if i is not None and i in metadata.by_id]
