@@ -104,7 +104,13 @@ class Registry:
         """Every table that a catalog names now, or that its server shows beside it, and which catalog shows it."""
         own = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.pointers()}
         beyond = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.neighbours()}
-        return beyond | own
+        at = {pointer.ref: pointer for pointer in own}
+        # a database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does
+        namesakes = {p for p in beyond if at.get(p.ref, p) != p}
+        for name in {p.ref.catalog for p in namesakes}:  # a table that has just moved is no namesake
+            namesakes -= set(self.catalogs[name].pointers())
+        apart = {_apart(p, beyond[p]): beyond[p] for p in namesakes}
+        return {p: name for p, name in beyond.items() if p not in namesakes} | apart | own
 
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
@@ -155,10 +161,11 @@ class Registry:
             return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
 
         me = (metadata.ref, metadata.table_uuid)
+        unread = {pointer.ref for pointer in problems} - {metadata.ref}
         own, others = [known[me]], []
         for key, one in known.items():
             pointer = live.get(key)
-            if key == me:
+            if key == me or (pointer is None and one.ref in unread):
                 continue
             if pointer is None and one.table_uuid and one.table_uuid == metadata.table_uuid:
                 own.append(one)  # the same table under an earlier name
@@ -166,11 +173,16 @@ class Registry:
             via = named[pointer] if pointer is not None else one.ref.catalog
             others.append(Other(one, via, pointer, places(one.places), places(one.folders)))
         for pointer, problem in problems.items():
-            last = [one for one in known.values() if one.ref == pointer.ref]
-            folders = [folder for one in last for folder in one.folders]
-            where = [beside(pointer.metadata_location), *(place for one in last for place in one.places)]
-            unread = Registration(pointer.ref, "", pointer.metadata_location, tuple(where), tuple(folders))
-            others.append(Other(unread, named[pointer], pointer, places(where), places(folders), problem))
+            blank = Registration(pointer.ref, "", pointer.metadata_location, ())
+            for last in [one for one in known.values() if one.ref == pointer.ref] or [blank]:
+                where = (beside(pointer.metadata_location), *last.places)
+                one = replace(last, metadata_location=pointer.metadata_location, places=where)
+                others.append(Other(one, named[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(
             places([place for one in own for place in one.places]), places(known[me].first_places), tuple(others)
         )
+
+
+def _apart(pointer: Pointer, via: str) -> Pointer:
+    """The neighbour under a name of its own: `CATALOG@VIA`."""
+    return replace(pointer, ref=replace(pointer.ref, catalog=f"{pointer.ref.catalog}@{via}"))
