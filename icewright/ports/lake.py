@@ -273,7 +273,7 @@ class Files(Storage, Protocol):
         ...
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-        """The folders outside the table's location and write paths in which live files of the snapshots lie."""
+        """The folders outside the table's location and write paths in which files lie that the snapshots need."""
         ...
 
     def planning_seconds(self, snapshot: Snapshot) -> float:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from icewright.core.paths import directory_key
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome
-from icewright.core.table import Hold, TableMetadata, TableRef
+from icewright.core.table import Hold, Snapshot, TableMetadata, TableRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,19 @@ class Removal:
 
 
 FIRST_LOOK = 100  # snapshots of a table that is seen for the first time whose files are looked at
+_SKEW = timedelta(hours=1)  # by which the clocks of writers may differ from ours
+
+
+def unseen_snapshots(metadata: TableMetadata, seen: datetime | None) -> Sequence[Snapshot]:
+    """The snapshots whose files may lie in folders that are not known yet.
+
+    Those that the table, its branches and its tags name, and those that came since it was last `seen`.
+    """
+    ids = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)}
+    recent = {s.snapshot_id for s in metadata.snapshots[-FIRST_LOOK:]}
+    if seen is not None:
+        recent = {s.snapshot_id for s in metadata.snapshots if s.timestamp >= seen - _SKEW}
+    return [s for s in metadata.snapshots if s.snapshot_id in ids | recent]
 
 
 def beside(metadata_location: str) -> str:
@@ -197,11 +211,15 @@ class Registration:
     places: tuple[str, ...]  # its location and write paths, former ones too
     folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
     first_places: tuple[str, ...] = ()  # those of the places that it had when it was first seen
+    seen: datetime | None = field(default=None, compare=False)  # when it was last written down
 
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
         """What is to be remembered of a table that has just been read."""
-        places = (metadata.location, *metadata.write_paths, beside(metadata.metadata_location))
+        places = (metadata.location, *metadata.write_paths)
+        at = directory_key(metadata.metadata_location.rpartition("/")[0])
+        if not any(at.startswith(directory_key(place)) for place in places):  # a move has left it behind
+            places = (*places, beside(metadata.metadata_location))
         once = tuple(dict.fromkeys(places))
         return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders))
 

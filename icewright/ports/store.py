@@ -146,6 +146,10 @@ class Registrations(Protocol):
         """All of them: those of now and former ones."""
         ...
 
+    def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
+        """One of them; None when the table was never read under this name."""
+        ...
+
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read. Places and folders that were known before stay known."""
         ...

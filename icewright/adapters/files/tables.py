@@ -136,17 +136,19 @@ class TableFiles:
         return self.reader.manifests(snapshot)
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-        """The folders outside the table's own places in which live files of the snapshots lie."""
+        """The folders outside the table's own places in which files lie that the snapshots need."""
         manifests = listed(self.reader.manifest_lists(snapshots))
-        found: dict[str, None] = {}
+        paths = [*(m.path for m in manifests), *(s.manifest_list for s in snapshots if s.manifest_list)]
+        paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
+        found = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata))
         fresh: list[ManifestFile] = []
         for manifest in manifests:
             known = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
             fresh += [manifest] if known is None else []
             found |= dict.fromkeys(known or ())
         for manifest in fresh:
-            paths = [frame["path"] for frame in self.reader.live_files([manifest])]
-            folders = outside_folders(pl.concat(paths), metadata) if paths else ()
+            live = [frame["path"] for frame in self.reader.live_files([manifest])]
+            folders = outside_folders(pl.concat(live), metadata) if live else ()
             self._outside.put((manifest.path, metadata.location, *metadata.write_paths), folders)
             found |= dict.fromkeys(folders)
         return tuple(found)

@@ -23,6 +23,7 @@ _LISTS = ("places", "folders", "first_places")
 _ALL = sa.select(
     *(REGISTRATIONS.c[name] for name in (*_KEY, "metadata_location")),
     *(sa.cast(REGISTRATIONS.c[name], sa.Text) for name in _LISTS),
+    REGISTRATIONS.c.seen,
 )
 
 
@@ -36,6 +37,12 @@ class SqlRegistrations(SqlLedger):
         """All registrations, those of now and former ones."""
         with self._reading() as connection:
             return [_registration(*row) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
+
+    def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
+        """One registration."""
+        with self._reading() as connection:
+            row = connection.execute(_ONE, _its(ref, table_uuid)).first()
+        return None if row is None else _registration(*row)
 
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read; what was known of their places before stays known."""
@@ -60,7 +67,7 @@ class SqlRegistrations(SqlLedger):
 def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
     """Add a registration, or bring it up to date."""
     key = named(one.ref) | {"table_uuid": one.table_uuid}
-    row = connection.execute(_ONE, {f"its_{name}": value for name, value in key.items()}).first()
+    row = connection.execute(_ONE, _its(one.ref, one.table_uuid)).first()
     known = None if row is None else _registration(*row)
     new = one.after(known)
     if known == new:
@@ -86,9 +93,22 @@ def _write(dialect: str) -> sa.Insert:
     )
 
 
+def _its(ref: TableRef, table_uuid: str) -> dict[str, str]:
+    return {f"its_{name}": value for name, value in (named(ref) | {"table_uuid": table_uuid}).items()}
+
+
 @lru_cache(maxsize=65_536)  # thousands are asked for again and again, and few ever change
 def _registration(
-    catalog: str, namespace: str, name: str, table_uuid: str, metadata_location: str, *lists: str
+    catalog: str,
+    namespace: str,
+    name: str,
+    table_uuid: str,
+    metadata_location: str,
+    places: str,
+    folders: str,
+    first_places: str,
+    seen: datetime,
 ) -> Registration:
     ref = TableRef(catalog, namespace_of(namespace), name)
-    return Registration(ref, table_uuid, metadata_location, *(tuple(json.loads(text)) for text in lists))
+    lists = (tuple(json.loads(text)) for text in (places, folders, first_places))
+    return Registration(ref, table_uuid, metadata_location, *lists, seen=seen)

@@ -171,7 +171,8 @@ class Guard:
 
     def _registered_once(self, metadata: TableMetadata, around: Surroundings) -> None:
         for other in around.others:
-            if other.pointer is None or other.problem or other.registration.table_uuid != metadata.table_uuid:
+            uuid = other.registration.table_uuid
+            if other.pointer is None or uuid != metadata.table_uuid or (other.problem and not uuid):
                 continue
             meets = any(a.may_meet(b) for a in other.places for b in around.own)
             if metadata.table_uuid or meets:  # format v1 may leave the uuid out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -181,12 +182,14 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
 
 
 def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Strange]:
-    """Metadata files in the table's metadata folders that its log does not name, as far as they could be newer.
+    """Metadata files in the table's metadata folders that its log does not name, as far as they could be somebody's.
 
-    What was written before the oldest version that the log names is older, and is not looked at.
+    What was written before the oldest version that the log names is older, and is not looked at, unless two files
+    bear its number: then the table may have been forked there.
     """
-    folders = {metadata_folder(metadata.location, metadata.properties), metadata.metadata_location.rpartition("/")[0]}
-    known = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+    named = (metadata.metadata_location, *metadata.metadata_log)
+    folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
+    known = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     for folder in {directory_key(folder): folder for folder in folders}.values():
@@ -199,8 +202,9 @@ def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Stran
         later = current is None or one.modified is None or one.modified >= current
         return later or number is None or version is None or version >= number
 
+    numbers = Counter(_version(path) for path in written)
     strange = [Strange(path, at) for path, at in written.items() if key(path) not in known]
-    return [one for one in strange if newer(one)]
+    return [one for one in strange if newer(one) or numbers[_version(one.path)] > 1]
 
 
 def _version(path: str) -> int | None:

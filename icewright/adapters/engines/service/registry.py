@@ -23,9 +23,9 @@ from icewright.core.errors import (
     UnsupportedTable,
 )
 from icewright.core.places import Index, Place, Spelling
-from icewright.core.table import Snapshot, TableMetadata, TableRef
+from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Files, Pointer, Registration, Registrations
-from icewright.ports.rows import FIRST_LOOK, beside
+from icewright.ports.rows import beside, unseen_snapshots
 
 _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
@@ -89,8 +89,9 @@ class Registry:
         known = {one.key: one for one in self.store.registrations()}
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
         fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
-        read, problems = self._read_all(fresh, named, frozenset(known))
-        read.append(Registration.of(metadata, ()))
+        read, problems = self._read_all(fresh, named, known)
+        if (metadata.ref, metadata.metadata_location) not in at:
+            read.append(self._read(metadata, known))
         merged = {one.key: one.after(known.get(one.key)) for one in read}
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
@@ -111,13 +112,28 @@ class Registry:
         """Every table that a catalog names now, or that its server shows beside it, and which catalog shows it."""
         own = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.pointers()}
         beyond = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.neighbours()}
-        return beyond | own
+        at = {pointer.ref: pointer for pointer in own}
+        # a database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does
+        namesakes = {p for p in beyond if at.get(p.ref, p) != p}
+        for name in {p.ref.catalog for p in namesakes}:  # a table that has just moved is no namesake
+            namesakes -= set(self.catalogs[name].pointers())
+        apart = {_apart(p, beyond[p]): beyond[p] for p in namesakes}
+        return {p: name for p, name in beyond.items() if p not in namesakes} | apart | own
 
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
 
+    def _read(self, metadata: TableMetadata, known: Mapping[tuple[TableRef, str], Registration]) -> Registration:
+        """What a table says of itself, and where files lie that its new snapshots need."""
+        last = known.get((metadata.ref, metadata.table_uuid))
+        unseen = unseen_snapshots(metadata, None if last is None else last.seen)
+        return Registration.of(metadata, self.files.outside(metadata, unseen))
+
     def _read_all(
-        self, pointers: Sequence[Pointer], named: Mapping[Pointer, str], known: frozenset[tuple[TableRef, str]]
+        self,
+        pointers: Sequence[Pointer],
+        named: Mapping[Pointer, str],
+        known: Mapping[tuple[TableRef, str], Registration],
     ) -> tuple[list[Registration], dict[Pointer, str]]:
         """What the tables say of themselves, and of those that cannot be read why."""
         now = self.clock.now()
@@ -127,13 +143,10 @@ class Registry:
 
         def read(pointer: Pointer) -> Registration | IcewrightError:
             try:
-                found = self._load(pointer, self.catalogs[named[pointer]])
-                seen = (pointer.ref, found.table_uuid) in known
-                snapshots = _heads(found) if seen else found.snapshots[-FIRST_LOOK:]
-                folders = self.files.outside(found, snapshots)
+                one = self._read(self._load(pointer, self.catalogs[named[pointer]]), known)
             except _UNREADABLE as error:
                 return error
-            return replace(Registration.of(found, folders), metadata_location=pointer.metadata_location)
+            return replace(one, metadata_location=pointer.metadata_location)
 
         wanted = [pointer for pointer in pointers if pointer not in problems]
         with ThreadPoolExecutor(_READERS) as pool:
@@ -159,10 +172,11 @@ class Registry:
             return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
 
         me = (metadata.ref, metadata.table_uuid)
+        unread = {pointer.ref for pointer in problems} - {metadata.ref}
         own, others = [known[me]], []
         for key, one in known.items():
             pointer = live.get(key)
-            if key == me:
+            if key == me or (pointer is None and one.ref in unread):
                 continue
             if pointer is None and one.table_uuid and one.table_uuid == metadata.table_uuid:
                 own.append(one)  # the same table under an earlier name
@@ -170,17 +184,16 @@ class Registry:
             via = named[pointer] if pointer is not None else one.ref.catalog
             others.append(Other(one, via, pointer, places(one.places), places(one.folders)))
         for pointer, problem in problems.items():
-            last = [one for one in known.values() if one.ref == pointer.ref]
-            folders = [folder for one in last for folder in one.folders]
-            where = [beside(pointer.metadata_location), *(place for one in last for place in one.places)]
-            unread = Registration(pointer.ref, "", pointer.metadata_location, tuple(where), tuple(folders))
-            others.append(Other(unread, named[pointer], pointer, places(where), places(folders), problem))
+            blank = Registration(pointer.ref, "", pointer.metadata_location, ())
+            for last in [one for one in known.values() if one.ref == pointer.ref] or [blank]:
+                where = (beside(pointer.metadata_location), *last.places)
+                one = replace(last, metadata_location=pointer.metadata_location, places=where)
+                others.append(Other(one, named[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(
             places([place for one in own for place in one.places]), places(known[me].first_places), tuple(others)
         )
 
 
-def _heads(metadata: TableMetadata) -> list[Snapshot]:
-    """The current snapshot and those that branches and tags name."""
-    ids = dict.fromkeys((metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)))
-    return [metadata.by_id[i] for i in ids if i is not None and i in metadata.by_id]
+def _apart(pointer: Pointer, via: str) -> Pointer:
+    """The neighbour under a name of its own: `CATALOG@VIA`."""
+    return replace(pointer, ref=replace(pointer.ref, catalog=f"{pointer.ref.catalog}@{via}"))

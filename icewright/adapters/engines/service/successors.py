@@ -44,8 +44,9 @@ def identify(
 ) -> Found:
     """Read every strange file. What a person has adopted, by path or by uuid, is told no more.
 
-    A successor names the current file in its log, or has the current snapshot and newer ones. One that does not is a
-    fork when another file builds on it: a commit that crashed has nobody that does. Raises `MetadataUnreadable` when a
+    A successor names the current file in its log, or has the current snapshot and newer ones. Any other file that the
+    current one does not come from belongs to a fork when another file builds on it, or when it builds on such a file: a
+    commit that crashed builds on a version of ours, and nobody builds on it. Raises `MetadataUnreadable` when a
     file may be somebody's and cannot be read.
     """
     own: list[tuple[Strange, Lineage]] = []
@@ -65,7 +66,7 @@ def identify(
             own.append((one, line))
         elif line.table_uuid not in adopted:
             foreign.append((one.path, line.table_uuid))
-    return Found(tuple(foreign), tuple(_successors(metadata, own)), tuple(debris))
+    return Found(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris))
 
 
 def _is_ancestor(line: Lineage, metadata: TableMetadata) -> bool:
@@ -74,8 +75,11 @@ def _is_ancestor(line: Lineage, metadata: TableMetadata) -> bool:
     return not line.table_uuid and same_place and bool(line.snapshot_ids & metadata.by_id.keys())
 
 
-def _successors(metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]]) -> list[Strange]:
+def _successors(
+    metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
+) -> list[Strange]:
     current = key(metadata.metadata_location)
+    ours = _ancestors(metadata, own, read) if own else frozenset()
     built_on = {key(path) for _, line in own for path in line.log}
     since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
     found: list[Strange] = []
@@ -90,12 +94,35 @@ def _successors(metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]])
         )
         after = current in logged or head_moved_on
         extended = key(one.path) in built_on
+        builds_on_strange = bool(line.log) and key(line.log[-1]) not in ours
+        fork = key(one.path) not in ours and (extended or builds_on_strange) and (newer or bool(logged & ours))
         crashed_here = staged_by_us(one.path) and not extended and key(line.log[-1]) == current if line.log else False
         known = line.snapshot_ids <= metadata.by_id.keys()
         copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
-        if ((after and not crashed_here) or (newer and extended)) and not copy:
+        if fork or (after and not crashed_here and not copy):
             found.append(one)
     return found
+
+
+def _ancestors(
+    metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
+) -> frozenset[str]:
+    """The versions that the current one comes from, also those that its log has dropped, as far as files tell."""
+    found = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+    logs = {key(one.path): {key(path) for path in line.log} for one, line in own}
+    if metadata.metadata_log:  # the oldest that is named knows the ones before it
+        oldest = metadata.metadata_log[0]
+        try:
+            line = lineage(read(oldest), oldest)
+        except (FileMissing, MetadataUnreadable):
+            line = None
+        found |= {key(path) for path in line.log} if line is not None else set()
+    waiting = found & logs.keys()
+    while waiting:
+        before = logs[waiting.pop()] - found
+        found |= before
+        waiting |= before & logs.keys()
+    return frozenset(found)
 
 
 def without_successor(
