@@ -61,7 +61,11 @@ def compare(shape: Shape, saved: Saved, sides: Bench) -> Comparison:
         return gone, kept
 
     deleted: list[int] = []
-    knobs = {"expire_snapshots.retention_hours": str(HOURS), "expire_snapshots.min_snapshots_to_keep": str(shape.keep)}
+    knobs = {
+        "deletion.delay_hours": "0",
+        "expire_snapshots.retention_hours": str(HOURS),
+        "expire_snapshots.min_snapshots_to_keep": str(shape.keep),
+    }
     statement = (
         f"CALL lake.system.expire_snapshots(table => 'bench.{shape.table}', "
         f"older_than => {hours_ago(HOURS)}, retain_last => {shape.keep})"

@@ -22,7 +22,7 @@ from benchmarks.kit.tables import Seed
 HOURS = 72
 PARTITIONS = 200
 IN_MANIFEST = 500
-KNOBS = {"remove_orphans.mode": "delete", "remove_orphans.older_than_hours": str(HOURS)}
+KNOBS = {"remove_orphans.mode": "delete", "deletion.delay_hours": "0", "remove_orphans.older_than_hours": str(HOURS)}
 ORPHANS = 1000
 LIMIT_MIB = 1024
 

@@ -29,7 +29,7 @@ from icewright.app.demo.s3_server import BUCKET
 from tests.s3 import store, versitygw
 
 HOURS, FOLDERS, IN_MANIFEST, TABLE = 72, 50, 2000, "littered"
-KNOBS = {"remove_orphans.mode": "delete", "remove_orphans.older_than_hours": str(HOURS)}
+KNOBS = {"remove_orphans.mode": "delete", "deletion.delay_hours": "0", "remove_orphans.older_than_hours": str(HOURS)}
 PREFIX = f"warehouse/{NAMESPACE}/{TABLE}/"
 
 

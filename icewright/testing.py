@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
 from icewright.core import table
-from icewright.core.errors import CommitConflict, IcewrightError, Refused, TableNotFound
+from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.layering import Policy, parse_settings
 from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
-from icewright.ports import AddSnapshot, Assignment, Change, Clock, Pointer, Probe, RemoveSnapshots, Unfinished
+from icewright.ports.engine import Adoptable, Assignment, Probe, Unfinished
+from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 REF = table.TableRef("lake", ("sales",), "orders")
@@ -246,6 +247,7 @@ class MemoryCatalog:
     after_commit: Callable[[table.TableMetadata, Change], None] = _nothing
     down: IcewrightError | None = None
     tables: dict[table.TableRef, table.TableMetadata] = field(default_factory=dict)
+    beyond: list[table.TableMetadata] = field(default_factory=list)  # tables that the server shows elsewhere
     commits: list[Change] = field(default_factory=list)  # those that landed
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _written: int = 0
@@ -262,6 +264,23 @@ class MemoryCatalog:
             raise TableNotFound(f"{ref}: the catalog does not know this table")
         return self.tables[ref]
 
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of `beyond`."""
+        self._answer()
+        return [Pointer(found.ref, found.metadata_location) for found in self.beyond]
+
+    def neighbour(self, pointer: Pointer) -> table.TableMetadata:
+        """The table of `beyond` with this metadata file."""
+        for found in self.beyond:
+            if found.metadata_location == pointer.metadata_location:
+                return found
+        raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
+
+    def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
+        """The refs whose names somebody has taken since."""
+        taken = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
+        return "; ".join(f"{name}, as somebody has set it since" for name in taken)
+
     def commit(self, base: table.TableMetadata, change: Change) -> table.TableMetadata:
         """Apply the change if `base` is still current."""
         self._answer()
@@ -270,7 +289,10 @@ class MemoryCatalog:
             current = self.tables.get(base.ref)
             if current is None or current.metadata_location != base.metadata_location:
                 raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
-            after = self._swing(_changed(base, change, self.clock.now()))
+            after = _changed(base, change, self.clock.now())
+            if after is base:
+                return base
+            after = self._swing(after)
             self.commits.append(change)
         self.after_commit(base, change)
         return after
@@ -319,8 +341,20 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
                 last_sequence_number=max(base.last_sequence_number, added.sequence_number),
                 current_snapshot_id=added.snapshot_id if change.branch == table.MAIN else base.current_snapshot_id,
             )
+        case RestoreSnapshots():
+            back = [_snapshot(s) for s in change.snapshots if s["snapshot-id"] not in base.by_id]
+            named = [_ref(n, change.refs[n]) for n in sorted(change.refs.keys() - {r.name for r in base.refs})]
+            if not back and not named:
+                return base
+            snapshots = sorted((*base.snapshots, *back), key=lambda s: (s.sequence_number, s.timestamp))
+            return replace(base, last_updated=updated, refs=(*base.refs, *named), snapshots=tuple(snapshots))
         case _:
             assert_never(change)
+
+
+def _ref(name: str, raw: Mapping[str, Any]) -> table.Ref:
+    """A ref from the JSON of the spec, without its retention."""
+    return table.Ref(name, table.RefKind(raw["type"]), raw["snapshot-id"])
 
 
 def _snapshot(raw: Mapping[str, Any]) -> table.Snapshot:
@@ -337,15 +371,11 @@ def _snapshot(raw: Mapping[str, Any]) -> table.Snapshot:
     )
 
 
-def _done(assignment: Assignment) -> Outcome:
-    return committed(assignment.operation, "done", {})
-
-
 @dataclass
 class FunctionEngine:
     """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
 
-    function: Callable[[Assignment], Outcome] = _done
+    function: Callable[[Assignment], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
     assignments: list[Assignment] = field(default_factory=list)
     resumed: list[Unfinished] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
@@ -359,6 +389,10 @@ class FunctionEngine:
         """Claim that every planned deletion was done."""
         self.resumed.append(unfinished)
         return committed(unfinished.operations[-1], "resumed", {"files_deleted": len(unfinished.files)})
+
+    def adoptable(self, ref: table.TableRef) -> Adoptable:
+        """Find nothing that stands in the way."""
+        return Adoptable(f"uuid of {ref}", (), (), ())
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Claim that each snapshot is read in half of the time of the one before."""

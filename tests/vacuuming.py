@@ -208,7 +208,8 @@ class NessieHouse:
             endpoint=s3["s3.endpoint"],
             home=self.home,
         )
-        path.write_text(text + extra, encoding="utf-8")
+        at_once = "" if "policy:" in extra else "policy: [{set: {deletion.delay_hours: 0}}]\n"
+        path.write_text(text + at_once + extra, encoding="utf-8")
         with application(read_config(path), kind="manual", clock=self.clock) as opened:
             yield opened
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+
+from icewright.ports import ignore
 
 _BATCH = 20_000
 _SCHEMA = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
@@ -35,9 +37,11 @@ class Listing:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the adapter has
         return getattr(self.files, name)
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
-        """The real files of the table, then the made-up ones."""
-        yield from self.files.listing(location)
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+        """The real files below the location, then the made-up ones, which lie in the table's data folder."""
+        yield from self.files.listing(location, unnamed)
+        if location.endswith("/metadata"):
+            return
         now = datetime.now(UTC)
         for start in range(0, self.count, _BATCH):
             numbers = range(start, min(start + _BATCH, self.count))

@@ -28,6 +28,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import Guard
 from icewright.adapters.engines.service.live import Contents
+from icewright.adapters.engines.service.registry import Registry
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
@@ -52,8 +53,9 @@ from icewright.app.lineage import heard
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, Rule
+from icewright.core.places import Spelling
 from icewright.core.polaris import Served
-from icewright.core.policy import KERNEL
+from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
@@ -115,6 +117,12 @@ def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
     )
 
 
+def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
+    """How the paths of a table's catalog are spelt, as far as the policy says."""
+    knobs = policy().knobs_for(ref, None)
+    return Spelling(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
+
+
 def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:
     return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
@@ -173,18 +181,19 @@ def _engines(
     store: SqlStore,
     policy: Callable[[], Policy],
     clock: Clock,
+    storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(catalogs, allowed, files.canonical, store.places)
+    guard = Guard(Registry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
     deletion, held = Deletion(files, store, clock), partial(_held, store)
     return Engines(
         catalogs=catalogs,
         spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
         expire=ExpireInService(deletion, guard, held),
-        orphans=RemoveOrphansInService(deletion, guard),
+        orphans=RemoveOrphansInService(deletion, guard, held, storage_time),
         manifests=RewriteManifestsInService(files, clock),
         environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
-        vacuums=_vacuums(catalogs, deletion, guard, policy, held),
+        vacuums=_vacuums(catalogs, deletion, guard, policy, held, storage_time),
     )
 
 
@@ -200,9 +209,10 @@ def application(
     """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
-    clock = clock or shared
+    given, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
     files = _files(config, lambda path: _granted(catalogs, path))
+    storage_time = files.time if given is None else lambda _: given.now()  # who sets the clock dates the files too
     catalogs |= {
         name: open_catalog(_properties(entry), files, clock, entry.environment)
         for name, entry in config.catalogs.items()
@@ -215,7 +225,7 @@ def application(
         rules = (*fixed, *store.rules())
         return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
 
-    engine = _engines(config, catalogs, pools, files, store, policy, clock)
+    engine = _engines(config, catalogs, pools, files, store, policy, clock, storage_time)
     world = World(
         catalogs=catalogs,
         files=files,
@@ -242,12 +252,10 @@ def application(
                 config, mine, pools, engine, shared, archiving, alerting, directory(config), reports, faults
             )
     finally:
-        for table in reports.values():
-            table.close()
         for pool in pools.values():
             pool.stop()
-        for catalog in catalogs.values():
-            catalog.close()
+        for opened in (*reports.values(), *catalogs.values()):
+            opened.close()
         store.engine.dispose()
 
 
@@ -318,19 +326,20 @@ def _vacuums(
     guard: Guard,
     policy: Callable[[], Policy],
     held: Callable[[TableMetadata], list[Hold]],
+    storage_time: Callable[[str], datetime],
 ) -> dict[str, BranchVacuum]:
     """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""
     found: dict[str, BranchVacuum] = {}
     for name, catalog in catalogs.items():
         if isinstance(catalog, NessieCatalog):
             same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
-            strangers = {n: c for n, c in catalogs.items() if n not in same}
             found[name] = BranchVacuum(
                 catalog,
                 deletion,
-                Guard(strangers, guard.allowed_locations, guard.canonical, guard.evaluated),
+                replace(guard, ignoring=frozenset(same)),
                 Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
+                storage_time,
             )
     return found
 

@@ -39,7 +39,8 @@ from icewright.app.sections import (
 )
 from icewright.app.strict_yaml import read_yaml
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import Guardrail, Policy, Rule, parse_guardrail, parse_rule
+from icewright.core.guardrails import Guardrail, parse_guardrails
+from icewright.core.layering import Policy, Rule, parse_rule
 from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
@@ -333,25 +334,19 @@ class _Reader:
         return self._section("ICEWRIGHT_LOG", LogSection, {"format": found.format, "level": wanted.lower()}) or found
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401
-        bounds: list[Guardrail] = []
-        for i, text in enumerate(guardrails if isinstance(guardrails, list) else []):
-            try:
-                bounds.append(parse_guardrail(f"guardrails[{i}]", text))
-            except ConfigError as error:
-                self.faults += error.faults
-        if guardrails is not None and not isinstance(guardrails, list):
-            self.faults.append(f"guardrails: {kind(guardrails)} given; write a list of bounds such as 'knob >= 24'")
+        bounds, faults = parse_guardrails(guardrails)
+        self.faults += faults
         if raw is not None and not isinstance(raw, list):
             self.faults.append(f"policy: {kind(raw)} given; write a list of rules, each with `match` and `set`")
             raw = None
         rules = [self._rule(f"policy[{i}]", item, bounds, catalogs) for i, item in enumerate(raw or [])]
-        return Policy(tuple(r for r in rules if r is not None), tuple(bounds))
+        return Policy(tuple(r for r in rules if r is not None), bounds)
 
     def _rule(
         self,
         path: str,
         raw: Any,  # noqa: ANN401 - YAML
-        bounds: list[Guardrail],
+        bounds: Sequence[Guardrail],
         catalogs: tuple[str, ...],
     ) -> Rule | None:
         said = raw.get("match") if isinstance(raw, dict) else None

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import Guardrail, Policy, Rule, parse_pattern, parse_settings
+from icewright.core.guardrails import Guardrail
+from icewright.core.layering import Policy, Rule, parse_pattern, parse_settings
 from icewright.core.words import kind, near
 
 KEY = "icewright"

@@ -18,6 +18,7 @@ from icewright.core.knob import Knob
 from icewright.core.permissions import PERMISSIONS, Role
 from icewright.core.policy import KNOBS
 from icewright.core.presets import PRESETS
+from icewright.core.properties import by_property
 from icewright.core.runs import METRICS
 
 _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
@@ -39,12 +40,14 @@ def pages() -> dict[str, str]:
 
 def _knobs() -> Iterator[str]:
     yield "# Knobs\n"
-    yield "Set in `policy:` rules, by `icewright config set`, by `--set`, or as table property `icewright.<knob>`."
+    yield "Set in `policy:` rules, by `icewright config set`, by `--set`, or as table property `icewright.<knob>`"
+    yield "where the column *by property* allows it or"
+    yield "[a rule opens it](configuration.md#what-a-tables-properties-may-set)."
     yield "`icewright config explain TABLE` shows each knob's value for a table and who set it.\n"
-    yield "| knob | default | expects | meaning |"
-    yield "|---|---|---|---|"
+    yield "| knob | default | expects | by property | meaning |"
+    yield "|---|---|---|---|---|"
     for name, knob in KNOBS.items():
-        yield f"| `{name}` | {_default(knob)} | {knob.expects} | {knob.help} |"
+        yield f"| `{name}` | {_default(knob)} | {knob.expects} | {by_property(knob)} | {knob.help} |"
     yield "\n## Presets\n"
     yield "A preset is a set of knobs; a knob that the same rule names wins over it.\n"
     for name, settings in PRESETS.items():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from icewright.core.partitions import partition_name
-from icewright.core.policy import KNOBS, Knobs
+from icewright.core.policy import KNOBS, Ignored, Knobs
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
 from icewright.core.table import FileHistogram, TableFacts
 from icewright.core.verdicts import Evaluation
@@ -101,7 +101,13 @@ def evaluation_document(evaluation: Evaluation) -> Mapping[str, Any]:
         "parts": {name: {"score": p.score, "behind": p.behind} for name, p in evaluation.parts.items()},
         "facts": facts_document(evaluation.facts),
         "verdicts": [verdict_document(op, verdict) for op, verdict in evaluation.verdicts.items()],
+        "ignored_properties": ignored_document(evaluation.ignored),
     }
+
+
+def ignored_document(ignored: Iterable[Ignored]) -> list[dict[str, str]]:
+    """Table properties that set nothing, each with the reason and the remedy."""
+    return [{"property": i.property, "value": i.value, "knob": i.knob, "reason": i.reason} for i in ignored]
 
 
 def knobs_document(knobs: Knobs) -> list[dict[str, Any]]:

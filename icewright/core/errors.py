@@ -91,7 +91,11 @@ class UnsupportedTable(TerminalError):
 
 
 class Refused(TerminalError):
-    """A safety rule forbids the action; nothing was changed."""
+    """A safety rule forbids the action; nothing was changed. `code` names the rule, and ends the message."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        self.code = code
+        super().__init__(f"{message} [{code}]" if code else message)
 
 
 class InvariantViolated(TerminalError):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+UNSET = "unset"  # in place of a value: the knob has none
+_PATTERN = re.compile(r"[a-z_.*?]+")
 
 
 class Kind(enum.StrEnum):
@@ -34,6 +38,7 @@ class Knob(Generic[T]):
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     also: str | None = None
+    also_range: tuple[float, float] = (0, 0)  # the least and the greatest number that the word stands for
     numbers: bool = False  # of a mapping: each value is a whole number
     check: Callable[[str], object] | None = None  # of a text: raises ValueError with what would be right
 
@@ -92,6 +97,65 @@ class Knob(Generic[T]):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+
+
+class Registry:
+    """Knobs by name, in the order of their declaration; each method declares one."""
+
+    def __init__(self, longest_hours: int) -> None:
+        self.knobs: dict[str, Knob[Any]] = {}
+        self._longest = {"hours": longest_hours, "minutes": longest_hours * 60, "seconds": longest_hours * 3600}
+
+    def knob(self, name: str, kind: Kind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
+        """Declare a knob of any kind."""
+        knob: Knob[T] = Knob(name, kind, default, text, **more)
+        self.knobs[name] = knob
+        return knob
+
+    def integer(self, name: str, default: int, text: str, **more: Any) -> Knob[int]:  # noqa: ANN401
+        """Declare a whole number of at least 1, or of the bounds that are given."""
+        bounds = {"minimum": 1, "maximum": self._longest.get(more.get("unit", ""))}
+        return self.knob(name, Kind.INTEGER, default, text, **{**bounds, **more})
+
+    def number(self, name: str, default: float, text: str, **more: Any) -> Knob[float]:  # noqa: ANN401
+        """Declare a number of at least 0, or of the bounds that are given."""
+        return self.knob(name, Kind.NUMBER, default, text, **{"minimum": 0, **more})
+
+    def flag(self, name: str, text: str, *, default: bool = True) -> Knob[bool]:
+        """Declare a flag."""
+        return self.knob(name, Kind.FLAG, default, text)
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...], text: str) -> Knob[str]:
+        """Declare a choice."""
+        return self.knob(name, Kind.CHOICE, default, text, choices=choices)
+
+
+def check_names(known: Iterable[str], text: str) -> None:
+    """Check a comma-separated list of knobs and wildcards. Raises `ValueError` for an entry that names none."""
+    for entry in text.split(","):
+        if not (_PATTERN.fullmatch(entry.strip()) and any(named(entry, name) for name in known)):
+            raise ValueError(
+                f"{entry.strip()!r} names no knob: write names and wildcards, such as importance, compact.*"
+            )
+
+
+def named(patterns: str, name: str) -> bool:
+    """Whether a comma-separated list of knobs and wildcards has the name; an empty list has none."""
+    return any(fnmatchcase(name, entry.strip()) for entry in patterns.split(","))
+
+
+def written(value: Any) -> str:  # noqa: ANN401 - any knob's value
+    """Write a knob's value as people do in one line of text."""
+    match value:
+        case None:
+            return UNSET
+        case bool():
+            return str(value).lower()
+        case float():
+            return repr(value).removesuffix(".0")
+        case Mapping():
+            return ",".join(f"{name}={one}" for name, one in value.items()) or UNSET
+    return str(value)
 
 
 def _number(value: object) -> float | None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.knob import Kind
+from icewright.core.guardrails import Guardrail, nearest_knob
+from icewright.core.knob import written
 from icewright.core.polaris import Served
-from icewright.core.policy import KNOBS, PRESET, Knobs, Origin
+from icewright.core.policy import KNOBS, PRESET, Ignored, Knobs, Origin
 from icewright.core.presets import PRESETS
-from icewright.core.properties import from_properties
+from icewright.core.properties import Allowance, from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
 from icewright.core.words import kind
-
-_GUARDRAIL = re.compile(r"\s*([a-z_.]+)\s*(>=|<=)\s*([0-9]+(?:\.[0-9]+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +31,6 @@ class Rule:
 
     def __str__(self) -> str:
         return ".".join(self.match) or "platform"
-
-
-@dataclass(frozen=True, slots=True)
-class Guardrail:
-    """A bound that no level may pass."""
-
-    knob: str
-    at_least: bool
-    bound: float
-
-    def __str__(self) -> str:
-        return f"{self.knob} {'>=' if self.at_least else '<='} {self.bound:g}"
-
-    def hold(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
-        """The value itself, or the bound when the value passes it."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return value
-        if isinstance(value, int):  # whole numbers stay whole, on the safe side of the bound
-            return max(value, math.ceil(self.bound)) if self.at_least else min(value, math.floor(self.bound))
-        return max(value, self.bound) if self.at_least else min(value, self.bound)
 
 
 @dataclass(frozen=True)
@@ -76,44 +54,67 @@ class Policy:
         Raises `ConfigError` when the table's own properties are faulty, and `CatalogUnavailable` when its catalog has
         policies that nobody has seen and cannot be asked for them: such a table is left alone.
         """
-        origins: dict[str, list[Origin]] = {}
-        for level, rule, settings in self._layers(ref, metadata):
-            preset = PRESETS[settings[PRESET.name]] if PRESET.name in settings else {}
-            for name, value in settings.items():
-                origins.setdefault(name, []).append(self._held(name, Origin(level, rule, value)))
-            for name, value in preset.items():
-                if name not in settings:
-                    origin = Origin(level, f"{rule}, preset {settings[PRESET.name]}", value)
-                    origins.setdefault(name, []).append(self._held(name, origin))
-        for name in {g.knob for g in self.guardrails} - origins.keys():
-            held = self._held(name, Origin("default", "", KNOBS[name].default))
-            if held.note:
-                origins[name] = [held]
-        return Knobs({name: tuple(found) for name, found in origins.items()})
-
-    def _layers(self, ref: TableRef, metadata: TableMetadata | None) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
-        """Settings from the strongest level to the weakest."""
-        yield "command", "--set", self.command
         matching = sorted(
             (r for r in enumerate(self.rules) if matches(r[1].match, ref.parts[: len(r[1].match)])),
             key=lambda item: (len(item[1].match), item[1].source == "store", _specificity(item[1].match), item[0]),
             reverse=True,
         )
-        table_rules = [r for _, r in matching if len(r.match) == len(ref.parts)]
-        for own in table_rules:
-            yield "table", f"{own} ({own.source})", own.settings
-        if metadata is not None:
-            properties, faults = from_properties(metadata)
-            if faults:
-                raise ConfigError([f"{ref}: {fault}" for fault in faults])
-            for name, (prop, value) in properties.items():
-                yield "table properties", prop, {name: value}
-            for rule, settings in self.served(ref).rules if self.served is not None else ():
-                yield "catalog's policies", rule, settings
-        for _, weaker in matching:
-            if weaker not in table_rules:
-                level = {0: "platform", 1: "catalog"}.get(len(weaker.match), "namespace")
-                yield level, f"{weaker} ({weaker.source})", weaker.settings
+        stronger = [*self._expanded("command", "--set", self.command)]
+        weaker: list[tuple[str, Origin]] = []
+        if metadata is not None and self.served is not None:
+            for name, settings in self.served(ref).rules:
+                weaker += self._expanded("catalog's policies", name, settings)
+        for _, rule in matching:
+            if len(rule.match) == len(ref.parts):
+                stronger += self._expanded("table", f"{rule} ({rule.source})", rule.settings)
+            else:
+                level = {0: "platform", 1: "catalog"}.get(len(rule.match), "namespace")
+                weaker += self._expanded(level, f"{rule} ({rule.source})", rule.settings)
+        rules = self._knobs([*stronger, *weaker])
+        if metadata is None:
+            return rules
+        properties, ignored = self._by_properties(ref, metadata, Allowance(rules))
+        knobs = self._knobs([*stronger, *properties, *weaker]) if properties else rules
+        return replace(knobs, ignored=ignored)
+
+    def _knobs(self, settings: Sequence[tuple[str, Origin]]) -> Knobs:
+        """The knobs of settings from the strongest to the weakest, with the defaults that guardrails replace."""
+        origins: dict[str, list[Origin]] = {}
+        for name, origin in settings:
+            origins.setdefault(name, []).append(self._held(name, origin))
+        bounded = {g.knob for g in self.guardrails} - origins.keys()
+        for default in sorted(bounded, key=lambda name: name != PRESET.name):  # what a preset sets is no default
+            for name, origin in self._expanded("default", "", {default: KNOBS[default].default}):
+                held = self._held(name, origin)
+                if held.note or name != default:
+                    origins.setdefault(name, []).append(held)
+        return Knobs({name: tuple(found) for name, found in origins.items()})
+
+    def _expanded(self, level: str, rule: str, settings: Mapping[str, Any]) -> Iterable[tuple[str, Origin]]:
+        """The settings of one rule, and behind them those of the preset that it names."""
+        for name, value in settings.items():
+            yield name, Origin(level, rule, value)
+        if PRESET.name in settings:
+            preset = self._held(PRESET.name, Origin(level, rule, settings[PRESET.name])).value
+            for name, value in PRESETS[preset].items():
+                if name not in settings:
+                    yield name, Origin(level, f"{rule}, preset {preset}".lstrip(", "), value)
+
+    def _by_properties(
+        self, ref: TableRef, metadata: TableMetadata, allowance: Allowance
+    ) -> tuple[list[tuple[str, Origin]], tuple[Ignored, ...]]:
+        properties = from_properties(metadata, allowance)
+        if properties.faults:
+            raise ConfigError([f"{ref}: {fault}" for fault in properties.faults])
+        found: list[tuple[str, Origin]] = []
+        ignored = [*properties.ignored]
+        for name, (prop, value) in properties.settings.items():
+            for knob, origin in self._expanded("table properties", prop, {name: value}):
+                if knob != name and (reason := allowance.refusal(KNOBS[knob], origin.value)):
+                    ignored.append(Ignored(prop, value, knob, reason))
+                else:
+                    found.append((knob, origin))
+        return found, tuple(ignored)
 
     def _held(self, name: str, origin: Origin) -> Origin:
         held, by = origin.value, []
@@ -121,7 +122,7 @@ class Policy:
             if guardrail.knob == name and (bounded := guardrail.hold(held)) != held:
                 held = bounded
                 by.append(str(guardrail))
-        note = f"{origin.value} held by guardrail {' and '.join(by)}" if by else origin.note
+        note = f"{written(origin.value)} held by guardrail {' and '.join(by)}" if by else origin.note
         return Origin(origin.level, origin.rule, held, note)
 
 
@@ -173,7 +174,7 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
     for name, value in raw.items():
         knob = KNOBS.get(str(name))
         if knob is None:
-            faults.append(f"{path}.{name}: there is no such knob{_nearest(str(name))}")
+            faults.append(f"{path}.{name}: there is no such knob{nearest_knob(str(name))}")
             continue
         try:
             settings[knob.name] = knob.parse(value)
@@ -212,22 +213,3 @@ def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> 
     if faults:
         raise ConfigError(faults)
     return Rule(match, settings)
-
-
-def parse_guardrail(path: str, text: object) -> Guardrail:
-    """`remove_orphans.older_than_hours >= 24`. Raises `ConfigError`."""
-    found = _GUARDRAIL.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        raise ConfigError([f"{path}: {text!r} is no guardrail; write one as `expire_snapshots.retention_hours >= 24`"])
-    if found[1] not in KNOBS:
-        raise ConfigError([f"{path}: there is no knob {found[1]}{_nearest(found[1])}"])
-    if KNOBS[found[1]].kind not in (Kind.INTEGER, Kind.NUMBER):
-        raise ConfigError([f"{path}: {found[1]} is no number: a guardrail cannot bound it"])
-    return Guardrail(found[1], found[2] == ">=", float(found[3]))
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - needed for a typing error alone
-
-    near = get_close_matches(name, KNOBS, 1)
-    return f"; did you mean {near[0]}?" if near else ""

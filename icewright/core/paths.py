@@ -69,3 +69,8 @@ def same_place(one: Location, other: Location, schemes: Mapping[str, str], autho
 
     local = {one.scheme, other.scheme} <= {"", "file"}
     return local or (agree(one.scheme, other.scheme, schemes) and agree(one.authority, other.authority, authorities))
+
+
+def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
+    """Where a table wants new metadata, without a slash at its end."""
+    return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")

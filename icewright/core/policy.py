@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, TypeVar, cast
 
-from icewright.core.knob import Kind, Knob
+from icewright.core.knob import Kind, Knob, Registry, check_names
 from icewright.core.probes import checked_probe
 from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
@@ -46,32 +46,9 @@ ORDERS: Mapping[str, tuple[Operation, ...]] = {
 }
 
 
-_KNOBS: dict[str, Knob[Any]] = {}
-
-
-def _knob(name: str, kind: Kind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
-    knob: Knob[T] = Knob(name, kind, default, text, **more)
-    _KNOBS[name] = knob
-    return knob
-
-
-def _integer(name: str, default: int, text: str, **more: Any) -> Knob[int]:  # noqa: ANN401
-    longest = {"hours": YEARS_HOURS, "minutes": YEARS_HOURS * 60, "seconds": YEARS_HOURS * 3600}
-    bounds = {"minimum": 1, "maximum": longest.get(more.get("unit", ""))}
-    return _knob(name, Kind.INTEGER, default, text, **{**bounds, **more})
-
-
-def _number_knob(name: str, default: float, text: str, **more: Any) -> Knob[float]:  # noqa: ANN401
-    return _knob(name, Kind.NUMBER, default, text, **{"minimum": 0, **more})
-
-
-def _flag(name: str, text: str, *, default: bool = True) -> Knob[bool]:
-    return _knob(name, Kind.FLAG, default, text)
-
-
-def _choice(name: str, default: str, choices: tuple[str, ...], text: str) -> Knob[str]:
-    return _knob(name, Kind.CHOICE, default, text, choices=choices)
-
+_DECLARED = Registry(YEARS_HOURS)
+_knob, _integer, _number_knob = _DECLARED.knob, _DECLARED.integer, _DECLARED.number
+_flag, _choice = _DECLARED.flag, _DECLARED.choice
 
 PRESET = _choice("preset", "iceberg", ("iceberg", "seaweedfs", "streaming", "compliance"), "named set of defaults")
 ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operations of one job run")
@@ -142,6 +119,7 @@ TARGET_FILE_SIZE: Knob[float | str] = _knob(
     minimum=0.001,
     maximum=1_000_000,
     also="auto",
+    also_range=(128, 1024),
 )
 MIN_FILE_SIZE_RATIO = _number_knob(
     "compact.min_file_size_ratio", 0.75, "a file below this share of the target is a candidate", maximum=1
@@ -276,6 +254,22 @@ CLEAN_METADATA = _flag(
 DELETE_FILES = _flag("expire_snapshots.delete_files", "delete what only expired snapshots reached")
 EXPIRE_CONCURRENCY = _integer("expire_snapshots.max_concurrent_deletes", 16, "deletions at the same time", maximum=256)
 EXPIRE_ENGINE = _choice("expire_snapshots.engine", "service", ("service", "spark"), "who expires snapshots")
+OUTSIDE = _choice(
+    "expire_snapshots.outside_location",
+    "keep",
+    ("keep", "delete"),
+    "what expiry does with files outside the table's own location and write paths; "
+    "in another table's place they stay anyway",
+)
+
+DELETION_DELAY = _number_knob(
+    "deletion.delay_hours",
+    24,
+    "time between the commit of an expiry, or the scan of an orphan removal, and the deletion of its files, "
+    "in which `icewright undo` takes it back",
+    unit="hours",
+    maximum=24 * 366,
+)
 
 ORPHAN_EVERY: Knob[int | str] = _knob(
     "remove_orphans.every_hours",
@@ -286,6 +280,7 @@ ORPHAN_EVERY: Knob[int | str] = _knob(
     minimum=1,
     maximum=YEARS_HOURS,
     also="auto",
+    also_range=(24, 90 * 24),
 )
 ORPHAN_AGE = _integer(
     "remove_orphans.older_than_hours",
@@ -342,8 +337,16 @@ VACUUM_CUTOFF: Knob[str | None] = _knob(
 _GRACE = "younger files stay in the vacuum of a Nessie catalog that has no newFilesGracePeriod"
 VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=24, maximum=YEARS_HOURS)
 VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
+PROPERTIES_ALLOW: Knob[str | None] = _knob(
+    "properties.allow",
+    Kind.TEXT,
+    None,
+    "knobs that the table's own properties may set beside the harmless ones: names and wildcards, such as importance, "
+    "impact.*; no property sets this one",
+    check=partial(check_names, tuple(_DECLARED.knobs)),
+)
 
-KNOBS: Mapping[str, Knob[Any]] = dict(_KNOBS)
+KNOBS: Mapping[str, Knob[Any]] = _DECLARED.knobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +359,22 @@ class Origin:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """What a table property says of a knob that it may not set."""
+
+    property: str
+    value: str
+    knob: str
+    reason: str  # with the remedy
+
+
 @dataclass(frozen=True)
 class Knobs:
     """The values that hold for one table: `knobs[RETENTION]`. Missing ones have their default."""
 
     origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)  # strongest first
+    ignored: tuple[Ignored, ...] = ()
 
     def __getitem__(self, knob: Knob[T]) -> T:
         found = self.origins.get(knob.name)

@@ -13,6 +13,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         "expire_snapshots.min_snapshots_to_keep": 5,
         "remove_orphans.older_than_hours": 72,
         "rewrite_manifests.min_manifests": 5,
+        "deletion.delay_hours": 0,
         "order": "seaweedfs",
     },
     "streaming": {
@@ -30,5 +31,10 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         # a delete is applied within hours, and what it was applied to goes within a day of it: that leaves four hours
         "expire_snapshots.retention_hours": 20,
         "expire_snapshots.min_snapshots_to_keep": 1,
+        # erased rows lie on disk until their files are gone, and a file that could not be deleted becomes an orphan
+        "deletion.delay_hours": 0,
+        "remove_orphans.mode": "delete",
+        "remove_orphans.older_than_hours": 24,
+        "remove_orphans.every_hours": 24,
     },
 }

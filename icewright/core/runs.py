@@ -59,6 +59,7 @@ class FileFate:
     path: str
     bytes: int | None
     kind: str
+    modified: datetime | None = None  # as storage said when the file was chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,9 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "refs_removed": "tags and branches that outlived their age",
         "files_deleted": "files deleted, of every kind",
         "files_failed": "files that could not be deleted: the job is partial",
-        "bytes_deleted": "bytes of the deleted files, as far as the metadata knows them",
+        "bytes_deleted": "bytes of the deleted files",
+        "files_waiting": "files that wait for the end of `deletion.delay_hours`",
+        "bytes_waiting": "bytes of the waiting files",
         **TIME_AND_COST,
         **_SAVED,
     },
@@ -223,6 +226,8 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
         "orphans_removed": "orphans deleted",
         "files_failed": "orphans that could not be deleted: the job is partial",
         "bytes_deleted": "bytes of the deleted files",
+        "files_waiting": "orphans that wait for the end of `deletion.delay_hours`",
+        "bytes_waiting": "bytes of the waiting orphans",
         "files_scanned": "files listed",
         "every_hours": "time between two scans by which this one ran",
         **TIME_AND_COST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
@@ -85,6 +85,8 @@ class ExpireSnapshots:
     check_totals: bool = True  # a manifest list names as many files as its snapshot's summary counts
     clean_metadata: bool = False  # specs and schemas that nothing kept uses go too
     pins: tuple[Pin, ...] = ()  # old snapshots that stay, for people
+    outside: bool = False  # files go too that lie in nobody's place, outside the table's own
+    delay: timedelta = timedelta(0)  # between the commit and the deletion of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class RemoveOrphans:
     every_hours: int = 0  # the cadence by which it ran, for the record
     max_files: int = 1_000_000  # of one run; the rest waits for the next
     check_totals: bool = True
+    delay: timedelta = timedelta(0)  # between the scan and the deletion of files
 
 
 Step = ExpireRows | RewriteDataFiles | RewritePositionDeletes | RewriteManifests | ExpireSnapshots | RemoveOrphans

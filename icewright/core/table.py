@@ -154,6 +154,7 @@ class TableMetadata:
     sort_order: str | None  # the default sort order as SQL, None when unsorted
     schema_ids: tuple[int, ...] = ()
     sort_order_id: int = 0  # of the default sort order; 0 when unsorted
+    log_since: datetime | None = None  # of the metadata log's oldest entry; None when there is no log
 
     @cached_property
     def by_id(self) -> Mapping[int, Snapshot]:
@@ -201,11 +202,6 @@ def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], A
         yield int(field["id"]), path, kind
         if isinstance(kind, Mapping) and kind.get("type") == "struct":
             waiting += [(path, inner) for inner in reversed(kind["fields"])]
-
-
-def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
-    """Where a table wants new metadata, without a slash at its end."""
-    return (properties.get("write.metadata.path") or f"{location}/metadata").rstrip("/")
 
 
 class ManifestContent(enum.IntEnum):
@@ -273,8 +269,6 @@ class Thresholds:
 
     def of(self, partition_bytes: int) -> Thresholds:
         """The sizes for a partition of so many bytes."""
-        if not self.steps:
-            return self
         fitting = [target for least, target in self.steps if partition_bytes >= least]
         return self.scaled(fitting[-1]) if fitting else self
 
@@ -352,6 +346,7 @@ class Hold:
     snapshot_id: int
     by: str
     until: datetime
+    since: datetime | None = None  # when they said so; None: a policy says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +368,7 @@ class TableFacts:
     delete_files: int  # dangling ones included; a global one counts once, however many partitions it applies to
     deleted_rows: int  # that live delete files name
     holds: tuple[Hold, ...] = ()
+    outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
 
     @property
     def ref(self) -> TableRef:

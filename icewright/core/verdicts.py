@@ -32,6 +32,7 @@ from icewright.core.policy import (
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
     WINDOWS,
+    Ignored,
     Knobs,
     Operation,
 )
@@ -87,6 +88,7 @@ class Evaluation:
     health: int | None
     revisit: datetime
     terms: Terms
+    ignored: tuple[Ignored, ...] = ()  # table properties that set nothing
 
 
 def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
@@ -122,7 +124,7 @@ def evaluate(
     parts = health_parts(facts, knobs, _expiry(verdicts[Operation.EXPIRE_SNAPSHOTS], facts, knobs, now), share)
     revisits = [v.revisit for v in verdicts.values() if isinstance(v, NotDue) and v.revisit is not None]
     revisit = min([now + REVISIT, *(r for r in revisits if r > now)])
-    return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history))
+    return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history), knobs.ignored)
 
 
 def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:

@@ -15,6 +15,7 @@ from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.world import World
 from icewright.ports import TableRow
+from icewright.ports.rows import FIRST_LOOK
 
 AT_ONCE = 4  # tables that one process reads at the same time
 BATCH = 64
@@ -42,6 +43,10 @@ def evaluate_table(world: World, ref: TableRef, now: datetime) -> Evaluation:
 def _judged(world: World, policy: Policy, ref: TableRef, now: datetime) -> Evaluation:
     metadata = world.catalog(ref).load(ref)
     facts, knobs = _read(world, policy, metadata)
+    row = world.store.table(ref)
+    if row is None or row.table_uuid != metadata.table_uuid:  # once: later snapshots are looked at while they are new
+        earlier = world.files.outside(metadata, metadata.snapshots[-FIRST_LOOK:])
+        facts = replace(facts, outside=tuple(dict.fromkeys((*facts.outside, *earlier))))
     return evaluate(facts, knobs, world.store.history(ref, metadata.table_uuid), now, world.typical())
 
 

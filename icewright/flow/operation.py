@@ -164,11 +164,13 @@ class Attempts:
     def _finished(self, table_uuid: str, expired: Outcome) -> Outcome:
         """Carry out the deletions that the expiry had planned."""
         rows = self.world.store.deleted_files(self.job_id)
-        files = tuple(FileFate(r["path"], r["bytes"], r["kind"]) for r in rows if r["state"] == LedgerState.PLANNED)
-        intent = self.world.store.intent(self.job_id)
+        mine = [r for r in rows if r["state"] == LedgerState.PLANNED]
+        delayed = [r for r in mine if r["delete_after"] is not None]
+        files = tuple(FileFate(r["path"], r["bytes"], r["kind"], r["modified"]) for r in mine if r not in delayed)
+        intent, since = self.world.store.intent(self.job_id), self.world.clock.now()
         if not files and intent is None:
             return expired
-        planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, intent)
+        planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
         try:
             done = self.world.engine.resume(planned)
         except IcewrightError as error:
@@ -209,7 +211,15 @@ class Attempts:
         self.lease.check()
         dry_run, self.tried, self.known = self.request.dry_run, step, frozenset(base.by_id)
         assignment = Assignment(
-            self.job_id, self.operation, step, base, dry_run, self.lease.check, self.done.append, self._progress
+            self.job_id,
+            self.operation,
+            step,
+            base,
+            dry_run,
+            automatic=not self.request.by_hand,
+            check=self.lease.check,
+            kept=self.done.append,
+            progress=self._progress,
         )
         done = len(self.done)
         try:

@@ -23,7 +23,7 @@ def settle_interrupted(world: World) -> list[str]:
     for job in world.store.interrupted(world.clock.now(), world.dead):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
         break_off(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
-    for unfinished in world.store.unfinished():
+    for unfinished in world.store.unfinished(world.clock.now()):
         finished, said = _resumed(world, unfinished)
         (done if finished else waiting).append(said)
     for line in done:

@@ -22,10 +22,9 @@ from icewright.core.errors import (
     Refused,
     UsageError,
 )
-from icewright.core.layering import Policy
+from icewright.core.layering import Policy, Rule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
-from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.lease import Lease, held
@@ -53,6 +52,7 @@ class Counts:
     num_live_contents: int = 0
     num_files_scanned: int = 0
     num_files_failed: int = 0
+    num_files_waiting: int = 0  # for the end of `deletion.delay_hours`
     commit_scan_time: float = 0.0
     iceberg_commit_time: float = 0.0
 
@@ -134,7 +134,7 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
     if error := dict(found.errors).get(catalog):
         return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
     scope = world.scopes[catalog]
-    counts, jobs = Counts(), []
+    counts, jobs, deleting = Counts(), [], _deleting(world)
     for row in world.store.tables(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
@@ -142,7 +142,6 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
         try:
             metadata = world.catalog(row.ref).load(row.ref)
             counts.num_total_snapshots += len(metadata.snapshots)
-            deleting = _deleting(world, row.ref, metadata)
         except IcewrightError as unreadable:
             counts.failure(unreadable)
             jobs.append(JobResult(row.ref, None, JobState.FAILED, (), dry_run, str(unreadable)))
@@ -153,14 +152,13 @@ def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
     return _result(catalog, counts, jobs, dry_run=dry_run)
 
 
-def _deleting(world: World, ref: TableRef, metadata: TableMetadata) -> World:
-    """Who asks for a vacuum asks for deletion, unless a policy says what orphan removal may do."""
-    if world.policy().knobs_for(ref, metadata).is_set(ORPHAN_MODE):
-        return world
+def _deleting(world: World) -> World:
+    """Who asks for a vacuum asks for deletion, unless somebody says what orphan removal may do: the weakest rule."""
+    asked = Rule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
 
     def policy() -> Policy:
         said = world.policy()
-        return replace(said, command={**said.command, ORPHAN_MODE.name: "delete"})
+        return replace(said, rules=(asked, *said.rules))
 
     return replace(world, policy=policy)
 
@@ -208,7 +206,9 @@ def _table(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResu
         counts.num_not_found += table.missing
         return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
     if work.dry_run:
-        outcomes = [_attempt(partial(run, work), op, counts) for op, run in _runs(one)]
+        outcomes: list[Outcome] = []
+        for operation, run in _runs(one):
+            outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
     row = world.store.table(table.ref)
     if row is not None and row.paused:
@@ -233,6 +233,8 @@ def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult
         limit = timedelta(seconds=world.policy().knobs_for(ref, None)[TIMEOUT])
         with held(world, job_id, limit) as lease:
             for operation, run in _runs(one):
+                if _failed(outcomes):
+                    break
                 outcomes.append(_recorded(world, work, lease, operation, run, counts))
         state = job_state(tuple(outcomes))
     except Cancelled as error:
@@ -244,6 +246,11 @@ def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult
         world.store.finish(job_id, state, result.summary, world.clock.now())
     world.tell("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
     return result
+
+
+def _failed(outcomes: Sequence[Outcome]) -> bool:
+    """Whether an operation on the table failed: then none of its files is touched."""
+    return any(outcome.state is OperationState.FAILED for outcome in outcomes)
 
 
 def _recorded(
@@ -307,6 +314,7 @@ def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run:
             counts.num_files_failed += int(outcome.metrics.get("files_failed", 0))
             if outcome.operation is Operation.EXPIRE_SNAPSHOTS:
                 counts.iceberg_commit_time += outcome.metrics.get("duration_ms", 0) / 1000
-            files += len(outcome.files)
-            size += sum(file.bytes or 0 for file in outcome.files)
+            counts.num_files_waiting += int(outcome.metrics.get("files_waiting", 0))
+            files += int(outcome.metrics.get("files_deleted", outcome.metrics.get("orphans_removed", 0)))
+            size += int(outcome.metrics.get("bytes_deleted", 0))
     return VacuumResult(catalog, dry_run, tuple(jobs), counts, files=files, bytes=size)

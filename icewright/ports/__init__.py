@@ -13,6 +13,7 @@ from icewright.ports.archive import (
     OldHistory,
 )
 from icewright.ports.engine import (
+    Adoptable,
     Assignment,
     Engine,
     Intent,
@@ -33,11 +34,14 @@ from icewright.ports.lake import (
     Clock,
     DeleteReport,
     Files,
+    FileStat,
     Grant,
     Pointer,
     RemoveSnapshots,
+    RestoreSnapshots,
     Restoring,
     Storage,
+    ignore,
 )
 from icewright.ports.measures import (
     Distribution,
@@ -47,22 +51,28 @@ from icewright.ports.measures import (
 )
 from icewright.ports.rows import (
     BY_HAND,
+    WAITING,
     Beat,
     CatalogRow,
     JobRow,
     LedgerState,
     PinRow,
     ProcessRow,
+    Registration,
+    Removal,
     RunRow,
     TableRow,
     Trigger,
+    WaitingDeletions,
 )
-from icewright.ports.store import Ledger, Store, StoreReader
+from icewright.ports.store import Ledger, Registrations, Store, StoreReader
 from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
     "BY_HAND",
+    "WAITING",
     "AddSnapshot",
+    "Adoptable",
     "AlertReader",
     "AlertStore",
     "Archive",
@@ -80,6 +90,7 @@ __all__ = [
     "Distribution",
     "Engine",
     "Events",
+    "FileStat",
     "Files",
     "Grant",
     "Head",
@@ -99,7 +110,11 @@ __all__ = [
     "ProcessRow",
     "QueueMeasure",
     "Receipt",
+    "Registration",
+    "Registrations",
+    "Removal",
     "RemoveSnapshots",
+    "RestoreSnapshots",
     "Restoring",
     "RunRow",
     "Storage",
@@ -113,4 +128,6 @@ __all__ = [
     "Vacuum",
     "VacuumOf",
     "Waiting",
+    "WaitingDeletions",
+    "ignore",
 ]

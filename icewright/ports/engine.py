@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
+from icewright.core.paths import key
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome
 from icewright.core.steps import Step
@@ -22,6 +23,7 @@ class Assignment:
     step: Step
     base: TableMetadata
     dry_run: bool = False
+    automatic: bool = False  # nobody asked for this run: what is doubtful needs a person's word first
     check: Callable[[], None] = field(
         default=lambda: None
     )  # raises `LeaseLost` or `Cancelled`: asked before each commit
@@ -47,7 +49,23 @@ class Unfinished:
     table_uuid: str
     operations: tuple[Operation, ...]
     files: tuple[FileFate, ...]
+    planned_at: datetime  # when the first of the files was planned
     intent: Intent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adoptable:
+    """What stops deletions in a table's places and belongs to nobody that any catalog names."""
+
+    table_uuid: str
+    tables: tuple[str, ...]  # uuids of tables that were here before
+    files: tuple[str, ...]  # metadata files of versions that somebody else made, and that are dead
+    places: tuple[str, ...]  # the location and write paths that nobody has confirmed
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """All of it, as the store remembers it."""
+        return (*self.tables, *map(key, self.files), *self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +95,10 @@ class Engine(Protocol):
 
     def resume(self, unfinished: Unfinished) -> Outcome:
         """Finish the planned deletions of a job that ended early, after a fresh proof."""
+        ...
+
+    def adoptable(self, ref: TableRef) -> Adoptable:
+        """What a person may declare to be the table's own. Raises `Refused` when a table that lives has any of it."""
         ...
 
     def probe(self, probe: Probe) -> Sequence[float]:

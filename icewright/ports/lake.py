@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -53,7 +53,35 @@ class RemoveSnapshots:
     schemas: frozenset[int] = frozenset()
 
 
-Change = AddSnapshot | RemoveSnapshots
+@dataclass(frozen=True, slots=True)
+class RestoreSnapshots:
+    """Put back what an expiry removed, each thing as the JSON that it was; what is there is left as it is.
+
+    The current snapshot and main do not move. A ref whose name somebody has taken since stays where it is now.
+    """
+
+    table_uuid: str
+    snapshots: tuple[Mapping[str, Any], ...]
+    refs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    statistics: tuple[Mapping[str, Any], ...] = ()
+    partition_statistics: tuple[Mapping[str, Any], ...] = ()
+    specs: tuple[Mapping[str, Any], ...] = ()
+    schemas: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Mapping[str, Any], ...] = ()  # entries of the snapshot log that went, and the next one, which stayed
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RestoreSnapshots:
+        """The change that `to_json` wrote down."""
+        found: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
+        return cls(**found)
+
+
+Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +109,27 @@ class Catalog(Protocol):
         """The current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
         ...
 
+    def neighbours(self) -> Sequence[Pointer]:
+        """Tables that the same server or database shows beyond this catalog's own; their catalog says where they are.
+
+        Whole or not at all, as `pointers`. A table that moves from there to here meanwhile is in one of both when this
+        is asked first. What a server does not show nobody knows of, such as other warehouses of a REST server.
+        """
+        ...
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
+        ...
+
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back into `base` as it was, in words; blank when all of it returns.
+
+        Begins with `nothing:` when the commit would be refused. Raises `MetadataUnreadable`.
+        """
+        ...
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Apply `change` to exactly `base` and return the new metadata.
+        """Apply `change` to exactly `base` and return the new metadata; `base` itself when there is nothing to change.
 
         Compare-and-set: raises `CommitConflict` when `base` is not current any more, and `CommitStateUnknown` when
         the reply was lost. Whoever created or moved a ref or snapshot since `base` makes it a conflict. Where the
@@ -124,6 +171,18 @@ class AvroFile:
     body: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A file as `stat` sees it. `modified` is what `listing` reports: None where nobody knows it, as of a link."""
+
+    bytes: int
+    modified: datetime | None
+
+
+def ignore(_: str) -> None:
+    """Do nothing with a path that is left out of a listing."""
+
+
 class Storage(Protocol):
     """Files by their full paths. Raises `StorageUnavailable`; what is missing or broken raises `MetadataUnreadable`."""
 
@@ -139,27 +198,51 @@ class Storage(Protocol):
         """The file's length in bytes, None when there is no such file."""
         ...
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files, by few requests; None when there is no such file.
+
+        Of a path that storage cannot ask for by name (see `listing`) nothing is known: it is not in the answer, and
+        `delete` says why. Raises `AccessDenied`, and `StorageUnavailable` when any of the others is not answered for.
+        """
+        ...
+
+    def time(self, location: str) -> datetime:
+        """The storage's own clock, from a hidden file that is written below the location and deleted again.
+
+        Raises `StorageUnavailable`, also when the file stays, `AccessDenied`, and `Refused` where nothing may be
+        written.
+        """
+        ...
+
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it; as it is where storage knows no links."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        """Delete files; one that is missing already counts as deleted."""
+        """Delete files; one that is missing already counts as deleted.
+
+        A path that storage cannot ask for exactly as it is spelt is a failure: no other file is deleted in its place.
+        """
         ...
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
         ...
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
-        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown)."""
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
+
+        What is no file, or cannot be asked for by its name, is left out and handed to `unnamed` as printable text:
+        directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores,
+        names that are not UTF-8 in file systems. Object stores say times in whole seconds, as they do for one object.
+        """
         ...
 
 
 class Files(Storage, Protocol):
     """The files of tables: what is in them too."""
 
-    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
         ...
 
@@ -183,6 +266,10 @@ class Files(Storage, Protocol):
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""
+        ...
+
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """The folders outside the table's location and write paths in which live files of the snapshots lie."""
         ...
 
     def planning_seconds(self, snapshot: Snapshot) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome
-from icewright.core.table import Hold, TableRef
+from icewright.core.table import Hold, TableMetadata, TableRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class PinRow:
 
     def hold(self) -> Hold:
         """The same for the rules of retention."""
-        return Hold(self.snapshot_id, self.reader, self.until)
+        return Hold(self.snapshot_id, self.reader, self.until, self.pinned_at)
 
 
 class LedgerState:
@@ -138,7 +138,82 @@ class LedgerState:
 
     PLANNED = "planned"
     FOUND = "found"  # by a scan that must be confirmed, or that only reports
+    DELETING = "deleting"  # an attempt has begun; after a crash nobody knows whether the file is there
     DELETED = "deleted"
-    FAILED = "failed"
-    KEPT = "kept"  # the proof after the commit found it live
+    FAILED = "failed"  # it is tried again after `delete_after`
+    KEPT = "kept"  # the proof before the deletion found it live, or somebody else's
     LEFT = "left"  # written by a rewrite that failed: removing orphans takes it once it is old enough
+    UNDOING = "undoing"  # an undo of the job has begun
+    UNDONE = "undone"  # a person took the job back
+    GIVEN_UP = "given up"  # a person said that it need not be deleted
+
+
+WAITING = (LedgerState.PLANNED, LedgerState.DELETING, LedgerState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingDeletions:
+    """Files of one job that are still to be deleted."""
+
+    job_id: str
+    ref: TableRef
+    operations: tuple[Operation, ...]
+    files: int
+    bytes: int  # as far as they are known
+    failed: int  # of the files: how many could not be deleted so far
+    planned_at: datetime
+    delete_after: datetime | None  # when the first of them is tried; None: at the next settling
+    reason: str = ""  # why one of them is still there
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What one commit of an expiry took out of a table's metadata."""
+
+    job_id: str
+    table_uuid: str
+    metadata_location: str  # of the table before the commit
+    at: datetime
+    document: Mapping[str, Any]  # snapshots, refs and statistics as they stood there
+    undone_at: datetime | None = None
+
+
+FIRST_LOOK = 100  # snapshots of a table that is seen for the first time whose files are looked at
+
+
+def beside(metadata_location: str) -> str:
+    """The folder in which a table's metadata folder lies, which is its location unless its properties say otherwise."""
+    folder, metadata, _ = metadata_location.rpartition("/metadata/")
+    return folder if metadata else metadata_location.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A table as a catalog names it, or once named it, and where its files may lie."""
+
+    ref: TableRef
+    table_uuid: str
+    metadata_location: str  # as last read
+    places: tuple[str, ...]  # its location and write paths, former ones too
+    folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
+    first_places: tuple[str, ...] = ()  # those of the places that it had when it was first seen
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
+        """What is to be remembered of a table that has just been read."""
+        places = (metadata.location, *metadata.write_paths, beside(metadata.metadata_location))
+        once = tuple(dict.fromkeys(places))
+        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders))
+
+    @property
+    def key(self) -> tuple[TableRef, str]:
+        """By which the registrations of one table are told from all others."""
+        return self.ref, self.table_uuid
+
+    def after(self, known: Registration | None) -> Registration:
+        """This reading of the table on top of what was known: places and folders only ever grow."""
+        if known is None:
+            return replace(self, first_places=self.places)
+        places = tuple(dict.fromkeys((*known.places, *self.places)))
+        folders = tuple(f for f in dict.fromkeys((*known.folders, *self.folders)) if f not in places)
+        return replace(self, places=places, folders=folders, first_places=known.first_places)

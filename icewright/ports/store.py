@@ -19,19 +19,53 @@ from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
 from icewright.ports.queue import Loops, Queue
-from icewright.ports.rows import CatalogRow, JobRow, PinRow, ProcessRow, RunRow, TableRow
+from icewright.ports.rows import (
+    CatalogRow,
+    JobRow,
+    PinRow,
+    ProcessRow,
+    Registration,
+    Removal,
+    RunRow,
+    TableRow,
+    WaitingDeletions,
+)
 from icewright.ports.views import Views
 
 
 class Ledger(Protocol):
     """Deletions, written down before they happen."""
 
-    def plan(self, job_id: str, ref: TableRef, files: Iterable[FileFate], state: str, now: datetime) -> None:
-        """Write down files; durable when the call returns."""
+    def plan(
+        self,
+        job_id: str,
+        ref: TableRef,
+        files: Iterable[FileFate],
+        state: str,
+        now: datetime,
+        delete_after: datetime | None = None,
+        operation: Operation | None = None,
+    ) -> None:
+        """Write down files that an operation plans to delete; durable when the call returns.
+
+        `delete_after`: none of them is deleted before then.
+        """
         ...
 
-    def settle(self, job_id: str, paths: Mapping[str, str], now: datetime) -> None:
-        """Set the state of files by path."""
+    def start(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
+        """Claim waiting files of a job for an attempt to delete them; returns those that may be deleted.
+
+        One transaction: a file that somebody undoes, or gives up, at the same time is either claimed here or theirs.
+        """
+        ...
+
+    def settle(
+        self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
+    ) -> None:
+        """Set the state of waiting files by path, and why they are still there.
+
+        A failed one waits for its next attempt, longer after each failure.
+        """
         ...
 
     def found(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
@@ -54,8 +88,67 @@ class Ledger(Protocol):
         """The commit of a job that nobody has looked after."""
         ...
 
-    def unfinished(self) -> Sequence[Unfinished]:
-        """Planned deletions of jobs that do not run any more, and commits of theirs that nobody has looked after."""
+    def unfinished(self, now: datetime) -> Sequence[Unfinished]:
+        """Deletions that are due of jobs that do not run any more, and commits of theirs that nobody looked after."""
+        ...
+
+    def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
+        """Files that are still to be deleted, job by job, the oldest first."""
+        ...
+
+    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+        """The paths of a table's files that some job is still to delete, or that an undo is about to take back."""
+        ...
+
+    def give_up(self, job_id: str, now: datetime) -> int:
+        """Leave the waiting files of a job where they are, for good; returns how many."""
+        ...
+
+    def begin_undo(self, job_id: str) -> Mapping[str, int]:
+        """Take the waiting files of a job from whoever would delete them; returns how many of each state there were.
+
+        One transaction. When any file of the job is deleted, or an attempt has begun, nothing changes.
+        """
+        ...
+
+    def end_undo(self, job_id: str, now: datetime, *, undone: bool) -> None:
+        """Settle the files that `begin_undo` took: undone for good, or waiting as before."""
+        ...
+
+    def undoing(self) -> Sequence[str]:
+        """The jobs whose undo has begun and has not ended."""
+        ...
+
+    def removal(self, removal: Removal) -> None:
+        """Write down what a commit is about to remove from a table's metadata; durable when the call returns."""
+        ...
+
+    def removals(self, job_id: str) -> Sequence[Removal]:
+        """What the commits of a job removed, in their order."""
+        ...
+
+    def removal_over(self, removal: Removal, undone_at: datetime | None) -> None:
+        """Write down that a removal was undone, or with None that its commit came to nothing."""
+        ...
+
+
+class Registrations(Protocol):
+    """Every table that any catalog was ever seen to name."""
+
+    def registrations(self) -> Sequence[Registration]:
+        """All of them: those of now and former ones."""
+        ...
+
+    def register(self, registrations: Sequence[Registration], now: datetime) -> None:
+        """Write down tables as they were read. Places and folders that were known before stay known."""
+        ...
+
+    def adopted(self, table_uuid: str) -> frozenset[str]:
+        """What a person has said to be this table's own: uuids of earlier tables, places, metadata files."""
+        ...
+
+    def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
+        """Write down what a person said to be this table's own."""
         ...
 
 
@@ -135,7 +228,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Queue, Loops, Events, AlertStore, AccessStore, Protocol):
+class Store(StoreReader, Ledger, Registrations, Queue, Loops, Events, AlertStore, AccessStore, Protocol):
     """The state store."""
 
     def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:

@@ -10,7 +10,7 @@ from typing import Protocol
 from icewright.core.runs import Outcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, CutoffPolicy, GcConfig, Key, Reference
-from icewright.ports.lake import Catalog, RemoveSnapshots
+from icewright.ports.lake import Catalog, RemoveSnapshots, RestoreSnapshots
 
 
 class Branched(Catalog, Protocol):
@@ -51,6 +51,12 @@ class Branched(Catalog, Protocol):
 
         Raises as `Catalog.commit` does.
         """
+        ...
+
+    def put_back(
+        self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
+    ) -> TableMetadata:
+        """Commit what undoes an expiry to the branch, likewise; `base` itself when there is nothing to put back."""
         ...
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.metadata import changed, decode, encode, next_location, parse
+from icewright.adapters.metadata.changes import changed
+from icewright.adapters.metadata.document import decode, encode, next_location
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import TableRef
 from icewright.ports import AddSnapshot, RemoveSnapshots
@@ -131,19 +133,19 @@ def test_files_are_parsed_once() -> None:
 _MEASURED = """
 import resource, sys
 from datetime import UTC, datetime
-from icewright.adapters.catalogs import metadata
+from icewright.adapters.metadata import changes, document, parsing
 from icewright.core.table import TableRef
 from icewright.ports import RemoveSnapshots
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before, path = peak(), sys.argv[1]
 ref = TableRef("lake", ("sales",), "orders")
-base = metadata.parse(ref, path, open(path, "rb").read())
+base = parsing.parse(ref, path, open(path, "rb").read())
 change = RemoveSnapshots(frozenset(s.snapshot_id for s in base.snapshots[:int(sys.argv[2])]), frozenset())
-document = metadata.decode(open(path, "rb").read(), path)
-new = metadata.changed(document, path, change, datetime.now(UTC))
-content = metadata.encode(new)
-del document, new
-after = metadata.parse(ref, path, content)
+fields = document.decode(open(path, "rb").read(), path)
+new = changes.changed(fields, path, change, datetime.now(UTC))
+content = document.encode(new)
+del fields, new
+after = parsing.parse(ref, path, content)
 print(peak() - before, len(after.snapshots))
 """
 

@@ -26,7 +26,7 @@ from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.ports import Storage
+from icewright.ports import FileStat, Storage
 from icewright.testing import FixedClock
 from tests.s3 import s3_server, s3proxy, store, versitygw
 
@@ -106,20 +106,38 @@ def test_what_fails_is_told(storage: Storages, properties: Mapping[str, str]) ->
     assert "hush" not in str(properties.keys())
 
 
-@pytest.mark.cases(59, 69)
+@pytest.mark.cases(101, 112)
+def test_stat_agrees_with_the_listing(storage: Storages) -> None:
+    """Length and time are the same to the second, one by one, by many and in a listing; the clock is the server's."""
+    paths = [f"s3://lake/stat/{number:02}" for number in range(20)]
+    for path in paths:
+        storage.write(path, b"content")
+    rows = {path: FileStat(row["bytes"], row["modified"]) for path, row in listed(storage, "s3://lake/stat").items()}
+    assert rows.keys() == {*paths}
+    assert storage.stat(paths, 4) == rows
+    assert storage.stat([paths[3], "s3://lake/stat"], 4) == {paths[3]: rows[paths[3]], "s3://lake/stat": None}
+    assert timedelta(0) <= storage.time("s3://lake/stat") - listed(storage, "s3://lake/stat")[paths[-1]]["modified"]
+    assert listed(storage, "s3://lake/stat").keys() == {*paths}
+
+
+@pytest.mark.cases(59, 69, 108)
 def test_keys_that_cannot_be_said(storage: Storages, properties: Mapping[str, str]) -> None:
-    """A key with an empty part is an error, and so is a listing that meets one: never a shorter listing."""
+    """A key with an empty part, or the marker of a directory, cannot be read or deleted; a listing leaves it out."""
     with pytest.raises(StorageUnavailable):
         storage.read("s3://lake/bad//key")
-    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "region_name": "us-east-1"}
-    client = boto3.client("s3", endpoint_url=properties["s3.endpoint"], **keys)
-    client.put_object(Bucket="lake", Key="bad//key", Body=b"x")
-    (found,) = client.list_objects_v2(Bucket="lake", Prefix="bad/")["Contents"]
-    if found["Key"] == "bad/key":  # a server over a file system
-        assert listed(storage, "s3://lake/bad").keys() == {"s3://lake/bad/key"}
-        return
-    with pytest.raises(StorageUnavailable, match="s3://lake/bad could not be listed"):
-        list(storage.listing("s3://lake/bad"))
+    sign = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "region_name": "us-east-1"}
+    client = boto3.client("s3", endpoint_url=properties["s3.endpoint"], **sign)
+    for key, content in {"bad//key": b"x", "bad/data/": b"", "bad/data/x": b"x", "bad/a\tb": b"x"}.items():
+        client.put_object(Bucket="lake", Key=key, Body=content)
+    keys = {one["Key"] for one in client.list_objects_v2(Bucket="lake", Prefix="bad/")["Contents"]}
+    odd = {"bad//key", "bad/data/", "bad/a\tb"} & keys  # a server over a file system has no empty parts
+    told: list[str] = []
+    rows = [row for batch in storage.listing("s3://lake/bad", told.append) for row in batch.to_pylist()]
+    assert {row["path"] for row in rows} == {f"s3://lake/{key}" for key in keys - odd}
+    assert set(told) == {f"s3://lake/{key}".replace("\t", "\\t") for key in odd}
+    report = storage.delete(["s3://lake/bad//key", "s3://lake/bad/data/"], 2)
+    assert report.deleted == ()
+    assert {one["Key"] for one in client.list_objects_v2(Bucket="lake", Prefix="bad/")["Contents"]} == keys
 
 
 @pytest.fixture
@@ -177,7 +195,7 @@ def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
             self.send_response(code)
             self.end_headers()
 
-        do_HEAD = do_GET  # noqa: N815 - likewise
+        do_HEAD = do_PUT = do_GET  # noqa: N815 - likewise
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -192,5 +210,11 @@ def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
             opened.read("s3://lake/a")
         with pytest.raises(AccessDenied, match="may not be looked at"):
             opened.size("s3://lake/a")
+        with pytest.raises(AccessDenied, match="may not be looked at"):
+            opened.stat([f"s3://lake/{number}" for number in range(20)], 2)
+        with pytest.raises(AccessDenied, match=r"clock-\w+ may not be written"):
+            opened.time("s3://lake")
+        with pytest.raises(AccessDenied, match="may not be listed"):
+            list(opened.listing("s3://lake/t"))
         server.shutdown()
         thread.join()

@@ -16,9 +16,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from icewright.adapters.catalogs.metadata import parse
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.metadata.parsing import parse
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.paths import key

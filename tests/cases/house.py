@@ -34,8 +34,12 @@ from icewright.testing import FixedClock
 
 EXPIRE, ORPHANS, MANIFESTS = Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS, Operation.REWRITE_MANIFESTS
 KNOBS_OF: Mapping[Operation, Mapping[str, object]] = {
-    EXPIRE: {"expire_snapshots.retention_hours": 24, "expire_snapshots.min_snapshots_to_keep": 1},
-    ORPHANS: {"remove_orphans.mode": "delete"},
+    EXPIRE: {
+        "expire_snapshots.retention_hours": 24,
+        "expire_snapshots.min_snapshots_to_keep": 1,
+        "deletion.delay_hours": 0,
+    },
+    ORPHANS: {"remove_orphans.mode": "delete", "deletion.delay_hours": 0},
     MANIFESTS: {"rewrite_manifests.min_manifests": 2},
 }
 NAME = "sales.orders"

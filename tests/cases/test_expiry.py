@@ -74,7 +74,7 @@ def test_an_explicit_snapshot_that_a_ref_holds(house: House, kind: str) -> None:
     assert (house.metadata(), house.files()) == (base, files)
     settle_interrupted(replace(world, dead=lambda _: True))
     assert house.files() == files
-    assert not world.store.unfinished()
+    assert not world.store.unfinished(world.clock.now())
 
 
 @pytest.mark.cases(7, 8)

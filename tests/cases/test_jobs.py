@@ -76,7 +76,7 @@ def test_a_broken_table_hinders_no_other(house: House) -> None:
     """A policy that cannot be read, a lost manifest list, a lost metadata file: named, and the others are done."""
     for name in ("sales.policy", "sales.list", "sales.metadata", "sales.it's `odd`"):
         busy(house, name)
-    edit(house.metadata_file("sales.policy"), lambda d: d["properties"].update({"icewright.importance": "very"}))
+    edit(house.metadata_file("sales.policy"), lambda d: d["properties"].update({"icewright.compact.strategy": "very"}))
     (house.metadata_file("sales.metadata")).unlink()
     current = house.metadata("sales.list").current_snapshot
     assert current is not None

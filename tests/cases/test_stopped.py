@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import Deletion, Proved
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
-from icewright.core.errors import Cancelled, Refused, StorageUnavailable
+from icewright.core.errors import Cancelled, StorageUnavailable
 from icewright.core.runs import FileFate, JobState
 from icewright.flow.settle import Settling, settle_interrupted
 from icewright.ports import LedgerState
@@ -53,11 +54,16 @@ def test_cancelled_while_the_proof_is_tried_again(house: House, owed: bool, stat
     store.plan(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
     errors = [StorageUnavailable("throttled"), Cancelled("somebody asked it to stop")]
 
-    def proof() -> list[pl.DataFrame]:
-        raise errors.pop(0)
+    class Failing:
+        """A proof that cannot be made."""
+
+        def prove(self, planned: Sequence[FileFate]) -> Proved:
+            """Raise what is left of the errors."""
+            assert planned
+            raise errors.pop(0)
 
     with pytest.raises(Cancelled):
-        deletion.carry_out(job_id, "file:///lake", planned, proof, 1, owed=owed)
+        deletion.carry_out(job_id, "file:///lake", planned, Failing(), 1, owed=owed)
     assert {row["state"] for row in store.deleted_files(job_id)} == states
 
 
@@ -93,7 +99,7 @@ def test_what_is_forbidden_meanwhile_waits(
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_delete", away)
+        patched.setattr(Deletion, "_batch", away)
         job = house.job(EXPIRE)
     change(house)
     before = house.files()
@@ -104,13 +110,14 @@ def test_what_is_forbidden_meanwhile_waits(
 
 
 def test_each_planned_file_is_looked_at(house: House) -> None:
-    """The table lies inside, and one of its files does not: the plan waits as a whole."""
+    """The table lies inside, and one of its files does not: that one stays, with the reason."""
     folder = house.table()
     guard, base = house.app.engines.expire.guard, house.metadata()
-    inside = FileFate(f"file://{folder}/data/one.parquet", 1, "data")
-    guard.still_allowed(base, [inside])
-    with pytest.raises(Refused, match=r"1 planned deletion\(s\) of .* outside the allowed_locations"):
-        guard.still_allowed(base, [inside, replace(inside, path="file:///elsewhere/two.parquet")])
+    inside, outside = f"file://{folder}/data/one.parquet", "file:///elsewhere/two.parquet"
+    files = pl.DataFrame({"path": [inside, outside]})
+    judged = guard.judge(base, guard.around(base), files, outside=True)
+    assert judged.files["path"].to_list() == [inside]
+    assert judged.stays == {outside: "outside the allowed_locations of catalog lake"}
 
 
 def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(

@@ -19,7 +19,7 @@ def test_every_table_is_expired_and_cleaned(house: House) -> None:
     orders = house.table("sales.orders")
     house.table("sales.returns")
     house.plant(orders, "data/lost.parquet")
-    world = house.world({"expire_snapshots.min_snapshots_to_keep": 1})
+    world = house.world({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0})
     before = house.files()
     dry = vacuum(world, "lake", dry_run=True)
     assert house.files() == before
@@ -40,7 +40,7 @@ def test_an_unreadable_table_is_a_partial_failure(house: House) -> None:
     house.table("sales.whole")
     house.metadata_file("sales.torn").unlink()
     before = house.files(torn)
-    done = vacuum(house.world({"expire_snapshots.min_snapshots_to_keep": 1}), "lake")
+    done = vacuum(house.world({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0}), "lake")
     assert done.state is JobState.PARTIAL
     counts = done.counts
     assert (counts.num_not_found, counts.num_access_denied, counts.num_partial_failures) == (1, 0, 1)

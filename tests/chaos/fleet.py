@@ -38,6 +38,7 @@ policy:
       compact.enabled: false
       rewrite_manifests.cooldown_minutes: 0
       expire_snapshots.cooldown_minutes: 0
+      deletion.delay_hours: 0
       expire_snapshots.retention_hours: 24
       expire_snapshots.min_snapshots_to_keep: 1
       remove_orphans.mode: delete

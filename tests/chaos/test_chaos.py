@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def test_killed_at_random(fleet: Fleet) -> None:
     assert codes == [0] * len(KINDS), log[-3000:]
     assert calm(store), _left(store)
     assert processes.kills > 10
-    assert store.unfinished() == []
+    assert store.unfinished(datetime.now(UTC)) == []
     _nothing_overlaps(store)
     _every_row_is_there(fleet, [*one, *other])
     assert fleet.orphans() == []

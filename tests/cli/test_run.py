@@ -60,6 +60,7 @@ def test_files_are_listed_on_demand(house: House) -> None:
     """`--files` lists what a real run deleted; `--set` is for this run alone."""
     (name,) = house.make(HISTORY)
     sets = ["--set", "expire_snapshots.min_snapshots_to_keep=1", "--set", "expire_snapshots.retention_hours=1"]
+    sets += ["--set", "deletion.delay_hours=0"]
     said = house("run", name, "--op", "expire_snapshots", *sets, "--files", "--json")
     operation = only(said.json)
     assert len(operation["files"]) == operation["metrics"]["files_deleted"] > 0
@@ -74,7 +75,17 @@ def test_orphans_are_reported_and_then_deleted(house: House) -> None:
     report = only(house("run", name, "--op", "remove_orphans", "--json").json)
     assert report["summary"] == "found 6 orphan file(s), mode report removes none"
     assert house.files() == before
-    delete = ["run", name, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete", "--json"]
+    delete = [
+        "run",
+        name,
+        "--op",
+        "remove_orphans",
+        "--set",
+        "remove_orphans.mode=delete",
+        "--set",
+        "deletion.delay_hours=0",
+        "--json",
+    ]
     listed = {file["path"] for file in only(house(*delete, "--dry-run").json)["files"]}
     said = only(house(*delete).json)
     assert said["summary"] == "removed 6 orphan file(s)"
@@ -88,7 +99,17 @@ def test_a_shared_location_is_refused(house: House) -> None:
     """A skip with the reason, exit code 0, and every file is there."""
     (name,) = house.make(partial(shared, old=2))
     before = house.files()
-    said = house("run", name, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete", "--json")
+    said = house(
+        "run",
+        name,
+        "--op",
+        "remove_orphans",
+        "--set",
+        "remove_orphans.mode=delete",
+        "--set",
+        "deletion.delay_hours=0",
+        "--json",
+    )
     operation = only(said.json)
     assert (said.code, said.json["state"], operation["state"]) == (0, "skipped", "skipped")
     assert "refused" in operation["reason"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 import icewright
+from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.demo.rot import metrics
 from tests.cli.house import House
 
@@ -91,13 +93,55 @@ def test_config_set_and_explain(house: House) -> None:
 
 
 def test_guardrails_hold_what_is_set_later(house: House) -> None:
-    """`config set` is refused, `run --set` is held or refused; neither deletes what the guardrail protects."""
+    """`config set` and `run --set` are refused; neither deletes what the guardrail protects."""
     house.make(HISTORY)
     house.write("guardrails: ['expire_snapshots.retention_hours >= 100000']\n")
     said = house("config", "set", "platform", "expire_snapshots.retention_hours=24")
     assert (said.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in said.err) == (2, True)
     ran = house("run", NAME, "--op", "expire_snapshots", "--set", "expire_snapshots.retention_hours=1", "--json")
-    assert ran.code == 2 or ran.json["state"] == "skipped"
+    assert (ran.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in ran.err) == (2, True)
+
+
+@pytest.mark.cases(151)
+def test_guardrails_of_choices_hold_what_is_set_later(house: House) -> None:
+    """The mode of orphan removal is bounded on every way; `config explain` says who bounded what was set before."""
+    house.make(HISTORY)
+    assert house("config", "set", "lake", "remove_orphans.mode=delete").code == 0
+    house.write("guardrails: ['remove_orphans.mode in report, confirm']\n")
+    passed = "'delete' passes the guardrail remove_orphans.mode in report, confirm"
+    for said in (
+        house("config", "set", "lake", "remove_orphans.mode=delete"),
+        house("run", NAME, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete"),
+    ):
+        assert (said.code, passed in said.err) == (2, True)
+    knobs = {k["knob"]: k for k in house("config", "explain", NAME, "--json").json["knobs"]}
+    held = knobs["remove_orphans.mode"]
+    assert (held["value"], held["rule"]) == ("report", "lake (store)")
+    assert held["note"] == "delete held by guardrail remove_orphans.mode in report, confirm"
+
+
+@pytest.mark.cases(151)
+def test_ignored_properties_are_shown_with_their_remedy(house: House) -> None:
+    """`config explain`, `explain` and `health` name them, for people and as JSON; the remedy is the right one."""
+    house.make(HISTORY)
+    catalog = SqlCatalog("lake", **pyiceberg_catalog_properties(read_config(house.path).catalogs["lake"]))
+    catalog.load_table("ops.metrics").transaction().set_properties(
+        {"icewright.remove_orphans.mode": "delete"}
+    ).commit_transaction()
+    catalog.close()
+    for command in (("config", "explain"), ("explain",), ("health",)):
+        (ignored,) = house(*command, NAME, "--json").json["ignored_properties"]
+        assert (ignored["property"], ignored["value"]) == ("icewright.remove_orphans.mode", "delete")
+        assert "may not set remove_orphans.mode above report" in ignored["reason"]
+        shown = " ".join(house(*command, NAME).out.split())
+        assert "Ignored table properties" in shown
+        assert "properties.allow: remove_orphans.mode" in shown
+    assert house("config", "set", "lake.ops", "properties.allow=remove_orphans.mode").code == 0
+    explained = house("config", "explain", NAME, "--json").json
+    assert explained["ignored_properties"] == house("explain", NAME, "--json").json["ignored_properties"] == []
+    mode = next(k for k in explained["knobs"] if k["knob"] == "remove_orphans.mode")
+    assert (mode["value"], mode["level"]) == ("delete", "table properties")
+    assert "Ignored" not in house("explain", NAME).out
 
 
 def test_db_upgrade(house: House) -> None:

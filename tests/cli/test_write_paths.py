@@ -15,7 +15,16 @@ from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from tests.cli.house import House
 
 ROWS = pa.table({"id": pa.array(range(3), pa.int64())})
-REMOVE = ("--op", "remove_orphans", "--json", "--files", "--set", "remove_orphans.mode=delete")
+REMOVE = (
+    "--op",
+    "remove_orphans",
+    "--json",
+    "--files",
+    "--set",
+    "remove_orphans.mode=delete",
+    "--set",
+    "deletion.delay_hours=0",
+)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import requests
 from pyiceberg.catalog import Catalog as PyIcebergClient
@@ -132,6 +133,16 @@ class NessieBench(Bench):
     def close(self) -> None:
         """Let go of what PyIceberg remembers."""
         self.iceberg.close()
+
+    def drop_reference(self, name: str) -> None:
+        """Delete a branch or tag."""
+        where = f"{self.uri}/trees/{quote(name, safe='')}@{self.native.reference(name).hash}"
+        assert requests.delete(where, timeout=30).ok
+
+    def content_location(self, *key: str) -> str:
+        """The metadata file that the branch names."""
+        (content,), _ = self.native.contents(MAIN, [key])
+        return content.metadata_location
 
     def rows(self) -> dict[tuple[str, str], tuple[str, str | None]]:
         """The pointers of the branch, and those before them by its commits."""

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataV2
 
-from icewright.adapters.catalogs.metadata import parse
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable, TableNotFound
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
 from icewright.ports import Pointer, RemoveSnapshots
@@ -151,6 +152,7 @@ def test_loads_what_pyiceberg_loads(bench: Bench) -> None:
     (tag,) = (r for r in loaded.refs if r.kind is RefKind.TAG)
     assert (tag.name, tag.max_ref_age and tag.max_ref_age.total_seconds()) == ("v1", 5)
     assert list(loaded.metadata_log) == [entry.metadata_file for entry in theirs.metadata_log]
+    assert loaded.log_since == datetime.fromtimestamp(theirs.metadata_log[0].timestamp_ms / 1000, UTC)
 
 
 @only_sql

@@ -30,6 +30,7 @@ cache: {{folder: "{home}/cache"}}
 policy:
   - set:
       expire_snapshots.engine: spark
+      deletion.delay_hours: 0
       expire_snapshots.retention_hours: 1
       expire_snapshots.min_snapshots_to_keep: 1
       execute.check_totals: false

@@ -91,7 +91,8 @@ catalogs:
     policies: {policies}
     properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}
 cache: {{folder: "{home}/cache"}}
-policy: [{{set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}}}]
+policy:
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
 """
 
 

@@ -13,6 +13,7 @@ import requests
 from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
+from icewright.adapters.metadata.restoring import restoration
 from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rest_server import RestHost
 from icewright.core.environment import Environment
@@ -25,8 +26,8 @@ from icewright.core.errors import (
     UnsupportedTable,
 )
 from icewright.core.table import RefKind, TableMetadata
-from icewright.ports import Change
-from tests.contracts.bench import CHANGES, FixedClock, addition, removal
+from icewright.ports import Change, RestoreSnapshots
+from tests.contracts.bench import CHANGES, FixedClock, addition, file_of, removal
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
 
@@ -263,6 +264,69 @@ def test_a_ref_at_the_worst_moment(bench: RestBench, catalog: RestCatalog, proxy
     assert sorted(theirs.scan(snapshot_id=wanted).to_arrow()["id"].to_pylist()) == list(range(index + 1))
     theirs.append(theirs.scan().to_arrow().slice(0, 1))  # and the table goes on
     assert theirs.scan().to_arrow().num_rows == 5
+
+
+def _expired(bench: RestBench) -> tuple[TableMetadata, RestoreSnapshots]:
+    """A table whose two oldest snapshots, one of them tagged, have expired, and what puts them back."""
+    base = bench.craft("sales.orders")
+    bench.read("sales", "orders").manage_snapshots().create_tag(base.snapshots[0].snapshot_id, "v1").commit()
+    base = bench.catalog.load(base.ref)
+    change = removal(base, 0, 1, refs=("v1",))
+    undo = restoration(file_of(base.metadata_location).read_bytes(), base.metadata_location, change)
+    return bench.catalog.commit(base, change), undo
+
+
+@pytest.mark.parametrize("status", [None, 502])
+def test_a_restore_whose_reply_was_lost(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None
+) -> None:
+    """The table shows that it landed; nothing is sent twice."""
+    base, undo = _expired(bench)
+    proxy.faults.append(Fault(COMMIT, forward=True, status=status))
+    after = catalog.commit(base, undo)
+    assert after == bench.catalog.load(base.ref)
+    assert len(after.snapshots) == 4
+    assert proxy.count(COMMIT) == 1
+
+
+def test_a_restore_that_did_not_land_is_tried_again(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """As a conflict: the same change may be committed again."""
+    base, undo = _expired(bench)
+    proxy.faults.append(Fault(COMMIT, status=500))
+    with pytest.raises(CommitConflict, match="does not show it"):
+        catalog.commit(base, undo)
+    assert len(catalog.commit(catalog.load(base.ref), undo).snapshots) == 4
+
+
+@pytest.mark.parametrize("who", ["writer", "tagger", "brancher", "stager"])
+def test_a_restore_and_somebody_elses_commit(bench: RestBench, catalog: RestCatalog, proxy: Proxy, who: str) -> None:
+    """With the very request: nothing of either is lost, and the next attempt puts the snapshots back."""
+    base, undo = _expired(bench)
+
+    def act() -> None:
+        table = bench.read("sales", "orders")
+        rows = table.scan().to_arrow().slice(0, 1)
+        match who:
+            case "writer":
+                table.append(rows)
+            case "tagger":
+                table.manage_snapshots().create_tag(int(base.current_snapshot_id or 0), "v1").commit()
+            case "brancher":
+                table.manage_snapshots().create_branch(int(base.current_snapshot_id or 0), "audit").commit()
+                table.refresh().append(rows, branch="audit")
+            case _:
+                with table.transaction() as transaction:
+                    transaction.append(rows, branch="staged")
+
+    _at_the_commit(proxy, act)
+    with pytest.raises(CommitConflict):
+        catalog.commit(base, undo)
+    now = catalog.load(base.ref)
+    assert now.last_sequence_number == base.last_sequence_number + (who != "tagger")
+    after = catalog.commit(now, undo)
+    assert after.by_id.keys() == now.by_id.keys() | {s["snapshot-id"] for s in undo.snapshots}
+    assert {r.name for r in now.refs} <= {r.name for r in after.refs}
+    assert after.last_sequence_number == now.last_sequence_number
 
 
 def test_a_ref_that_cannot_be_put_back(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:

@@ -26,7 +26,8 @@ state: sqlite:///{home}/icewright.db
 catalogs:
   lake: {{type: rest, enabled: true, properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}}}
 cache: {{folder: "{home}/cache"}}
-policy: [{{set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}}}]
+policy:
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
 """
 RUN = "run lake.sales.orders --op expire_snapshots --json"
 
@@ -71,7 +72,7 @@ def test_a_ref_lost_in_a_crash(rest_fixture: RestHost, tmp_path: Path, log: str)
             said = settle_interrupted(app.world)
             (job,) = app.world.store.jobs(base.ref)
             assert job.state is JobState.INTERRUPTED
-            left = app.world.store.unfinished()
+            left = app.world.store.unfinished(app.world.clock.now())
         if log == "lost":
             assert any("cannot be read" in line and "no file is deleted" in line for line in said), said
             assert [u.intent is not None for u in left] == [True]

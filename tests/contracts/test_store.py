@@ -333,15 +333,15 @@ def test_the_ledger(store: SqlStore) -> None:
     job_id = start(store)
     files = [FileFate(f"s3://b/{n}%_'\"☃", n or None, "data") for n in range(1200)]
     store.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
-    assert store.unfinished() == []
+    assert store.unfinished(NOW) == []
     store.finish(job_id, JobState.INTERRUPTED, "", NOW)
-    (left,) = store.unfinished()
+    (left,) = store.unfinished(NOW)
     assert (left.job_id, left.ref, left.table_uuid, left.operations) == (job_id, REF, "u1", (COMPACT, EXPIRE))
     assert set(left.files) == set(files)
     store.settle(job_id, {f.path: LedgerState.DELETED for f in files[1:]}, NOW)
-    assert [u.files for u in store.unfinished()] == [(files[0],)]
+    assert [u.files for u in store.unfinished(NOW)] == [(files[0],)]
     store.settle(job_id, {f.path: LedgerState.KEPT for f in files}, NOW)
-    assert store.unfinished() == []
+    assert store.unfinished(NOW) == []
     states = [f["state"] for f in store.deleted_files(job_id)]
     assert (states.count("deleted"), states.count("kept")) == (1199, 1)
 
@@ -354,7 +354,7 @@ def test_findings(store: SqlStore) -> None:
     store.plan(first, REF, found, LedgerState.FOUND, NOW)
     store.plan(theirs, OTHER, found, LedgerState.FOUND, NOW)
     store.finish(first, JobState.SUCCEEDED, "", NOW)
-    assert store.unfinished() == []
+    assert store.unfinished(NOW) == []
     second = start(store, now=NOW + timedelta(days=1))
     store.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
     store.settle(second, {"a": LedgerState.DELETED}, NOW)

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core import policy
+from icewright.core.guardrails import Bound, Guardrail, parse_guardrail
 from icewright.core.knob import Knob
-from icewright.core.layering import Guardrail, Policy, Rule, matches, matches_any, parse_pattern
+from icewright.core.layering import Policy, Rule, matches, matches_any, parse_pattern
+from icewright.core.polaris import Served
 from icewright.core.policy import Knobs
 from icewright.core.table import TableRef
 from icewright.testing import metadata
@@ -168,7 +170,7 @@ def test_where_a_value_comes_from() -> None:
     assert [(o.level, o.rule) for o in origins] == [("namespace", "lake.sa* (store)"), ("platform", "platform (file)")]
 
 
-GUARD = Guardrail(HOURS, at_least=True, bound=24)
+GUARD = Bound(HOURS, at_least=True, bound=24)
 
 
 @pytest.mark.parametrize(
@@ -177,26 +179,26 @@ GUARD = Guardrail(HOURS, at_least=True, bound=24)
         ([GUARD], {HOURS: 1.0}, policy.RETENTION, 24),
         ([GUARD], {HOURS: 48.0}, policy.RETENTION, 48),
         ([GUARD], {}, policy.RETENTION, 168),
-        ([Guardrail(HOURS, at_least=True, bound=200)], {}, policy.RETENTION, 200),
-        ([Guardrail(HOURS, at_least=False, bound=72)], {}, policy.RETENTION, 72),
-        ([Guardrail(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
-        ([GUARD, Guardrail(HOURS, at_least=True, bound=48)], {HOURS: 1.0}, policy.RETENTION, 48),
-        ([GUARD, Guardrail(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
+        ([Bound(HOURS, at_least=True, bound=200)], {}, policy.RETENTION, 200),
+        ([Bound(HOURS, at_least=False, bound=72)], {}, policy.RETENTION, 72),
+        ([Bound(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
+        ([GUARD, Bound(HOURS, at_least=True, bound=48)], {HOURS: 1.0}, policy.RETENTION, 48),
+        ([GUARD, Bound(HOURS, at_least=False, bound=72)], {HOURS: 100.0}, policy.RETENTION, 72),
         (
-            [Guardrail(HOURS, at_least=True, bound=200), Guardrail(HOURS, at_least=True, bound=300)],
+            [Bound(HOURS, at_least=True, bound=200), Bound(HOURS, at_least=True, bound=300)],
             {},
             policy.RETENTION,
             300,
         ),
-        ([Guardrail(policy.MAX_REF_AGE.name, at_least=True, bound=24)], {}, policy.MAX_REF_AGE, None),
-        ([Guardrail("compact.enabled", at_least=True, bound=24)], {}, policy.ENABLED[policy.Operation.COMPACT], True),
-        ([Guardrail("order", at_least=True, bound=24)], {"order": "seaweedfs"}, policy.ORDER, "seaweedfs"),
+        ([Bound(policy.MAX_REF_AGE.name, at_least=True, bound=24)], {}, policy.MAX_REF_AGE, None),
+        ([Bound("compact.enabled", at_least=True, bound=24)], {}, policy.ENABLED[policy.Operation.COMPACT], True),
+        ([Bound("order", at_least=True, bound=24)], {"order": "seaweedfs"}, policy.ORDER, "seaweedfs"),
     ],
 )
 def test_guardrails_hold(
     guardrails: Sequence[Guardrail], settings: Mapping[str, Any], knob: Knob[Any], expected: object
 ) -> None:
-    """No level, and no default, passes a guardrail, however many there are; what is no number has none."""
+    """No level, and no default, passes a guardrail, however many there are; a bound of numbers bounds nothing else."""
     assert _found(Rule(("lake",), settings), guardrails=tuple(guardrails))[knob] == expected
 
 
@@ -204,7 +206,7 @@ def test_guardrails_bind_commands_presets_and_properties() -> None:
     """Every way to set a knob is bound, and the origin says what was held and by which guardrail."""
     table = metadata(ref=ORDERS, properties={"history.expire.max-snapshot-age-ms": "3600000"})
     rules = (Rule((), {"preset": "compliance"}),)
-    bounded = Policy(rules, (Guardrail(HOURS, at_least=True, bound=36),), {HOURS: 2.0})
+    bounded = Policy(rules, (Bound(HOURS, at_least=True, bound=36),), {HOURS: 2.0})
     origins = bounded.knobs_for(ORDERS, table).origins[HOURS]
     assert [o.value for o in origins] == [36, 36, 36]
     assert all("held by guardrail expire_snapshots.retention_hours >= 36" in o.note for o in origins)
@@ -213,7 +215,81 @@ def test_guardrails_bind_commands_presets_and_properties() -> None:
 @pytest.mark.parametrize("held", [{}, {policy.MIN_SNAPSHOTS.name: 1}])
 def test_a_guardrail_keeps_whole_numbers_whole(held: Mapping[str, Any]) -> None:
     """Spark's options and Iceberg's counts are whole: a bound does not turn one into a fraction."""
-    guard = Guardrail(policy.MIN_SNAPSHOTS.name, at_least=True, bound=10.0)
+    guard = Bound(policy.MIN_SNAPSHOTS.name, at_least=True, bound=10.0)
     value = _found(Rule((), held), guardrails=(guard,))[policy.MIN_SNAPSHOTS]
     assert value == 10
     assert isinstance(value, int)
+
+
+MODE = policy.ORPHAN_MODE.name
+SAFE = parse_guardrail("guardrails[0]", "remove_orphans.mode in report, confirm")
+
+
+@pytest.mark.parametrize(
+    ("text", "knob", "value", "expected"),
+    [
+        ("remove_orphans.mode in report, confirm", policy.ORPHAN_MODE, "delete", "report"),
+        ("compact.enabled = true", policy.ENABLED[policy.Operation.COMPACT], False, True),
+        ("impact.probe = unset", policy.PROBE, "select 1 from {table}", None),
+        ("remove_orphans.inventory = unset", policy.INVENTORY, "s3://lake/all", None),
+        ("execute.check_totals = true", policy.CHECK_TOTALS, False, True),
+        ("windows = sat,sun", policy.WINDOWS, "mon", "sat,sun"),
+    ],
+)
+@pytest.mark.cases(151)
+def test_guardrails_of_choices_flags_and_texts_hold_at_every_level(
+    text: str, knob: Knob[Any], value: object, expected: object
+) -> None:
+    """Command, table, properties, catalog's policies, namespace, catalog, platform: each origin says who bounded it."""
+    rules = tuple(_rule(match, value, knob=knob.name) for match, _ in LEVELS)
+    properties = {f"icewright.{knob.name}": str(value).lower() if isinstance(value, bool) else str(value)}
+    allowed = Rule((), {policy.PROPERTIES_ALLOW.name: "*"})
+    served = Served((("Polaris p", {knob.name: value}),))
+    bounded = Policy((*rules, allowed), (parse_guardrail("g", text),), {knob.name: value}, lambda _: served)
+    found = bounded.knobs_for(ORDERS, metadata(ref=ORDERS, properties=properties))
+    assert [o.value for o in found.origins[knob.name]] == [expected] * 8
+    assert {o.level for o in found.origins[knob.name]} == {
+        *("command", "table", "table properties", "catalog's policies", "namespace", "catalog", "platform")
+    }
+    assert all(o.note.endswith(f"held by guardrail {text}") for o in found.origins[knob.name])
+    assert found[knob] == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("compact.enabled = false", False), ("compact.enabled = true", True)])
+def test_a_guardrail_of_values_bounds_the_default(text: str, expected: bool) -> None:
+    """A default that may not be is replaced, with the level default and a note; one that may be stays as it is."""
+    found = _found(guardrails=(parse_guardrail("g", text),))
+    assert found[policy.ENABLED[policy.Operation.COMPACT]] is expected
+    assert ["held by guardrail" in o.note for o in found.origins.get("compact.enabled", ())] == [True] * (not expected)
+
+
+def test_a_guardrail_bounds_what_a_preset_sets() -> None:
+    """The preset's own knobs are bounded as if they were written out."""
+    assert _found(Rule((), {"preset": "compliance"}), guardrails=(SAFE,))[policy.ORPHAN_MODE] == "report"
+
+
+@pytest.mark.parametrize("settings", [{}, {"preset": "compliance"}, {"preset": "streaming"}])
+def test_a_guardrail_of_the_preset_decides_what_the_preset_sets(settings: Mapping[str, Any]) -> None:
+    """The knobs of a preset that may not be do not hold; those of the one that stands in for it do."""
+    found = _found(Rule(("lake",), settings), guardrails=(parse_guardrail("g", "preset in streaming, seaweedfs"),))
+    assert found[policy.PRESET] == "streaming"
+    assert (found[policy.RETENTION], found[policy.ORPHAN_MODE]) == (48, "report")
+
+
+def test_a_preset_that_a_guardrail_asks_for_is_bounded_like_others() -> None:
+    """Where nobody names a preset: its knobs stand before the defaults, and behind every rule."""
+    guards = (parse_guardrail("g", f"{HOURS} <= 24"), parse_guardrail("g", "preset = streaming"))
+    found = _found(_rule("", 9, knob=policy.MIN_SNAPSHOTS.name), guardrails=guards)
+    assert [o.rule for o in found.origins[HOURS]] == ["preset streaming", ""]
+    assert (found[policy.RETENTION], found[policy.MIN_SNAPSHOTS], found[policy.PRESET]) == (24, 9, "streaming")
+
+
+def test_a_pattern_of_as_many_parts_as_a_table_is_a_rule_of_the_table() -> None:
+    """`lake.*.*.*` is stronger than the properties of the tables that it names; `lake.*.*` is a namespace's."""
+    table = metadata(ref=ORDERS, properties={f"icewright.{LEAST}": "9"})
+    found = Policy((_rule("lake.*.*.*", 2), _rule("lake.*.*", 3))).knobs_for(ORDERS, table)
+    assert [(o.level, o.value) for o in found.origins[LEAST]] == [
+        ("table", 2),
+        ("table properties", 9),
+        ("namespace", 3),
+    ]

@@ -158,6 +158,14 @@ def test_presets_set_knobs_to_right_values(preset: str) -> None:
         assert KNOBS[name].parse(value) == value
 
 
+def test_compliance_leaves_no_file_of_erased_rows() -> None:
+    """Files go without a delay, and orphans, which may contain erased rows, go as soon as their age allows it."""
+    found = PRESETS["compliance"]
+    assert found[policy.DELETION_DELAY.name] == PRESETS["seaweedfs"][policy.DELETION_DELAY.name] == 0
+    assert found[policy.ORPHAN_MODE.name] == "delete"
+    assert found[policy.ORPHAN_AGE.name] == found[policy.ORPHAN_EVERY.name] == policy.ORPHAN_AGE.minimum
+
+
 def test_orders_hold_every_operation() -> None:
     """Whatever the order, each operation has exactly one place in it."""
     for order in ORDERS.values():
@@ -193,6 +201,8 @@ def test_specified_defaults() -> None:
         policy.ORPHAN_MODE: "report",
         policy.MIN_MANIFESTS: 5,
         policy.TARGET_MANIFEST: 8,
+        policy.DELETION_DELAY: 24,
+        policy.OUTSIDE: "keep",
     }
     assert {knob.name: nothing[knob] for knob in expected} == {k.name: v for k, v in expected.items()}
     assert [op for op in Operation if not nothing[ENABLED[op]]] == [Operation.EXPIRE_ROWS]

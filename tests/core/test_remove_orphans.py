@@ -124,12 +124,22 @@ def test_knobs_reach_the_step() -> None:
                 "remove_orphans.max_delete_ratio": 0.1,
                 "remove_orphans.max_concurrent_deletes": 2,
                 "remove_orphans.inventory": "s3://lists/today/",
+                "deletion.delay_hours": 5,
             }
         ),
         NOW,
     )
     assert step == RemoveOrphans(
-        NOW - 48 * HOUR, "delete", NOW - 36 * HOUR, {"oss": "s3"}, {"old": "new"}, 0.1, 2, "s3://lists/today/", 168
+        NOW - 48 * HOUR,
+        "delete",
+        NOW - 36 * HOUR,
+        {"oss": "s3"},
+        {"old": "new"},
+        0.1,
+        2,
+        "s3://lists/today/",
+        168,
+        delay=5 * HOUR,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import Guardrail, parse_guardrail, parse_pattern, parse_settings
+from icewright.core.guardrails import Bound, parse_guardrail
+from icewright.core.layering import parse_pattern, parse_settings
 
-GUARD = Guardrail("remove_orphans.older_than_hours", at_least=True, bound=48)
+GUARD = Bound("remove_orphans.older_than_hours", at_least=True, bound=48)
 
 
 @pytest.mark.parametrize(
@@ -71,38 +72,26 @@ def test_settings_must_be_a_mapping(raw: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "guardrail"),
+    ("guardrail", "value", "said"),
     [
-        ("remove_orphans.older_than_hours >= 48", GUARD),
-        (" remove_orphans.older_than_hours>=48 ", GUARD),
-        ("compact.hot_minutes <= 0.5", Guardrail("compact.hot_minutes", at_least=False, bound=0.5)),
+        ("remove_orphans.mode in report, confirm", "delete", "'delete' passes the guardrail"),
+        ("compact.enabled = true", "false", "False passes the guardrail"),
+        ("impact.probe = unset", "select 1 from {table}", "passes the guardrail"),
+        ("remove_orphans.every_hours >= 168", "auto", "'auto' passes the guardrail"),
+        ("properties.allow = unset", "importance", "'importance' passes the guardrail"),
     ],
 )
-def test_guardrails_are_read(text: str, guardrail: Guardrail) -> None:
-    """A guardrail is a knob, a sign and a number, and prints as it is written."""
-    assert parse_guardrail("guardrails[0]", text) == guardrail
-    assert parse_guardrail("guardrails[0]", str(guardrail)) == guardrail
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("expire_snapshots.retention_hours > 24", "is no guardrail; write one as"),
-        ("expire_snapshots.retention_hours >= a day", "is no guardrail; write one as"),
-        ("expire_snapshots.retention_hours >= 1.2.3", "is no guardrail; write one as"),
-        ("expire_snapshots.retention_hours >= .", "is no guardrail; write one as"),
-        (24, "24 is no guardrail; write one as"),
-        (None, "None is no guardrail; write one as"),
-        ("expire_snapshots.retention_hour >= 24", "did you mean expire_snapshots.retention_hours?"),
-        ("zzz >= 24", "there is no knob zzz"),
-        ("order >= 24", "order is no number"),
-        ("compact.enabled <= 1", "compact.enabled is no number"),
-    ],
-)
-def test_what_is_no_guardrail_is_refused(text: object, fault: str) -> None:
-    """The refusal has the key path and says what is wrong with the text."""
+@pytest.mark.cases(151)
+def test_a_setting_that_passes_a_guardrail_is_refused(guardrail: str, value: object, said: str) -> None:
+    """Choices, flags, texts and words for a range are bounded as numbers are, and the fault names the guardrail."""
     with pytest.raises(ConfigError) as refused:
-        parse_guardrail("guardrails[0]", text)
-    assert len(refused.value.faults) == 1
-    assert refused.value.faults[0].startswith("guardrails[0]: ")
-    assert fault in refused.value.faults[0]
+        parse_settings("set", {guardrail.split(maxsplit=1)[0]: value}, [parse_guardrail("guardrails[0]", guardrail)])
+    assert said in refused.value.faults[0]
+    assert refused.value.faults[0].endswith(guardrail)
+
+
+def test_a_setting_that_keeps_to_a_guardrail_is_taken() -> None:
+    """What is among the values may be set, also when it says what holds anyway."""
+    guards = [parse_guardrail("g", text) for text in ("remove_orphans.mode in report, confirm", "impact.probe = unset")]
+    raw = {"remove_orphans.mode": "confirm", "impact.probe": None}
+    assert parse_settings("set", raw, guards) == raw

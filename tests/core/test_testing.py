@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from icewright.core.errors import (
     CommitConflict,
     CommitStateUnknown,
     ConfigError,
+    MetadataUnreadable,
     Refused,
     TableNotFound,
 )
@@ -79,6 +81,17 @@ def test_the_catalog_lists_and_loads(catalog: MemoryCatalog) -> None:
     assert catalog.pointers() == []
     with pytest.raises(TableNotFound):
         catalog.load(REF)
+
+
+def test_what_is_beyond_the_catalog_are_neighbours(catalog: MemoryCatalog) -> None:
+    """They are listed and read by their metadata files, and are no tables of the catalog."""
+    other = metadata(ref=replace(REF, catalog="pond"), metadata_location="s3://pond/m.json")
+    catalog.beyond.append(other)
+    (pointer,) = catalog.neighbours()
+    assert catalog.neighbour(pointer) is other
+    assert pointer not in catalog.pointers()
+    with pytest.raises(MetadataUnreadable, match="gone"):
+        catalog.neighbour(replace(pointer, metadata_location="gone"))
 
 
 def test_snapshots_are_removed(catalog: MemoryCatalog) -> None:
@@ -163,7 +176,7 @@ def test_an_engine_is_a_function() -> None:
 
     step = RewriteManifests((0,), 1, by_spark=False, use_caching=False)
     asked = Assignment("j", Operation.REWRITE_MANIFESTS, step, metadata())
-    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileFate("f", 1, "data"),))
+    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileFate("f", 1, "data"),), NOW)
     engine = FunctionEngine(answer)
     assert engine.run(asked).reason == "no"
     assert engine.resume(left).metrics == {"files_deleted": 1}

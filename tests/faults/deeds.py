@@ -43,5 +43,8 @@ def do(world: World, deed: Deed) -> Done:
 
 def open_ends(world: World) -> list[str]:
     """Plans that nobody finished, and tables that nobody freed."""
-    wrong = [f"{len(u.files)} deletions of job {u.job_id} are still planned" for u in world.store.unfinished()]
+    wrong = [
+        f"{len(u.files)} deletions of job {u.job_id} are still planned"
+        for u in world.store.unfinished(world.clock.now())
+    ]
     return wrong + [f"{row.ref} is held by {row.held_by}" for row in world.store.tables() if row.held_by]

@@ -33,6 +33,7 @@ NAME = "sales.orders"
 SIBLING = "sales.orders_archive"
 OLD = timedelta(days=60)
 KNOBS: dict[str, Any] = {
+    "deletion.delay_hours": 0,
     "expire_snapshots.retention_hours": 24,
     "expire_snapshots.min_snapshots_to_keep": 2,
     "rewrite_manifests.min_manifests": 2,

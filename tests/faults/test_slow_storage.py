@@ -36,7 +36,7 @@ CONFIG = """\
 state: sqlite:///{home}/state.db
 catalogs: {{lake: {{type: {kind}, enabled: true, allowed_locations: ["s3://lake/"], properties: {properties}}}}}
 cache: {{folder: "{home}/cache"}}
-policy: [{{set: {{remove_orphans.mode: delete, remove_orphans.max_delete_ratio: 1.0}}}}]
+policy: [{{set: {{deletion.delay_hours: 0, remove_orphans.mode: delete, remove_orphans.max_delete_ratio: 1.0}}}}]
 """
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from icewright.adapters.store.sql import SqlStore
-from icewright.core.layering import Guardrail, Policy, Rule
+from icewright.core.guardrails import Guardrail
+from icewright.core.layering import Policy, Rule
 from icewright.core.plan import Limits, Plan
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed
@@ -30,7 +32,17 @@ from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.settle import settle_interrupted
 from icewright.flow.world import Scope, World
-from icewright.ports import AddSnapshot, Assignment, Catalog, Change, DeleteReport, RemoveSnapshots, Trigger
+from icewright.ports import (
+    AddSnapshot,
+    Assignment,
+    Catalog,
+    Change,
+    DeleteReport,
+    FileStat,
+    RemoveSnapshots,
+    Trigger,
+    ignore,
+)
 from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, facts, manifests, metadata, partition
 
 _, COMPACT, DELETES, MANIFESTS, EXPIRE, ORPHANS = Operation
@@ -57,6 +69,10 @@ class FactFiles:
             raise self.broken[ref]
         found = self.partitions.get(ref, ())
         return facts(*found, of=metadata, thresholds=thresholds, manifests_of=self.manifests_of.get(ref))
+
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """No table here uses files of others."""
+        return ()
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """What was said; a hundredth of a second where nothing was."""
@@ -89,7 +105,15 @@ class FactFiles:
         """Not by the flow."""
         self._never()
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Not by the flow."""
+        self._never()
+
+    def time(self, location: str) -> datetime:
+        """Not by the flow."""
+        self._never()
+
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """Not by the flow."""
         self._never()
 

@@ -163,7 +163,7 @@ class Crashing:
 
 def readings(store: SqlStore, now: datetime) -> list[Any]:
     """What decisions and alerts are made from: last runs, failures, findings, deletions to finish, what was spent."""
-    found: list[Any] = [store.unfinished(), store.usage(now - timedelta(hours=12)), store.failures(["lake"])]
+    found: list[Any] = [store.unfinished(now), store.usage(now - timedelta(hours=12)), store.failures(["lake"])]
     for row in store.tables():
         found += [store.history(row.ref, "u1"), store.found(row.ref, "u1"), store.found(row.ref, "u2")]
         found += [store.ended_in_a_row(row.ref, state) for state in (JobState.FAILED, JobState.INTERRUPTED)]

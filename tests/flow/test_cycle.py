@@ -187,7 +187,7 @@ def test_a_dry_run_writes_nothing(bench: Bench) -> None:
     assert all(assignment.dry_run for assignment in bench.engine.assignments)
     assert before == bench.catalog.tables
     assert not bench.store.jobs()
-    assert not bench.store.unfinished()
+    assert not bench.store.unfinished(bench.clock.now())
     assert bench.cycle().run == 2
 
 

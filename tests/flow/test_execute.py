@@ -139,7 +139,8 @@ def test_a_terminal_error_is_not_tried_again(bench: Bench) -> None:
 
 
 def test_limits_of_a_job_may_be_set_on_the_table(bench: Bench) -> None:
-    """Table properties set the knobs of execution too, as `config explain` says."""
+    """Where a rule allows it, table properties set the knobs of execution too, as `config explain` says."""
+    bench.settings |= {"properties.allow": "execute.*"}
     bench.table(properties={"icewright.execute.retry_limit": "3"})
     errors: list[IcewrightError] = [EngineUnavailable("Spark died")] * 3
     bench.before = lambda _: raise_next(errors)

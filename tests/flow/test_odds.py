@@ -209,6 +209,7 @@ def test_orphans_wait_where_nobody_removes_them_any_more(
     bench.table()
     looked(bench)
     _planned(bench, *operations, kind=kind)
+    bench.settings = {}
     properties = {"icewright.remove_orphans.enabled": said}
     bench.catalog.put(replace(bench.catalog.load(REF), properties=properties))
     bench.enabled = enabled

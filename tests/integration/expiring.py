@@ -52,7 +52,11 @@ def expired(bench: Bench, name: str, hours: float, keep: int) -> frozenset[str]:
     theirs = left(bench, name, before)
     saved.restore()
     shutil.rmtree(saved.copy)
-    knobs = {"expire_snapshots.retention_hours": hours, "expire_snapshots.min_snapshots_to_keep": keep}
+    knobs = {
+        "deletion.delay_hours": 0,
+        "expire_snapshots.retention_hours": hours,
+        "expire_snapshots.min_snapshots_to_keep": keep,
+    }
     said = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
     assert bench.files(name) == before
     done = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs)

@@ -12,7 +12,7 @@ from icewright.core.runs import Outcome
 from tests.integration.bench import Bench
 from tests.integration.tables import create, insert
 
-DELETE: Mapping[str, object] = {"remove_orphans.mode": "delete"}
+DELETE: Mapping[str, object] = {"remove_orphans.mode": "delete", "deletion.delay_hours": 0}
 OLD = {**DELETE, "remove_orphans.older_than_hours": 24, "remove_orphans.max_delete_ratio": 1.0}
 
 

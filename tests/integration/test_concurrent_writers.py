@@ -23,6 +23,7 @@ KNOBS = {
     "compact.min_input_files": 2,
     "compact.hot_partitions": "include",
     "rewrite_manifests.min_manifests": 2,
+    "deletion.delay_hours": 0,
     "expire_snapshots.retention_hours": 1,
     "expire_snapshots.min_snapshots_to_keep": 1,
     "remove_orphans.mode": "delete",

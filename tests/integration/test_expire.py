@@ -49,7 +49,11 @@ def by_spark(bench: Bench, name: str, hours: float, keep: int) -> Left:
 
 def by_us(bench: Bench, name: str, hours: float, keep: int, *, dry_run: bool = False) -> Outcome:
     """Expiry in-service."""
-    knobs = {"expire_snapshots.retention_hours": hours, "expire_snapshots.min_snapshots_to_keep": keep}
+    knobs = {
+        "deletion.delay_hours": 0,
+        "expire_snapshots.retention_hours": hours,
+        "expire_snapshots.min_snapshots_to_keep": keep,
+    }
     return bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=dry_run)
 
 
@@ -240,7 +244,11 @@ def test_spark_expires_what_was_planned(bench: Bench, new_name: Callable[[str], 
     """With `engine: spark` Spark takes the planned snapshots alone: none that a reader pinned or a tag names."""
     name = new_name("metrics")
     rot.metrics(bench.lake, name, commits=24, rows_per_file=4)
-    knobs: dict[str, Any] = {"expire_snapshots.retention_hours": 2, "expire_snapshots.min_snapshots_to_keep": 1}
+    knobs: dict[str, Any] = {
+        "deletion.delay_hours": 0,
+        "expire_snapshots.retention_hours": 2,
+        "expire_snapshots.min_snapshots_to_keep": 1,
+    }
     planned = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
     metadata = bench.metadata(name)
     kept = {pin.snapshot_id for pin in planned.kept}

@@ -34,7 +34,7 @@ catalogs:
     properties: {properties}
 cache: {{folder: "{home}/cache"}}
 policy:
-  - set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
   - set: {{compact.hot_partitions: include, compact.min_input_files: 2}}
   - set: {{compact.kernel: {kernel}}}
 """

@@ -147,7 +147,11 @@ def test_leftovers_of_an_expiry_are_found(bench: Bench, new_name: Callable[[str]
     name = new_name("leftovers")
     rot.metrics(bench.lake, name, commits=12, rows_per_file=3)
     make_old(bench.folder(name))
-    knobs = {"expire_snapshots.retention_hours": 2, "expire_snapshots.min_snapshots_to_keep": 1}
+    knobs = {
+        "deletion.delay_hours": 0,
+        "expire_snapshots.retention_hours": 2,
+        "expire_snapshots.min_snapshots_to_keep": 1,
+    }
     would = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs, dry_run=True)
     kept = {**knobs, "expire_snapshots.delete_files": False}
     assert bench.run(name, Operation.EXPIRE_SNAPSHOTS, kept).metrics["files_deleted"] == 0

@@ -22,7 +22,8 @@ state: {url}
 catalogs:
   pg: {{type: sql, enabled: true, properties: {{uri: "{url}", warehouse: "file://{home}/warehouse"}}}}
 cache: {{folder: "{home}/cache"}}
-policy: [{{set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}}}]
+policy:
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
 """
 
 

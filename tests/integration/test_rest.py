@@ -31,7 +31,7 @@ catalogs:
   lake: {{type: rest, enabled: true, properties: {{uri: "{uri}", warehouse: "file://{home}/warehouse"}}}}
 cache: {{folder: "{home}/cache"}}
 policy:
-  - set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
   - set: {{compact.hot_partitions: include}}
 """
 

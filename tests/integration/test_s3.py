@@ -32,7 +32,8 @@ catalogs:
     properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "s3://lake/warehouse"{more}}}
 cache: {{folder: "{home}/cache"}}
 policy:
-  - set: {{expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1, remove_orphans.mode: delete}}
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1,
+           expire_snapshots.min_snapshots_to_keep: 1, remove_orphans.mode: delete}}
   - set: {{compact.hot_partitions: include, remove_orphans.max_delete_ratio: 1.0}}
   - {{match: lake.sales.by_spark, set: {{compact.kernel: spark}}}}
 """

@@ -196,7 +196,7 @@ def test_a_policy_keeps_a_table(house: NessieHouse) -> None:
     house.rest_table("t", 3)
     before = house.files()
     house.cutoff(_moment(house))
-    house.vacuum(extra="policy:\n  - {match: lake.*.t, set: {vacuum.enabled: false}}\n")
+    house.vacuum(extra="policy:\n  - {match: lake.*.t, set: {vacuum.enabled: false, deletion.delay_hours: 0}}\n")
     assert house.files() == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from icewright.core.errors import AccessDenied, CatalogUnavailable
 from icewright.core.runs import JobState
 from icewright.flow.settle import settle_interrupted
 from icewright.flow.vacuum import vacuum
+from icewright.ports import WAITING
 from tests.vacuuming import NessieHouse, summaries
 
 pytestmark = pytest.mark.external
@@ -113,7 +115,7 @@ def test_a_crash_between_commit_and_deletion_is_finished_at_the_next_start(house
         with pytest.raises(KeyboardInterrupt):
             vacuum(app.world, "lake")
         (job,) = app.world.store.jobs()
-        planned = {r["path"] for r in app.world.store.deleted_files(job.job_id) if r["state"] == "planned"}
+        planned = {r["path"] for r in app.world.store.deleted_files(job.job_id) if r["state"] in WAITING}
     assert planned
     with house.opened() as app:
         said = settle_interrupted(app.world)
@@ -214,3 +216,46 @@ def test_the_server_is_away(house: NessieHouse, monkeypatch: pytest.MonkeyPatch)
             vacuum(app.world, "lake")
         monkeypatch.undo()
     assert house.files() == before
+
+
+@pytest.mark.cases(110)
+def test_a_broken_manifest_list_of_the_head_lets_no_snapshot_expire(house: NessieHouse) -> None:
+    """What stays readable must be readable before anything goes: the table keeps its whole history."""
+    torn = house.native_table("torn")
+    whole = house.native_table("whole")
+    for number in range(4):
+        house.native_append(torn, number)
+        house.native_append(whole, number)
+    head = house.metadata("torn")
+    current = next(s for s in head["snapshots"] if s["snapshot-id"] == head["current-snapshot-id"])
+    key = current["manifest-list"].removeprefix("s3://lake/")
+    obstore.put(house.bucket, key, house.bytes(current["manifest-list"])[:40])
+    _old(house)
+    before = {f for f in house.files() if "/torn" in f}
+    result = house.vacuum()
+    assert result.counts.num_partial_failures > 0, summaries(result)
+    assert len(house.metadata("torn")["snapshots"]) == 4
+    assert {f for f in house.files() if "/torn" in f} >= before
+    assert len(house.metadata("whole")["snapshots"]) == 1
+
+
+@pytest.mark.cases(111)
+def test_every_strange_metadata_file_is_looked_at(house: NessieHouse) -> None:
+    """Among a thousand dead versions of the table three are of another one: nothing of the place is deleted."""
+    house.rest_table("crowded", 3)
+    location, document = house.metadata("crowded")["location"], house.metadata("crowded")
+    folder = location.removeprefix("s3://lake/")
+    _old(house)
+    for number in range(1000):
+        other = {"table-uuid": f"0b5dc7d0-1ed4-4c34-9b58-77c2e5a8bd{number % 100:02d}"} if number % 334 == 333 else {}
+        obstore.put(house.bucket, f"{folder}/metadata/{number:05d}-dead.metadata.json", _small(document | other))
+    before = house.files()
+    result = house.vacuum()
+    (job,) = house.mine(result).jobs
+    assert "[foreign_metadata]" in job.summary, summaries(result)
+    assert house.files() >= before
+
+
+def _small(document: dict[str, Any]) -> bytes:
+    """A version of the table without its history."""
+    return json.dumps(document | {"snapshots": [], "refs": {}, "current-snapshot-id": -1}).encode()

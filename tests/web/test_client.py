@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from icewright.app.web.identity import Access
 from icewright.app.web.running import serving
 from icewright.client import Client, Refusal
 from icewright.core.errors import StorageUnavailable, UsageError
+from icewright.core.guardrails import parse_guardrail
 from icewright.flow.execute import execute_taken
 from tests.web.conftest import HERE, Served
 from tests.web.test_access import bearer
@@ -84,7 +86,16 @@ def test_commands(
     said("config", "set", "lake.sales", "importance=high")
     said("config", "set", "lake.sales", "compact.min_input_files=9")
     assert served.bench.store.rules()[0].settings == {"importance": "high", "compact.min_input_files": 9}
-    assert "importance" in said("config", "explain", NAME)
+    served.bench.guardrails = (parse_guardrail("guardrails[0]", "importance in normal, low"),)
+    properties = {"icewright.remove_orphans.mode": "delete"}
+    served.bench.catalog.put(replace(served.bench.catalog.load(served.ref), properties=properties))
+    explained = " ".join(said("config", "explain", NAME).split())
+    assert "high held by guardrail importance in normal, low" in explained
+    assert "properties.allow: remove_orphans.mode" in explained
+    served.evaluate()
+    assert "properties.allow: remove_orphans.mode" in " ".join(said("explain", NAME).split())
+    (ignored,) = said("explain", NAME, "--json")["ignored_properties"]
+    assert ignored["property"] == "icewright.remove_orphans.mode"
     job = served.job()
     assert said("history", "--json")["jobs"][0]["job_id"] == job
     assert said("show", job, "--json")["state"] == "succeeded"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,12 +15,15 @@ from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.simulations import Asked, Simulated, Simulations
 from icewright.app.web.problems import Problem
+from icewright.core.guardrails import parse_guardrail
 from icewright.core.permissions import Action, Grant, Principal, Role, Via
 from icewright.core.policy import KNOBS
 from icewright.core.simulation.run import Slots, Span
 from icewright.testing import NOW
 from tests.web.conftest import ELSEWHERE, Served
-from tests.web.test_access import bearer
+from tests.web.test_access import API, bearer
+from tests.web.test_api import TABLE
+from tests.web.test_events import problem
 from tests.web.test_pages import BROWSER, token_of
 
 PAGES = {
@@ -178,3 +183,52 @@ def test_activity_goes_on(served: Served) -> None:
     for path in ("/activity?cursor=x", "/audit?outcome=x", "/alerts?severity=x"):
         assert client.get(path, headers=BROWSER).status_code == 422
     assert client.get("/alerts?show=x", headers=BROWSER).status_code == 404
+
+
+MODE = "remove_orphans.mode in report, confirm"
+
+
+@pytest.mark.cases(151)
+def test_guardrails_of_choices(served: Served) -> None:
+    """They are listed as they are written, and refuse rules and jobs that pass them, each fault under its knob."""
+    served.evaluate()
+    served.bench.guardrails = (parse_guardrail("guardrails[0]", MODE),)
+    client, body = served.client(), {"set": {"remove_orphans.mode": "delete"}}
+    (listed,) = client.get(f"{API}/policies").json()["guardrails"]
+    assert str(parse_guardrail("guardrails[0]", listed)) == listed == MODE
+    for call in (
+        client.put(f"{API}/policies/lake.sales", json=body),
+        client.post(f"{API}/policies/lake.sales/preview", json=body),
+        client.post(f"{TABLE}/jobs", json=body | {"operations": ["remove_orphans"]}),
+        client.post(f"{TABLE}/jobs", json=body | {"operations": ["remove_orphans"], "dry_run": True}),
+    ):
+        assert MODE in str(problem(call, 422)["errors"])
+    page = client.post(
+        "/do/policy/preview",
+        data={"csrf": token_of(client, "/policies/edit"), "scope": "lake.sales", "knob.remove_orphans.mode": "delete"},
+        headers=BROWSER,
+    )
+    fault = re.search(r'id="knob.remove_orphans.mode-fault">([^<]*)<', page.text)
+    assert fault is not None
+    assert f"passes the guardrail {MODE}" in fault[1]
+
+
+@pytest.mark.cases(151)
+def test_ignored_properties(served: Served) -> None:
+    """A table, its knobs and both sides of its page name what its writer may not set; `/knobs` says what they may."""
+    properties = {"icewright.importance": "critical"}
+    served.bench.catalog.put(replace(served.bench.catalog.load(served.ref), properties=properties))
+    served.evaluate()
+    client = served.client()
+    (ignored,) = client.get(TABLE).json()["ignored_properties"]
+    assert client.get(f"{TABLE}/knobs").json()["ignored_properties"] == [ignored]
+    assert (ignored["property"], ignored["knob"], ignored["value"]) == (
+        *("icewright.importance", "importance", "critical"),
+    )
+    assert client.get(TABLE).json()["importance"] == "normal"
+    for side in ("", "?show=knobs"):
+        page = client.get(f"/tables/lake/sales/orders{side}", headers=BROWSER).text
+        assert "Ignored properties" in page
+        assert "properties.allow: importance" in page
+    said = {knob["name"]: knob["by_property"] for knob in client.get(f"{API}/knobs").json()}
+    assert (said["importance"], said["compact.strategy"], said["compact.enabled"]) == ("no", "yes", "false")

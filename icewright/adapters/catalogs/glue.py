@@ -10,12 +10,12 @@ from typing import Any
 from icewright.adapters.catalogs.glue_client import GlueClient, Lost
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swung
-from icewright.adapters.catalogs.staging import MetadataFiles, settled, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, staged
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Pointer
+from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
 
 PARALLEL = 8  # databases that are listed at the same time; boto3 keeps ten connections
 # what an entry and the request to replace it have in common: the columns are for people, and do not change here
@@ -59,7 +59,22 @@ class GlueCatalog:
         location = location_of(self._entry(ref).get("Parameters"))
         if location is None:
             raise not_found(ref)
+        return self._stored(ref, location)
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """None: every database is in this catalog, and Glue shows no other account's."""
+        return ()
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a file that the catalog does not name."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back, by the table's metadata file."""
+        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and replace the entry, if it has the version in which it named that of `base`.
@@ -73,7 +88,10 @@ class GlueCatalog:
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         must_be_current(base, entry.get("Parameters"))
         keep_inside(self.environment, self.name, base)
-        after = staged(self.files, base, change, self.clock.now()).after
+        new = staged(self.files, base, change, self.clock.now())
+        if new is None:
+            return base
+        after = new.after
         try:
             self._replaced(base, entry, after.metadata_location)
         except CommitStateUnknown:

@@ -15,12 +15,12 @@ from icewright.adapters.catalogs.hive_client import HiveClient, Lost, said
 from icewright.adapters.catalogs.hive_lock import Lock, locked
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swung
-from icewright.adapters.catalogs.staging import MetadataFiles, settled, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, staged
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import MAIN, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Change, Clock, Pointer
+from icewright.ports import AddSnapshot, Change, Clock, Pointer, RestoreSnapshots
 
 PARALLEL = 4  # connections that list at the same time
 _BATCH = 200  # tables that one request asks for
@@ -66,7 +66,22 @@ class HiveCatalog:
         location = location_of(self._entry(ref).parameters)
         if location is None:
             raise not_found(ref)
+        return self._stored(ref, location)
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """None: every database of the metastore is in this catalog."""
+        return ()
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a file that the catalog does not name."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back, by the table's metadata file."""
+        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and alter the table, under its lock, if it still names the file of `base`.
@@ -76,7 +91,10 @@ class HiveCatalog:
         """
         must_be_current(base, self._current(base).parameters)
         keep_inside(self.environment, self.name, base)
-        after = staged(self.files, base, change, self.clock.now()).after
+        new = staged(self.files, base, change, self.clock.now())
+        if new is None:
+            return base
+        after = new.after
         try:
             with self._held(base) as lock:
                 table = self._current(base)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from icewright.adapters.catalogs.metadata import parse
 from icewright.adapters.kept import Kept
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.table import TableMetadata, TableRef
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
-from icewright.adapters.catalogs.staging import MetadataFiles, Staged, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, Staged, restorable, staged
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import (
     AccessDenied,
@@ -28,7 +28,7 @@ from icewright.core.errors import (
 )
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, Reference
-from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots
+from icewright.ports import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
 _MOST_COMMITS = 5000  # since the last look, beyond which all tables are listed anew
 _NO_SNAPSHOT = -1
@@ -85,12 +85,13 @@ class NessieCatalog:
     def _tables(self, head: Reference) -> Mapping[Key, Content]:
         """All tables of a reference, by what its commits since the last look changed where that can be told."""
         with self._lock:
-            seen = self._seen.get(head.name)
-        if seen is None or seen.hash != head.hash:
-            found = self._followed(seen, head) if seen is not None else None
+            before = self._seen.get(head.name)
+            seen = next((seen for seen in self._seen.values() if seen.hash == head.hash), None)
+        if seen is None:
+            found = self._followed(before, head) if before is not None else None
             seen = _Seen(head.hash, self._client.entries(head.hash) if found is None else found)
-            with self._lock:
-                self._seen[head.name] = seen
+        with self._lock:
+            self._seen[head.name] = seen
         return seen.tables
 
     def _followed(self, seen: _Seen, head: Reference) -> dict[Key, Content] | None:
@@ -115,6 +116,33 @@ class NessieCatalog:
             known = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
             self._served[ref] = known
         return known[1]
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of another branch or tag whose metadata file is not one of this branch.
+
+        Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
+        """
+        references = self.references()
+        known = {c.metadata_location for c in self._tables(self._head()).values()}
+        with self._lock:
+            names = {self.branch, *(reference.name for reference in references)}
+            self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+        found: list[Pointer] = []
+        for reference in references:
+            for key, content in self.tables(reference).items():
+                if content.metadata_location not in known:
+                    known.add(content.metadata_location)
+                    ref = TableRef(f"{self.name}@{reference.name}", key[:-1], key[-1])
+                    found.append(Pointer(ref, content.metadata_location))
+        return found
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a table of another branch or tag, as it is stored."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back, by the table's metadata file."""
+        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and commit it to the branch, if the table is still that of `base`."""
@@ -157,12 +185,21 @@ class NessieCatalog:
     def read(self, content: Content) -> TableMetadata:
         """The metadata file of a version, as it is stored."""
         location = content.metadata_location
-        return json_metadata.parse(self._ref(content.key), location, self.files.read(location))
+        return parse(self._ref(content.key), location, self.files.read(location))
 
     def expire(
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
     ) -> TableMetadata:
         """One commit to the branch that removes snapshots from a table's metadata."""
+        return self._commit_on(reference, content, base, change)
+
+    def put_back(
+        self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
+    ) -> TableMetadata:
+        """One commit to the branch that puts snapshots back into a table's metadata."""
+        return self._commit_on(reference, content, base, change)
+
+    def _commit_on(self, reference: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
         now, hash_ = self._client.contents(f"{reference.name}", [content.key])
         if now != [content]:
             raise CommitConflict(f"{base.ref} on {reference.name}: somebody else committed since {reference.hash}")
@@ -171,6 +208,8 @@ class NessieCatalog:
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
         keep_inside(self.environment, self.name, base)
         new = staged(self.files, base, change, self.clock.now())
+        if new is None:
+            return base
         try:
             self._client.commit(branch, content, _described(new), _message(base, change))
         except (CommitConflict, AccessDenied, NotThere) as error:
@@ -236,3 +275,7 @@ def _message(base: TableMetadata, change: Change) -> str:
             return f"Icewright rewrites metadata of {name}"
         case RemoveSnapshots():
             return f"Icewright expires {len(change.snapshot_ids)} snapshot(s) of {name}"
+        case RestoreSnapshots():
+            return f"Icewright puts back {len(change.snapshots)} snapshot(s) of {name}"
+        case _:
+            assert_never(change)

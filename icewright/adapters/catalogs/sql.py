@@ -7,17 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.staging import MetadataFiles, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, staged
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
 from icewright.core.environment import Environment, keep_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Pointer
+from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
 
 _TABLES = sa.table(
     "iceberg_tables",
@@ -63,16 +64,31 @@ class SqlCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Every table by one query; views, and tables without metadata, are left out."""
-        with self._connection() as connection:
-            query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, _TABLES.c.metadata_location).where(
-                _TABLES.c.catalog_name == self.name, _TABLES.c.metadata_location.is_not(None)
-            )
-            if self._has_types(connection):  # schema V0 knows no views
-                query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
-            pages = connection.execute(query).partitions(_PAGE)
-            pointers = [self._pointer(*row) for page in pages for row in page]
+        pages = self._pages(_TABLES.c.catalog_name == self.name)
+        pointers = [self._pointer(*row) for page in pages for row in page]
         self._listed = {pointer.metadata_location: pointer for pointer in pointers}
         return pointers
+
+    def neighbours(self) -> Sequence[Pointer]:
+        """Every table of the other catalogs in the same database, by one query."""
+        rows = (
+            row for page in self._pages(_TABLES.c.catalog_name != self.name, _TABLES.c.catalog_name) for row in page
+        )
+        return [Pointer(TableRef(catalog, _namespace(space), name), at) for space, name, at, catalog in rows if at]
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a table of another catalog in the same database."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
+        """Namespace, name, metadata file and `more` of the tables of some catalogs."""
+        with self._connection() as connection:
+            location = _TABLES.c.metadata_location
+            query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, location, *more)
+            query = query.where(whose, location.is_not(None))
+            if self._has_types(connection):  # schema V0 knows no views
+                query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
+            yield from connection.execute(query).partitions(_PAGE)
 
     def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
         """The same object as in the last listing, for a table that did not move: most never do."""
@@ -83,8 +99,14 @@ class SqlCatalog:
 
     def load(self, ref: TableRef) -> TableMetadata:
         """The current metadata."""
-        location = self._location(ref)
+        return self._stored(ref, self._location(ref))
+
+    def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
+
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the change cannot put back, by the table's metadata file."""
+        return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Write the next metadata file and swing the pointer, if it still names the file of `base`.
@@ -93,8 +115,10 @@ class SqlCatalog:
         property that somebody else changed meanwhile makes it a conflict.
         """
         keep_inside(self.environment, self.name, base)
-        after = staged(self.files, base, change, self.clock.now()).after
-        location = after.metadata_location
+        new = staged(self.files, base, change, self.clock.now())
+        if new is None:
+            return self._current(base)
+        after, location = new.after, new.location
         swing = (
             sa.update(_TABLES)
             .where(*_NAMED, _TABLES.c.metadata_location == base.metadata_location)
@@ -109,8 +133,14 @@ class SqlCatalog:
             return after
         if swung != 1:
             self.files.delete([location], 1)  # no commit came to use it
-            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+            raise _conflict(base)
         return after
+
+    def _current(self, base: TableMetadata) -> TableMetadata:
+        """`base`, to which nothing is to be done. Raises `CommitConflict` when it is not current any more."""
+        if self._location(base.ref) != base.metadata_location:
+            raise _conflict(base)
+        return base
 
     def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
         """After a lost reply: returns when the commit landed, raises what else happened."""
@@ -170,6 +200,10 @@ class SqlCatalog:
 @lru_cache(maxsize=4096)  # thousands of tables have few namespaces
 def _namespace(text: str) -> tuple[str, ...]:
     return tuple(text.split("."))
+
+
+def _conflict(base: TableMetadata) -> CommitConflict:
+    return CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
 
 
 def _said(error: SQLAlchemyError) -> str:

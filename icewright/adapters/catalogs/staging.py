@@ -9,11 +9,14 @@ from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.catalogs import metadata as json_metadata
+from icewright.adapters.metadata.changes import changed
+from icewright.adapters.metadata.document import decode, encode, next_location
+from icewright.adapters.metadata.parsing import parse
+from icewright.adapters.metadata.restoring import left_out
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock
+from icewright.ports import Change, Clock, RestoreSnapshots
 
 _IDS = ("current-schema-id", "default-spec-id", "default-sort-order-id")
 _LOOKS = 3  # at the table after a lost reply
@@ -52,17 +55,27 @@ class Staged:
         return self.after.metadata_location
 
 
-def staged(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged:
-    """Write the file of `base` after `change` beside it. Raises `Refused`, `MetadataUnreadable`."""
-    document = json_metadata.decode(files.read(base.metadata_location), base.metadata_location)
-    new = json_metadata.changed(document, base.metadata_location, change, now)
-    location = json_metadata.next_location(document, base.metadata_location)
-    content = json_metadata.encode(new)
+def staged(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged | None:
+    """Write the file of `base` after `change` beside it, None when there is nothing to change.
+
+    Raises `Refused`, `MetadataUnreadable`.
+    """
+    document = decode(files.read(base.metadata_location), base.metadata_location)
+    new = changed(document, base.metadata_location, change, now)
+    if new is document:
+        return None
+    location = next_location(document, base.metadata_location)
+    content = encode(new)
     ids = {name: _id(new, name) for name in _IDS}
     del document, new  # which hold the whole file as it was
-    after = json_metadata.parse(base.ref, location, content)  # what cannot be read back is not written
+    after = parse(base.ref, location, content)  # what cannot be read back is not written
     files.write(location, content)
     return Staged(after, ids)
+
+
+def restorable(files: MetadataFiles, base: TableMetadata, change: RestoreSnapshots) -> str:
+    """What the change cannot put back into the file of `base`; see the port."""
+    return left_out(decode(files.read(base.metadata_location), base.metadata_location), change)
 
 
 def _id(document: Mapping[str, object], name: str) -> int:

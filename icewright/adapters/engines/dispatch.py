@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from icewright.adapters.engines.service.adopting import Adopting
+from icewright.adapters.engines.service.deletion import Deleted
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.reachable import reached
+from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum
@@ -25,9 +27,8 @@ from icewright.core.steps import (
     RewriteManifests,
     RewritePositionDeletes,
 )
-from icewright.core.table import TableMetadata
-from icewright.core.vacuum import gc_enabled
-from icewright.ports import Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
+from icewright.core.table import TableMetadata, TableRef
+from icewright.ports import Adoptable, Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -54,7 +55,7 @@ class Engines:
             case RewriteManifests(by_spark=True) as step:
                 return self.spark.run(catalog, assignment, step)
             case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
-                self._spark_deletes_inside(catalog.load(assignment.base.ref), step)
+                self._spark_deletes_inside(catalog, step, catalog.load(assignment.base.ref))
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
@@ -74,22 +75,30 @@ class Engines:
                 f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
             )
         self._in_environment(base)
-        guard, deletion = self.orphans.guard, self.orphans.deletion
         notes = self._looked_after(unfinished)
-        if notes:
-            base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
-        if unfinished.files and not gc_enabled(base.properties):
-            raise Refused(f"{base.ref}: gc.enabled is false now: nothing is deleted")
-        guard.still_allowed(base, unfinished.files)
-        guard.not_registered_twice(base)
-        if orphans:
-            guard.alone(base)
-        proof = reached(deletion.files, base)
-        gone = deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
+        gone = self._finished(base, unfinished, scanned=orphans)
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         return committed(operation, "; ".join((*notes, summary)), gone.metrics, gone.files, notes=gone.notes)
+
+    def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool) -> Deleted:
+        """Delete what a run that is over has planned, by the same proof that the run itself asks for."""
+        if not unfinished.files:
+            return Deleted(())
+        deletion = self.orphans.deletion
+        proof = TableProof(
+            self.catalogs[base.ref.catalog],
+            self.orphans.guard,
+            deletion.clock,
+            base,
+            unfinished.files,
+            self.orphans.holds,
+            unfinished.planned_at,
+            scanned=scanned,
+            finishing=True,
+        )
+        return deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
 
     def _looked_after(self, unfinished: Unfinished) -> list[str]:
         """Put back what a commit dropped whose process ended before it could; says so."""
@@ -101,24 +110,33 @@ class Engines:
         self.orphans.deletion.ledger.intend(unfinished.job_id, None)
         return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
+    def adoptable(self, ref: TableRef) -> Adoptable:
+        """What a person may declare to be the table's own."""
+        guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
+        return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
+
     def probe(self, probe: Probe) -> Sequence[float]:
         """The seconds that the query takes on each of the snapshots."""
         self._in_environment(probe.table)
         return self.spark.probe(probe)
 
-    def _spark_deletes_inside(self, base: TableMetadata, step: ExpireSnapshots) -> None:
-        """Raise `Refused` when Spark's own deletion would touch a file outside: it asks nobody file by file."""
+    def _spark_deletes_inside(self, catalog: Catalog, step: ExpireSnapshots, base: TableMetadata) -> None:
+        """Raise `Refused` when Spark's own deletion would touch a file that must stay: it asks nobody file by file."""
         self._in_environment(base)
-        self.expire.allowed(base, step)
-        if not step.delete_files:
-            return
-        environment, ref = self.environments.get(base.ref.catalog), base.ref
-        doomed = self.expire.doomed(base, set(step.snapshot_ids) & set(base.by_id), totals=step.check_totals).files
-        keep_inside(environment, ref.catalog, base, doomed["path"])
-        if outside := doomed.height - self.expire.guard.allowed(base, doomed).height:
+        if step.delete_files and step.delay:
             raise Refused(
-                f"{ref}: Spark would delete {outside} file(s) outside of catalogs.{ref.catalog}.allowed_locations; set "
-                "expire_snapshots.engine to service, which keeps them"
+                f"{base.ref}: Spark deletes files at once: set deletion.delay_hours to 0, or expire_snapshots.engine "
+                "to service, which leaves time for an undo",
+                "spark_deletes_at_once",
+            )
+        planned = self.expire.planned(catalog, base, step, set(step.snapshot_ids) & set(base.by_id))
+        environment, name = self.environments.get(base.ref.catalog), base.ref.catalog
+        keep_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
+        if planned.stays:
+            raise Refused(
+                f"{base.ref}: Spark would delete {len(planned.stays)} file(s) that must stay "
+                f"({'; '.join(planned.notes)}); set expire_snapshots.engine to service, which keeps them",
+                "spark_deletes_all",
             )
 
     def _in_environment(self, base: TableMetadata) -> None:

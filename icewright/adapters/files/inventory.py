@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote_plus
 
 import polars as pl
@@ -17,18 +17,20 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from icewright.adapters.files.storage import LISTED
+from icewright.adapters.files.storage import LISTED, UNNAMEABLE, displayed
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import split
-from icewright.ports import Storage
+from icewright.ports import Storage, ignore
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz")
 _S3_COLUMNS = ("bucket", "key", "size", "last_modified_date")
 _TIMES = ("last_modified", "last_modified_date", "lastmodified", "lastmodifieddate")
 
 
-def read_inventory(storage: Storage, path: str, location: str) -> Iterator[pa.RecordBatch]:
-    """The files below `location`, spelt as it is.
+def read_inventory(
+    storage: Storage, path: str, location: str, unnamed: Callable[[str], None] = ignore
+) -> Iterator[pa.RecordBatch]:
+    """The files below `location`, spelt as it is; keys that no object can be asked for by go to `unnamed`.
 
     Raises `MetadataUnreadable` when there is no inventory at `path`, or a column is missing.
     """
@@ -40,7 +42,10 @@ def read_inventory(storage: Storage, path: str, location: str) -> Iterator[pa.Re
             frame = _columns(batch, one)
             here = pl.col("bucket").is_null() | (pl.col("bucket") == place.authority)
             own = frame.filter(here & pl.col("key").str.starts_with(prefix))
-            found = own.select(
+            odd = pl.col("key").str.contains(UNNAMEABLE)
+            for key in own.filter(odd)["key"]:
+                unnamed(displayed(f"{root}/{key}"))
+            found = own.filter(~odd).select(
                 path=pl.concat_str(pl.lit(f"{root}/"), "key"), bytes=pl.col("bytes"), modified=pl.col("modified")
             )
             yield from found.to_arrow().cast(LISTED).to_batches()

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from stat import S_ISDIR, S_ISLNK
 from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.adapters.files.storage import LISTED, listed
+from icewright.adapters.files.storage import LISTED, displayed, listed, time_by_probe
 from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path
-from icewright.ports import DeleteReport
+from icewright.ports import DeleteReport, FileStat, ignore
 
 _BATCH = 20_000
-_DELETED_TOGETHER = 64  # by one task: a task costs more than a deletion
+_TOGETHER = 64  # files by one task: a task costs more than a deletion
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # below a file there is nothing, nor under too long a name
 
 
 class LocalStorage:
@@ -49,6 +54,8 @@ class LocalStorage:
         except OSError as error:
             with suppress(OSError):
                 fresh.unlink()
+            if isinstance(error, PermissionError):
+                raise AccessDenied(f"{path} may not be written: give this process the right to") from error
             raise StorageUnavailable(f"{path} could not be written: {error.strerror}") from error
 
     def size(self, path: str) -> int | None:
@@ -57,8 +64,23 @@ class LocalStorage:
             return os.stat(_local(path)).st_size  # noqa: PTH116 - as above
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise AccessDenied(f"{path} may not be looked at: give this process the right to") from error
         except OSError as error:
             raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
+
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files, links not followed; None when there is no such file."""
+        parts = [paths[i : i + _TOGETHER] for i in range(0, len(paths), _TOGETHER)]
+        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+            found = [one for part in pool.map(lambda part: [_stat(path) for path in part], parts) for one in part]
+        return dict(zip(paths, found, strict=True))
+
+    def time(self, location: str) -> datetime:
+        """The file system's clock. A location that is missing is not made: it may be a disk that is away."""
+        if not os.path.isdir(_local(location)):  # noqa: PTH112 - as above
+            raise StorageUnavailable(f"{location} is no folder: the storage's clock cannot be read there")
+        return time_by_probe(self, location)
 
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it, which need not exist."""
@@ -66,7 +88,7 @@ class LocalStorage:
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete files side by side, Hadoop's checksums beside them too."""
-        parts = [paths[i : i + _DELETED_TOGETHER] for i in range(0, len(paths), _DELETED_TOGETHER)]
+        parts = [paths[i : i + _TOGETHER] for i in range(0, len(paths), _TOGETHER)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             reasons = [reason for part in pool.map(_deleted, parts) for reason in part]
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
@@ -85,13 +107,13 @@ class LocalStorage:
             with suppress(OSError):  # not empty, or gone already: both are fine
                 os.rmdir(folder)  # noqa: PTH106
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """All files below a location; of a link nobody knows how old what it leads to is."""
         prefix = location.rstrip("/") + "/"
         paths: list[str] = []
         sizes: list[int] = []
         times: list[int | None] = []
-        for entry, relative in _walk(_local(location)):
+        for entry, relative in _walk(_local(location), lambda name: unnamed(displayed(prefix + name))):
             try:
                 stat = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # its writer removed it meanwhile
@@ -119,24 +141,44 @@ def _removed(path: str) -> str | None:
         for victim in (file, f"{folder}/.{name}.crc"):
             with suppress(FileNotFoundError):
                 os.unlink(victim)  # noqa: PTH108 - as above
-    except (OSError, UnsupportedTable) as error:
+    except (OSError, ValueError, UnsupportedTable) as error:  # ValueError: what no file system takes for a name
         return getattr(error, "strerror", None) or str(error)
     return None
 
 
-def _walk(root: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+def _stat(path: str) -> FileStat | None:
+    try:
+        found = os.lstat(_local(path))
+    except ValueError:  # as above
+        return None
+    except PermissionError as error:
+        raise AccessDenied(f"{path} may not be looked at: give this process the right to") from error
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
+    if S_ISDIR(found.st_mode):
+        return None
+    modified = None if S_ISLNK(found.st_mode) else _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
+    return FileStat(found.st_size, modified)
+
+
+def _walk(root: str, unnamed: Callable[[str], None]) -> Iterator[tuple[os.DirEntry[str], str]]:
     folders = [(root, "")]
     while folders:
         folder, above = folders.pop()
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if not _is_text(entry.name):  # no metadata can name it, and nothing here can say it
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
+                    folder_too = entry.is_dir(follow_symlinks=False)
+                    if not _is_text(entry.name):  # no metadata can name it, nor what lies below
+                        unnamed(f"{above}{entry.name}{'/' if folder_too else ''}")
+                    elif folder_too:
                         folders.append((entry.path, f"{above}{entry.name}/"))
                     else:
                         yield entry, above + entry.name
+        except FileNotFoundError:  # as on object stores, where a folder without files is none
+            continue
         except OSError as error:
             raise StorageUnavailable(f"{folder} could not be listed: {error.strerror}") from error
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import datetime
 
 import obstore
 import pyarrow as pa
-import pyarrow.compute as pc
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import ObjectStore
 
-from icewright.adapters.files.storage import LISTED, Lender
+from icewright.adapters.files.object_listing import PAGE, ObjectListing
+from icewright.adapters.files.storage import UNNAMEABLE, Lender, displayed, time_by_probe
 from icewright.adapters.files.stores import store_of
 from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
-from icewright.ports import DeleteReport, Storage
+from icewright.ports import DeleteReport, FileStat, Storage, ignore
 
-T = TypeVar("T")
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
-_PAGE = 1000  # keys that S3 lists, or deletes, at once
+_REFUSED = re.compile(r"status code: 40[13]\b")  # what obstore says of a listing without saying that it was denied
+_WORTH_A_PAGE = 16  # files: to list a page costs about as much as to ask for so many one by one
 
 
 def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:
@@ -61,13 +63,51 @@ class ObjectStorage:
         """A new object; stores take a whole one or none."""
         try:
             obstore.put(self.store, self._key(path), content)
+        except _DENIED as error:
+            raise AccessDenied(f"{path} may not be written: give the catalog's credentials the right to") from error
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be written: {_said(error)}") from error
 
     def size(self, path: str) -> int | None:
         """Length in bytes, None when there is no such object."""
+        found = self._head(self._key(path))
+        return None if found is None else found.bytes
+
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many objects: by listing where they lie close together, and one by one."""
+        keys = {path: self._key(path) for path in paths if self._odd(path) is None}
+        asked = sorted(set(keys.values()))
+        found: dict[str, FileStat | None] = {}
+        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+            for seen in pool.map(self._seen, [asked[i : i + PAGE] for i in range(0, len(asked), PAGE)]):
+                found |= seen
+            rest = [key for key in asked if key not in found]
+            found |= zip(rest, pool.map(self._head, rest), strict=True)
+        return {path: found[key] for path, key in keys.items()}
+
+    def _seen(self, keys: Sequence[str]) -> Mapping[str, FileStat]:
+        """Those of the sorted keys that a listing shows, as long as its pages show many of them.
+
+        What it does not show may be there all the same, and an empty object may be the marker of a directory.
+        """
+        found: dict[str, FileStat] = {}
+        if len(keys) < _WORTH_A_PAGE:
+            return found
+        wanted, folder = set(keys), os.path.commonpath([keys[0], keys[-1]])
         try:
-            return int(obstore.head(self.store, self._key(path))["size"])
+            pages = obstore.list(self.store, folder or None, offset=keys[0][:-1], chunk_size=PAGE)
+            for number, page in enumerate(pages, 1):
+                found |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in wanted}
+                if len(found) < number * _WORTH_A_PAGE or page[-1]["path"] >= keys[-1]:
+                    break
+        except _ERRORS:
+            pass  # whoever asks one by one learns why
+        return found
+
+    def _head(self, key: str) -> FileStat | None:
+        path = f"{self.root}/{key}"
+        try:
+            return _stat(obstore.head(self.store, key))
         except FileNotFoundError:
             return None
         except _DENIED as error:
@@ -75,16 +115,32 @@ class ObjectStorage:
         except _ERRORS as error:
             raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
 
+    def time(self, location: str) -> datetime:
+        """The store's clock."""
+        return time_by_probe(self, f"{self.root}/{split(location).path.strip('/')}")
+
     def canonical(self, folder: str) -> str:
         """The folder itself: there are no links."""
         return folder
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""
-        pages = [paths[i : i + _PAGE] for i in range(0, len(paths), _PAGE)]
+        failures = {path: why for path in paths if (why := self._odd(path)) is not None}
+        named = [path for path in paths if path not in failures]
+        pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            failures = {path: why for page in pool.map(self._deleted, pages) for path, why in page.items()}
+            failures |= {path: why for page in pool.map(self._deleted, pages) for path, why in page.items()}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
+
+    def _odd(self, path: str) -> str | None:
+        """Why the object cannot be asked for: obstore would take another key for the path's, or none."""
+        key = path.partition("://")[2].partition("/")[2]
+        if key != self._key(path) or re.search(UNNAMEABLE, key) or not _is_text(key):
+            return (
+                f"{displayed(path)}: a key with an empty part, `.`, `..` or a control character cannot be asked for: "
+                "delete it with the store's own tools"
+            )
+        return None
 
     def _deleted(self, paths: Sequence[str]) -> dict[str, str]:
         try:
@@ -101,17 +157,17 @@ class ObjectStorage:
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Nothing: object stores have no folders."""
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """All objects below a location. Raises `StorageUnavailable` when any page fails."""
         prefix = (split(location).path.strip("/") + "/").lstrip("/")
         root = self._root(location)
         try:
-            pages = obstore.list(self.store, prefix or None, chunk_size=10 * _PAGE, return_arrow=True)
-            for page in _ahead(iter(pages)):
-                yield _below(pa.record_batch(page), prefix, root)
-        except _DENIED as error:
-            raise AccessDenied(f"{location} may not be listed: give the catalog's credentials the right to") from error
+            yield from ObjectListing(self.store, root, prefix, self._head, unnamed).batches()
         except _ERRORS as error:
+            if isinstance(error, _DENIED) or _REFUSED.search(str(error)):
+                raise AccessDenied(
+                    f"{location} may not be listed: give the catalog's credentials the right to"
+                ) from error
             raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
 
     def _root(self, path: str) -> str:
@@ -125,28 +181,17 @@ class ObjectStorage:
         return place.path.lstrip("/")
 
 
-def _ahead(pages: Iterator[T]) -> Iterator[T]:
-    """The pages, each fetched while the one before it is worked on."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, pages, None)
-        while (page := coming.result()) is not None:
-            coming = pool.submit(next, pages, None)
-            yield page
+def _stat(meta: obstore.ObjectMeta) -> FileStat:
+    """Time in whole seconds: of one object a store says no more."""
+    return FileStat(meta["size"], meta["last_modified"].replace(microsecond=0))
 
 
-def _below(page: pa.RecordBatch, prefix: str, root: str) -> pa.RecordBatch:
-    """A page in our columns, without what does not lie below the prefix."""
-    path, size, modified = (page.column(name) for name in ("path", "size", "last_modified"))
-    rows = pa.RecordBatch.from_arrays(
-        [
-            pc.binary_join_element_wise(f"{root}/", path, ""),
-            size.cast(pa.int64()),
-            modified.cast(pa.timestamp("us", "UTC")),
-        ],
-        schema=LISTED,
-    )
-    own = pc.starts_with(path, prefix)
-    return rows if pc.all(own).as_py() else rows.filter(own)
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _said(error: Exception) -> str:

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.core.errors import Refused, UnsupportedTable
+from icewright.core.errors import Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, Grant, Storage
+from icewright.ports import DeleteReport, FileStat, Grant, Storage, ignore
 
 _FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
+# in a key of an object store: an empty part, which a slash at either end makes too, `.` or `..`; a control character
+UNNAMEABLE = r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]"
+
+
+def displayed(path: str) -> str:
+    """The path as printable text on one line: what does not print, or is not UTF-8, is escaped."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def time_by_probe(storage: Storage, location: str) -> datetime:
+    """When a file that is written now was modified, by the storage's own clock; the file is deleted again."""
+    path = f"{location.rstrip('/')}/.icewright-clock-{uuid4().hex}"  # hidden: a scan never calls it an orphan
+    storage.write(path, b"clock")
+    try:
+        found = storage.stat([path], 1).get(path)
+    finally:
+        failures = storage.delete([path], 1).failures
+    if failures:
+        raise StorageUnavailable(f"{path} could not be deleted again: {failures[path]}: delete it by other means")
+    if found is None or found.modified is None:
+        raise StorageUnavailable(f"{path} was written, but the storage does not say when: its clock is not known")
+    return found.modified
 
 
 def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[int | None]) -> pa.RecordBatch:
@@ -63,6 +88,19 @@ class Storages:
         """Length in bytes, None when there is no such file."""
         return self.of(path).size(path)
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files; those of no storage are not in the answer."""
+        found: dict[str, FileStat | None] = {}
+        for storage, own in self._parted(paths, {}):
+            found |= storage.stat(own, concurrency)
+        return found
+
+    def time(self, location: str) -> datetime:
+        """The clock of the location's storage."""
+        if not self._inside(f"{location.rstrip('/')}/x"):
+            raise Refused(f"{location}: {_FENCED}: no file is written there to read the storage's clock")
+        return self.of(location).time(location)
+
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it; object stores have none."""
         return folder if local_path(folder) is None else self.local.canonical(folder)
@@ -84,9 +122,9 @@ class Storages:
             if storage is here:
                 storage.tidy(own, stop)
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """All files below a location."""
-        return self.of(location).listing(location)
+        return self.of(location).listing(location, unnamed)
 
     def _inside(self, path: str) -> bool:
         """Whether the fence holds the path, and what the links in it lead to."""

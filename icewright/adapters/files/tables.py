@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
+import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.files.bounds import aged, measured
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
-from icewright.adapters.files.manifests import ManifestReader
+from icewright.adapters.files.manifests import ManifestReader, listed
+from icewright.adapters.files.outside import outside_folders
 from icewright.adapters.files.reading import container, readable
 from icewright.adapters.kept import Kept
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.runs import FileFate
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
-from icewright.ports import AvroFile, DeleteReport, Storage
+from icewright.ports import AvroFile, DeleteReport, FileStat, Storage, ignore
 
 _FACTS_KEPT = 32_000_000  # bytes, about, with the metadata that they are of
 _PARTITION = 400
 _ENTRIES_KEPT = 64_000_000  # bytes
+_OUTSIDE_KEPT = 8_000_000  # bytes, about
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ class TableFiles:
     _entries: Kept[tuple[ManifestFile, ...], pa.Table] = field(
         default_factory=lambda: Kept(_ENTRIES_KEPT, lambda table: table.nbytes), init=False
     )
+    _outside: Kept[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=lambda: Kept(_OUTSIDE_KEPT, lambda folders: 200 + sum(map(len, folders))), init=False
+    )
 
     def read(self, path: str) -> bytes:
         """The file's content."""
@@ -50,6 +57,14 @@ class TableFiles:
         """Length in bytes, None when there is no such file."""
         return self.storage.size(path)
 
+    def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
+        """Length and time of many files."""
+        return self.storage.stat(paths, concurrency)
+
+    def time(self, location: str) -> datetime:
+        """The clock of the location's storage."""
+        return self.storage.time(location)
+
     def canonical(self, folder: str) -> str:
         """The folder without the links that lead to it."""
         return self.storage.canonical(folder)
@@ -62,13 +77,13 @@ class TableFiles:
         """Remove folders that the deletion left empty."""
         self.storage.tidy(paths, stop)
 
-    def listing(self, location: str) -> Iterator[pa.RecordBatch]:
+    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """All files below a location."""
-        return self.storage.listing(location)
+        return self.storage.listing(location, unnamed)
 
-    def inventory(self, path: str, location: str) -> Iterator[pa.RecordBatch]:
+    def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         """The files below a location as an inventory has them."""
-        return read_inventory(self.storage, path, location)
+        return read_inventory(self.storage, path, location, unnamed)
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
         """What the manifests of the current snapshot say.
@@ -115,6 +130,22 @@ class TableFiles:
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The rows of the snapshot's manifest list."""
         return self.reader.manifests(snapshot)
+
+    def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+        """The folders outside the table's own places in which live files of the snapshots lie."""
+        manifests = listed(self.reader.manifest_lists(snapshots))
+        found: dict[str, None] = {}
+        fresh: list[ManifestFile] = []
+        for manifest in manifests:
+            known = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
+            fresh += [manifest] if known is None else []
+            found |= dict.fromkeys(known or ())
+        for manifest in fresh:
+            paths = [frame["path"] for frame in self.reader.live_files([manifest])]
+            folders = outside_folders(pl.concat(paths), metadata) if paths else ()
+            self._outside.put((manifest.path, metadata.location, *metadata.write_paths), folders)
+            found |= dict.fromkeys(folders)
+        return tuple(found)
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """How long it takes to read what planning a full scan reads."""

@@ -16,16 +16,17 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import begun
 from icewright.adapters.store.history import read_runs
 from icewright.adapters.store.ledger import SAME_TABLE, chunks
-from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, RUNS, TABLES, Moment
+from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, REMOVALS, RUNS, TABLES, Moment
 from icewright.adapters.store.tables import ref_of
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState
-from icewright.ports import Batch, LedgerState
+from icewright.ports import WAITING, Batch, LedgerState
 from icewright.ports.archive import BATCH, SOURCES
 
 _PLANNED, _WRITTEN, _PRUNED = "planned", "written", "pruned"
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
 _WELL = (JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED)
+_OPEN_DELETIONS = (*WAITING, LedgerState.FOUND, LedgerState.UNDOING)
 _Wheres = tuple[sa.ColumnElement[bool], ...]
 
 
@@ -115,6 +116,8 @@ class SqlOldHistory:
         with self._begin() as connection:
             keys = connection.execute(sa.select(ARCHIVES.c.rows).where(mine).with_for_update()).scalar()
             for chunk in chunks(keys or ()):
+                if table is JOBS:
+                    connection.execute(sa.delete(REMOVALS).where(REMOVALS.c.job_id.in_(chunk)))
                 connection.execute(sa.delete(table).where(key.in_(chunk)))
             connection.execute(sa.update(ARCHIVES).where(mine).values(state=_PRUNED, rows=[]))
 
@@ -133,7 +136,7 @@ def _old_jobs(before: datetime) -> _Wheres:
         JOBS.c.state.not_in(_OPEN),
         JOBS.c.finished < before,
         # files that are still to be deleted, and findings that wait for a second scan
-        ~sa.exists().where(of_job, DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FOUND))),
+        ~sa.exists().where(of_job, DELETIONS.c.state.in_(_OPEN_DELETIONS)),
         JOBS.c.job_id.not_in(sa.select(RUNS.c.job_id).where(RUNS.c.id.in_(read_runs()))),
         JOBS.c.job_id.not_in(sa.select(TABLES.c.held_by).where(TABLES.c.held_by.is_not(None))),
         # the table's last job that ended well, and those since: the circuit breaker counts failures from there, and

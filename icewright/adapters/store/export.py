@@ -20,6 +20,8 @@ _SCHEMA = pa.schema(
         ("state", pa.string()),
         ("planned_at", pa.timestamp("us", "UTC")),
         ("settled_at", pa.timestamp("us", "UTC")),
+        ("delete_after", pa.timestamp("us", "UTC")),
+        ("reason", pa.string()),
     ]
 )
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,17 +15,19 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import READS, begun
 from icewright.adapters.store.export import write_ledger
-from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, TABLES
+from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, REMOVALS, TABLES
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState
+from icewright.core.runs import FileFate, JobState, later
 from icewright.core.table import TableRef
-from icewright.ports import Intent, LedgerState, Unfinished
+from icewright.ports import WAITING, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
 
 _CHUNK = 500
 NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))  # given by `named`
 SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)  # a job's, and of now
 _BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of every table: making costs as much as asking
 _LOCKED = _BY_NAME.with_for_update(key_share=True)  # beside who refers to the table
+_FATE = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
+_FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # of a deletion that failed
 _Item = TypeVar("_Item")
 
 
@@ -36,7 +38,16 @@ class SqlLedger:
     engine: sa.Engine
     exports: Path | None = None  # folder of the Parquet files
 
-    def plan(self, job_id: str, ref: TableRef, files: Iterable[FileFate], state: str, now: datetime) -> None:
+    def plan(
+        self,
+        job_id: str,
+        ref: TableRef,
+        files: Iterable[FileFate],
+        state: str,
+        now: datetime,
+        delete_after: datetime | None = None,
+        operation: Operation | None = None,
+    ) -> None:
         """Write files down; committed when the call returns."""
         with self._begin() as connection:
             table = self._row(connection, ref)
@@ -47,34 +58,49 @@ class SqlLedger:
                     "path": f.path,
                     "bytes": f.bytes,
                     "kind": f.kind,
+                    "modified": f.modified,
                     "state": state,
                     "planned_at": now,
+                    "delete_after": delete_after,
+                    "operation": operation,
                 }
                 for f in files
             ]
             if rows:
                 connection.execute(sa.insert(DELETIONS), rows)
 
-    def settle(self, job_id: str, paths: Mapping[str, str], now: datetime) -> None:
-        """Set the state of planned files; a deleted file is no finding any more, whoever found it."""
-        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
-        by_state: dict[str, list[str]] = {}
-        for path, state in paths.items():
-            by_state.setdefault(state, []).append(path)
+    def start(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
+        """Claim waiting files for an attempt; of files that somebody else has taken since, nothing is returned."""
+        mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
+        claimed: set[str] = set()
         with self._begin() as connection:
-            waiting = connection.execute(
-                sa.select(sa.exists().where(DELETIONS.c.table_id == table, DELETIONS.c.state == LedgerState.FOUND))
-            ).scalar()
-            for state, group in by_state.items():
+            for chunk in chunks(paths):
+                claim = sa.update(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk))
+                claim = claim.values(state=LedgerState.DELETING).returning(DELETIONS.c.path)
+                claimed.update(connection.execute(claim).scalars())
+        return frozenset(claimed)
+
+    def settle(
+        self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
+    ) -> None:
+        """Set the state of waiting files; a deleted file is no finding any more, whoever found it."""
+        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+        waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
+        groups: dict[tuple[str, str | None], list[str]] = {}
+        for path, state in paths.items():
+            groups.setdefault((state, (reasons or {}).get(path)), []).append(path)
+        with self._begin() as connection:
+            found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
+            has_findings = connection.execute(sa.select(sa.exists().where(found))).scalar()
+            for (state, reason), group in groups.items():
                 for chunk in chunks(group):
-                    planned = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.PLANNED)
-                    connection.execute(
-                        sa.update(DELETIONS)
-                        .where(planned, DELETIONS.c.path.in_(chunk))
-                        .values(state=state, settled_at=now)
-                    )
-                    if state == LedgerState.DELETED and waiting:
-                        found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
+                    mine = (waiting, DELETIONS.c.path.in_(chunk))
+                    if state == LedgerState.FAILED:
+                        _failed(connection, mine, reason, now)
+                        continue
+                    settled = {"state": state, "settled_at": now, "reason": reason}
+                    connection.execute(sa.update(DELETIONS).where(*mine).values(**settled))
+                    if state == LedgerState.DELETED and has_findings:
                         connection.execute(sa.delete(DELETIONS).where(found, DELETIONS.c.path.in_(chunk)))
 
     def found(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
@@ -100,7 +126,8 @@ class SqlLedger:
         """Write the job's rows as a Parquet file and say where it is, or why there is none."""
         if self.exports is None:
             return "the ledger is in the state store alone"
-        columns = [DELETIONS.c[n] for n in ("job_id", "path", "bytes", "kind", "state", "planned_at", "settled_at")]
+        names = ("job_id", "path", "bytes", "kind", "state", "planned_at", "settled_at", "delete_after", "reason")
+        columns = [DELETIONS.c[name] for name in names]
         query = sa.select(*columns, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
         query = query.where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.id)
         with self._begin() as connection:
@@ -126,27 +153,132 @@ class SqlLedger:
         with self._begin() as connection:
             return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
 
-    def unfinished(self) -> Sequence[Unfinished]:
-        """Planned deletions of jobs that do not run any more, and commits of theirs that nobody has looked after."""
-        planned_by = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.PLANNED)
+    def unfinished(self, now: datetime) -> Sequence[Unfinished]:
+        """Deletions that are due of jobs that do not run any more, and commits that nobody has looked after."""
+        delayed = DELETIONS.c.delete_after.is_not(None) & (DELETIONS.c.delete_after > now)
+        due = DELETIONS.c.state.in_(WAITING) & ~delayed
         jobs = (
             sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
             .join(TABLES)
             .where(JOBS.c.state != JobState.RUNNING)
-            .where(JOBS.c.job_id.in_(planned_by.union_all(sa.select(JOBS.c.job_id).where(INTENDED))))
+            .where(
+                JOBS.c.job_id.in_(
+                    sa.select(DELETIONS.c.job_id).where(due).union_all(sa.select(JOBS.c.job_id).where(INTENDED))
+                )
+            )
             .order_by(JOBS.c.created, TABLES.c.id)
         )
-        found = []
+        found: list[Unfinished] = []
         with self._begin() as connection:
             for job in connection.execute(jobs).all():
-                planned = sa.select(DELETIONS.c.path, DELETIONS.c.bytes, DELETIONS.c.kind).where(
-                    DELETIONS.c.job_id == job.job_id, DELETIONS.c.state == LedgerState.PLANNED
-                )
-                ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
-                operations = tuple(Operation(op) for op in job.operations)
-                files = tuple(FileFate(*row) for row in connection.execute(planned))
-                found.append(Unfinished(job.job_id, ref, job.table_uuid, operations, files, _intent(job.intent)))
+                columns = (*_FATE, DELETIONS.c.planned_at, DELETIONS.c.operation)
+                planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
+                found += _unfinished(job, connection.execute(planned).all())
         return found
+
+    def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
+        """Files that are still to be deleted, job by job."""
+        failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
+        at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
+        query = (
+            sa.select(
+                JOBS.c.job_id,
+                JOBS.c.operations,
+                TABLES.c.catalog,
+                TABLES.c.namespace,
+                TABLES.c.name,
+                sa.func.count().label("files"),
+                sa.func.coalesce(sa.func.sum(DELETIONS.c.bytes), 0).label("bytes"),
+                sa.func.sum(failed).label("failed"),
+                sa.func.sum(at_once).label("at_once"),
+                sa.func.min(DELETIONS.c.planned_at).label("planned_at"),
+                sa.func.min(DELETIONS.c.delete_after).label("delete_after"),
+                sa.func.coalesce(sa.func.max(DELETIONS.c.reason), "").label("reason"),
+            )
+            .select_from(DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES))
+            .where(DELETIONS.c.state.in_(WAITING), *(() if ref is None else of_table(ref)))
+            .group_by(
+                JOBS.c.job_id, sa.cast(JOBS.c.operations, sa.Text), TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name
+            )
+            .order_by("planned_at", JOBS.c.job_id)
+        )
+        with self._reading() as connection:
+            return [
+                WaitingDeletions(
+                    row.job_id,
+                    TableRef(row.catalog, namespace_of(row.namespace), row.name),
+                    tuple(Operation(op) for op in row.operations),
+                    row.files,
+                    int(row.bytes),
+                    row.failed,
+                    row.planned_at,
+                    None if row.at_once else row.delete_after,
+                    row.reason,
+                )
+                for row in connection.execute(query)
+            ]
+
+    def waiting_paths(self, ref: TableRef) -> Sequence[str]:
+        """The paths of a table's files whose deletion is not settled."""
+        open_states = (*WAITING, LedgerState.UNDOING)
+        query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def give_up(self, job_id: str, now: datetime) -> int:
+        """Leave the waiting files of a job where they are."""
+        mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
+        with self._begin() as connection:
+            left = sa.update(DELETIONS).where(mine).values(state=LedgerState.GIVEN_UP, settled_at=now)
+            return int(connection.execute(left).rowcount)
+
+    def begin_undo(self, job_id: str) -> Mapping[str, int]:
+        """Take the waiting files of a job, unless any of its files is deleted or may be by now."""
+        mine = DELETIONS.c.job_id == job_id
+        untouched = mine & DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FAILED))
+        counted = sa.select(DELETIONS.c.state, sa.func.count()).where(mine).group_by(DELETIONS.c.state)
+        with self._begin() as connection:
+            # the lock makes whoever begins to delete wait for this, or this see what they do
+            connection.execute(sa.select(DELETIONS.c.id).where(mine).with_for_update()).all()
+            states = {state: int(number) for state, number in connection.execute(counted)}
+            if not states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
+                connection.execute(sa.update(DELETIONS).where(untouched).values(state=LedgerState.UNDOING))
+            return states
+
+    def end_undo(self, job_id: str, now: datetime, *, undone: bool) -> None:
+        """Settle the files that an undo took."""
+        taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
+        over = {"state": LedgerState.UNDONE, "settled_at": now} if undone else {"state": LedgerState.PLANNED}
+        with self._begin() as connection:
+            connection.execute(sa.update(DELETIONS).where(taken).values(**over))
+
+    def undoing(self) -> Sequence[str]:
+        """The jobs whose undo has begun and has not ended."""
+        with self._reading() as connection:
+            begun_undos = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.UNDOING)
+            return list(connection.execute(begun_undos.distinct()).scalars())
+
+    def removal(self, removal: Removal) -> None:
+        """Write down what a commit is about to remove."""
+        values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
+        with self._begin() as connection:
+            connection.execute(sa.insert(REMOVALS).values(**values))
+
+    def removals(self, job_id: str) -> Sequence[Removal]:
+        """What the commits of a job removed."""
+        columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]
+        query = sa.select(*columns).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
+        with self._reading() as connection:
+            return [Removal(*row) for row in connection.execute(query)]
+
+    def removal_over(self, removal: Removal, undone_at: datetime | None) -> None:
+        """Mark a removal as undone, or drop it when its commit came to nothing."""
+        mine = (REMOVALS.c.job_id == removal.job_id) & (REMOVALS.c.metadata_location == removal.metadata_location)
+        with self._begin() as connection:
+            if undone_at is None:
+                connection.execute(sa.delete(REMOVALS).where(mine))
+            else:
+                connection.execute(sa.update(REMOVALS).where(mine).values(undone_at=undone_at))
 
     def _begin(self) -> AbstractContextManager[sa.Connection]:
         return begun(self.engine)
@@ -158,6 +290,32 @@ class SqlLedger:
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
         return connection.execute(_LOCKED if locked else _BY_NAME, named(ref)).first()
+
+
+def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
+    """What a job left, by the operation that planned it; of a ledger of an earlier release nobody knows which."""
+    ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
+    every, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
+    groups: dict[str | None, list[Any]] = {} if rows else {None: []}
+    for row in rows:
+        groups.setdefault(row.operation, []).append(row)
+    for operation, group in groups.items():
+        files = tuple(FileFate(row.path, row.bytes, row.kind, row.modified) for row in group)
+        since = min((row.planned_at for row in group), default=job.created)
+        operations = every if operation is None else (Operation(operation),)
+        yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)
+        intent = None  # looked after once
+
+
+def _failed(
+    connection: sa.Connection, mine: Sequence[sa.ColumnElement[bool]], reason: str | None, now: datetime
+) -> None:
+    """Let failed deletions wait for their next attempt, longer after each failure in a row."""
+    failures = sa.select(DELETIONS.c.failures).where(*mine).distinct().order_by(DELETIONS.c.failures.desc())
+    for before in connection.execute(failures).scalars().all():  # the most first: none is counted twice
+        again = now + later(before + 1, _FIRST_RETRY, _LAST_RETRY)
+        values = {"state": LedgerState.FAILED, "failures": before + 1, "delete_after": again, "reason": reason}
+        connection.execute(sa.update(DELETIONS).where(*mine, DELETIONS.c.failures == before).values(**values))
 
 
 def _intent(said: Mapping[str, Any] | None) -> Intent | None:

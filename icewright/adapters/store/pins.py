@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import NAMED, SqlLedger, named
+from icewright.adapters.store.ledger import NAMED, named
+from icewright.adapters.store.registrations import SqlRegistrations
 from icewright.adapters.store.schema import JOBS, PINS, TABLES
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -17,7 +18,7 @@ _OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
 _HELD = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
 
 
-class SqlPins(SqlLedger):
+class SqlPins(SqlRegistrations):
     """The pins of the Store port."""
 
     def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:

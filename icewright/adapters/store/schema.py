@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 import sqlalchemy as sa
 
+from icewright.adapters.store.schema_base import SCHEMA, Moment, row_id
+from icewright.adapters.store.schema_ledger import ADOPTIONS, DELETIONS, REGISTRATIONS, REMOVALS
 
-class Moment(sa.TypeDecorator[datetime]):
-    """A time in UTC; SQLite keeps no zone, so it is taken off on the way in and put on on the way out."""
-
-    impl = sa.DateTime
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
-        """Into the database."""
-        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:  # noqa: ANN401, ARG002
-        """Out of the database."""
-        return None if value is None else value.replace(tzinfo=UTC)
-
-
-def _id() -> sa.Column[int]:
-    wide = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up in INTEGER columns alone
-    return sa.Column("id", wide, primary_key=True, autoincrement=True)
-
-
-SCHEMA = sa.MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    }
-)
+__all__ = [
+    "ADOPTIONS",
+    "ALERTS",
+    "ARCHIVES",
+    "AUDIT",
+    "CATALOGS",
+    "DELETIONS",
+    "EVENTS",
+    "FACTS",
+    "INTENDED",
+    "JOBS",
+    "LEASES",
+    "PINS",
+    "POLICIES",
+    "POOLS",
+    "PROCESSES",
+    "RECEIVED",
+    "REGISTRATIONS",
+    "REMOVALS",
+    "REQUESTS",
+    "RUNS",
+    "SCANS",
+    "SCHEMA",
+    "SESSIONS",
+    "TABLES",
+    "TELLINGS",
+    "TOKENS",
+    "TOTALS",
+    "VERDICTS",
+    "Moment",
+]
 
 TABLES = sa.Table(
     "tables",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("catalog", sa.Text, nullable=False),
     sa.Column("namespace", sa.Text, nullable=False),  # JSON list, so that a dot in a name stays one
     sa.Column("name", sa.Text, nullable=False),
@@ -134,7 +136,7 @@ JOBS = sa.Table(
 RUNS = sa.Table(
     "runs",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("job_id", sa.ForeignKey("jobs.job_id"), nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id"), nullable=False),
     sa.Column("operation", sa.Text, nullable=False),
@@ -160,27 +162,10 @@ RUNS = sa.Table(
     sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
 )
 
-DELETIONS = sa.Table(
-    "deletions",
-    SCHEMA,
-    _id(),
-    sa.Column("job_id", sa.ForeignKey("jobs.job_id"), nullable=False),
-    sa.Column("table_id", sa.ForeignKey("tables.id"), nullable=False),
-    sa.Column("path", sa.Text, nullable=False),
-    sa.Column("bytes", sa.BigInteger),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("planned_at", Moment, nullable=False),
-    sa.Column("settled_at", Moment),
-    sa.Index("ix_deletions_job_id_path", "job_id", "path"),
-    sa.Index("ix_deletions_state_table_id", "state", "table_id"),
-    sqlite_autoincrement=True,  # no id is given twice: the archive keeps them for ever
-)
-
 PINS = sa.Table(
     "pins",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("table_id", sa.ForeignKey("tables.id"), nullable=False),
     sa.Column("table_uuid", sa.Text, nullable=False),
     sa.Column("reader", sa.Text, nullable=False),
@@ -194,7 +179,7 @@ PINS = sa.Table(
 EVENTS = sa.Table(
     "events",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("at", Moment, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id")),
@@ -208,7 +193,7 @@ EVENTS = sa.Table(
 POLICIES = sa.Table(
     "policies",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("scope", sa.JSON, nullable=False),
     sa.Column("settings", sa.JSON, nullable=False),
     sa.Column("author", sa.Text, nullable=False),
@@ -281,7 +266,7 @@ RECEIVED = sa.Table(  # events that came in, so that one sent twice counts once
 ALERTS = sa.Table(
     "alerts",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("key", sa.Text, nullable=False),  # of what it is about
     sa.Column("rule", sa.Text, nullable=False),
     sa.Column("table_id", sa.ForeignKey("tables.id")),
@@ -325,7 +310,7 @@ _UNFINISHED = sa.text("state <> 'pruned'")
 ARCHIVES = sa.Table(  # batches of old history on their way into Iceberg tables
     "archives",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("batch", sa.Text, nullable=False, unique=True),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", Moment, nullable=False),
@@ -366,7 +351,7 @@ SESSIONS = sa.Table(
 AUDIT = sa.Table(
     "audit",
     SCHEMA,
-    _id(),
+    row_id(),
     sa.Column("at", Moment, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("via", sa.Text, nullable=False),

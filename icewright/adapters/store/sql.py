@@ -95,7 +95,9 @@ class SqlStore(SqlGlance):
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         """What the ledger says of a job."""
-        columns = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "state")]
+        columns = [
+            DELETIONS.c[name] for name in ("path", "bytes", "kind", "state", "modified", "delete_after", "reason")
+        ]
         query = sa.select(*columns).where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.path)
         with self._begin() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001

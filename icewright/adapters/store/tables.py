@@ -14,13 +14,14 @@ from icewright.adapters.store.database import inserting
 from icewright.adapters.store.ledger import chunks, namespace_of, namespace_text, of_table
 from icewright.adapters.store.many import given
 from icewright.adapters.store.pins import SqlPins
+from icewright.adapters.store.registrations import write_registration
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.core.describe import evaluation_document
 from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
-from icewright.ports import LedgerState, Pointer, TableRow
+from icewright.ports import LedgerState, Pointer, Registration, TableRow
 
 _PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
 _AGAIN = timedelta(hours=1)  # after which a table that could not be read is tried again
@@ -94,17 +95,6 @@ class SqlTables(SqlPins):
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
-    def places(self) -> Mapping[Pointer, tuple[str, ...]]:
-        """Where the tables lie, by name and metadata file, as far as evaluations know."""
-        names = ("catalog", "namespace", "name", "evaluated_location", "location", "write_paths")
-        query = sa.select(*(TABLES.c[name] for name in names)).where(~TABLES.c.dropped, TABLES.c.location.is_not(None))
-        with self._begin() as connection:
-            return {
-                Pointer(ref_of(row), row.evaluated_location): (row.location, *row.write_paths)
-                for row in connection.execute(query)
-                if row.evaluated_location and row.write_paths is not None
-            }
-
     def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """When these tables are to be evaluated next, whatever was planned; None: when they move."""
         with self._begin() as connection:
@@ -168,6 +158,7 @@ class SqlTables(SqlPins):
                     policy=policy,
                 )
             )
+            write_registration(connection, Registration.of(metadata, evaluation.facts.outside), now)
             if not same:
                 found = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(found))

@@ -11,6 +11,7 @@ from rich.markup import escape
 from icewright.app import output
 from icewright.app.cli import (
     acting,
+    adopting,
     agents,
     alerting,
     archiving,
@@ -27,6 +28,7 @@ from icewright.core.errors import ConfigError, IcewrightError, UsageError
 
 __all__ = [
     "acting",
+    "adopting",
     "agents",
     "alerting",
     "app",

@@ -82,6 +82,7 @@ def run(
         remote.run(to, table, operations, given, dry_run=dry_run, force=force, as_json=as_json)
         return
     with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
+        knob_settings("--set", sets, opened.world.policy().guardrails)  # refuses what a guardrail would replace
         if not dry_run:
             settle_interrupted(opened.world)
         row = known_table(opened, table)

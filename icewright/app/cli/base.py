@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,7 +14,8 @@ from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.config import Config, find_config
 from icewright.core.errors import UsageError
-from icewright.core.layering import Guardrail, parse_settings
+from icewright.core.guardrails import Guardrail
+from icewright.core.layering import parse_settings
 from icewright.core.table import TableRef
 from icewright.ports import TableRow
 
@@ -115,6 +116,23 @@ def known_table(opened: Application, text: str) -> TableRow:
     if row is None:
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
     return row
+
+
+def show_ignored(found: Sequence[Mapping[str, str]]) -> None:
+    """Say which properties of a table set nothing, and what would open them."""
+    if found:
+        lines = [(f"{one['property']} = {one['value']!r}", one["reason"]) for one in found]
+        output.rows("Ignored table properties", ("property", "why"), lines)
+
+
+def show_knobs(document: Mapping[str, Any]) -> None:
+    """Every knob of a table with who set or bounded it, and the properties that set nothing."""
+    lines = [
+        (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t))
+        for k in document["knobs"]
+    ]
+    output.rows(f"Knobs of {document['table']}", ("knob", "value", "unit", "level", "set by"), lines)
+    show_ignored(document["ignored_properties"])
 
 
 def leave(code: int) -> None:

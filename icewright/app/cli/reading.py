@@ -19,6 +19,7 @@ from icewright.app.cli.base import (
     known_table,
     leave,
     opened_application,
+    show_ignored,
 )
 from icewright.core.describe import evaluation_document
 from icewright.core.errors import MetadataUnreadable, UsageError
@@ -101,6 +102,7 @@ def health(table: Table, as_json: Json = False) -> None:
         _show_verdicts(document)
         lines = [(op, said.status, said.last_run, said.message) for op, said in standing.items()]
         output.rows("Maintenance", ("operation", "status", "last run", "message"), lines)
+        show_ignored(document["ignored_properties"])
 
 
 def _show_verdicts(document: Any) -> None:  # noqa: ANN401 - JSON
@@ -133,7 +135,7 @@ def explain(
             document: dict[str, Any] = {"table": str(ref), "paused": row.paused, "error": row.error, "verdicts": []}
             if evaluation is not None:
                 full = evaluation_document(evaluation)
-                document |= {"health": full["health"], "verdicts": full["verdicts"]}
+                document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
             documents.append(document)
     if as_json:
         output.print_json(documents[0] if table is not None else documents)
@@ -145,6 +147,7 @@ def explain(
             output.OUT.print(f"[red]{escape(document['error'])}[/]")
         else:
             _show_verdicts(document)
+            show_ignored(document.get("ignored_properties", []))
 
 
 @app.command()

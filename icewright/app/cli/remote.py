@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli.base import OPTIONS, leave
+from icewright.app.cli.base import OPTIONS, leave, show_ignored, show_knobs
 from icewright.app.config import server_token
 from icewright.client import Client
 from icewright.core.layering import parse_settings
@@ -35,7 +35,8 @@ def explain(to: Client, table: str | None, *, as_json: bool) -> None:
     """As `icewright explain`, by the service's last evaluations."""
     with to:
         names = [table] if table is not None else [t["table"] for t in to.tables()]
-        found = [{k: t[k] for k in ("table", "paused", "error", "health", "verdicts")} for t in map(to.table, names)]
+        same = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
+        found = [{k: t[k] for k in same} for t in map(to.table, names)]
     if as_json:
         output.print_json(found[0] if table is not None else found)
         return
@@ -43,6 +44,7 @@ def explain(to: Client, table: str | None, *, as_json: bool) -> None:
         output.OUT.print(f"[bold]{escape(one['table'])}[/]")
         lines = [(v["operation"], v["verdict"], v["reason"]) for v in one["verdicts"]]
         output.rows("Verdicts", ("operation", "verdict", "reason"), lines)
+        show_ignored(one["ignored_properties"])
 
 
 def plan(to: Client, catalog: str | None, *, as_json: bool) -> None:
@@ -138,8 +140,7 @@ def config_explain(to: Client, table: str, *, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return
-    columns = ("knob", "value", "unit", "level", "rule")
-    output.rows(f"Knobs of {found['table']}", columns, [[k[c] for c in columns] for k in found["knobs"]])
+    show_knobs(found)
 
 
 def config_set(to: Client, scope: str, settings: dict[str, Any]) -> None:

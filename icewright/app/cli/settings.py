@@ -21,9 +21,10 @@ from icewright.app.cli.base import (
     known_table,
     leave,
     opened_application,
+    show_knobs,
 )
 from icewright.app.config import find_config
-from icewright.core.describe import knobs_document
+from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import ConfigError
 from icewright.core.layering import Rule, parse_pattern
 
@@ -59,15 +60,12 @@ def config_explain(table: Table, as_json: Json = False) -> None:
         row = known_table(opened, table)
         metadata = opened.world.catalog(row.ref).load(row.ref)
         knobs = opened.world.policy().knobs_for(row.ref, metadata)
-    listed = knobs_document(knobs)
+    ignored = ignored_document(knobs.ignored)
+    document = {"table": str(row.ref), "knobs": knobs_document(knobs), "ignored_properties": ignored}
     if as_json:
-        output.print_json({"table": str(row.ref), "knobs": listed})
-        return
-    lines = [
-        (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t))
-        for k in listed
-    ]
-    output.rows(f"Knobs of {row.ref}", ("knob", "value", "unit", "level", "set by"), lines)
+        output.print_json(document)
+    else:
+        show_knobs(document)
 
 
 @config_app.command("set")

@@ -11,11 +11,13 @@ from icewright.core.policy import (
     CHECK_TOTALS,
     CLEAN_METADATA,
     DELETE_FILES,
+    DELETION_DELAY,
     EXPIRE_CONCURRENCY,
     EXPIRE_ENGINE,
     MAX_PIN_AGE,
     MAX_REF_AGE,
     MIN_SNAPSHOTS,
+    OUTSIDE,
     READER_PINS,
     RETENTION,
     Knobs,
@@ -74,6 +76,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
         pins=found.pins,
+        outside=knobs[OUTSIDE] == "delete",
+        delay=timedelta(hours=knobs[DELETION_DELAY]),
     )
     count = len(found.snapshot_ids)
     files = _FILES_OF_A_SNAPSHOT * count + len(found.remove_refs)

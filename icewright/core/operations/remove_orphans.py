@@ -85,4 +85,5 @@ def step(knobs: Knobs, now: datetime, last: LastRun | None = None) -> RemoveOrph
         inventory=knobs[policy.INVENTORY],
         check_totals=knobs[policy.CHECK_TOTALS],
         max_files=knobs[policy.MAX_ORPHANS],
+        delay=timedelta(hours=knobs[policy.DELETION_DELAY]),
     )

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import msgspec
 
-from icewright.adapters.catalogs import metadata as json_metadata
 from icewright.adapters.catalogs.memo import Memo
 from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, lent_credentials, loaded
 from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, RestClient
@@ -21,11 +20,13 @@ from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import Lent
 from icewright.adapters.catalogs.rest.listing import Listing
 from icewright.adapters.catalogs.rest.policies import Policies
+from icewright.adapters.catalogs.rest.restoring import left_out
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.environment import Environment, keep_inside, keep_to_hosts
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots
+from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots, RestoreSnapshots
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
@@ -101,6 +102,14 @@ class RestCatalog:
         self._must_be_there(ref, answer)
         return self._taken(ref, answer)
 
+    def neighbours(self) -> Sequence[Pointer]:
+        """None: the protocol has no list of a server's warehouses, and this client may not be let into them."""
+        return ()
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """The metadata of a file that the catalog does not name."""
+        return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
+
     def connected(self) -> str:
         """Ask for the server's configuration. Raises `CatalogUnavailable` with how to mend it."""
         lends = "lends credentials where it can" if self.properties.vended else "is not asked for credentials"
@@ -119,22 +128,27 @@ class RestCatalog:
             )
         return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.said})"
 
+    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """What the server cannot put back, by the metadata that it has now."""
+        return left_out(self._committing(base.ref).document(base.ref)[1], change)
+
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Ask the server for the change, under requirements on the table's uuid and every ref of `base`."""
         keep_inside(self.environment, self.name, base)
-        after = Committing(self._client, self.files, self.clock, self._path(base.ref), self.fetch).run(base, change)
+        after = self._committing(base.ref).run(base, change)
         with self._lock:
             self._full.pop(base.ref, None)
         return after
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
         """Put back the refs that a commit dropped whose process ended before it could; their names."""
-        names = Committing(self._client, self.files, self.clock, self._path(ref), self.fetch).restore(
-            ref, location, change
-        )
+        names = self._committing(ref).restore(ref, location, change)
         with self._lock:
             self._full.pop(ref, None)
         return names
+
+    def _committing(self, ref: TableRef) -> Committing:
+        return Committing(self._client, self.files, self.clock, self._path(ref), self.fetch)
 
     def _taken(self, ref: TableRef, answer: Answer) -> tuple[TableMetadata, Loaded]:
         """A full answer as metadata; what it lends is kept."""
@@ -195,7 +209,7 @@ class RestCatalog:
         answer = self._client.get(self._path(ref), _REFS)
         self._must_be_there(ref, answer)
         table = loaded(ref, answer.body, self._client.where)
-        location = json_metadata.parse(ref, self._location(ref, table), bytes(table.metadata)).location
+        location = parse(ref, self._location(ref, table), bytes(table.metadata)).location
         self._keep(ref, location, table)
 
     def _keep(self, ref: TableRef, location: str, table: Loaded) -> None:

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from icewright.core.errors import Refused
 from icewright.core.table import MAIN, Ref, Snapshot, TableMetadata
-from icewright.ports import AddSnapshot, Change, RemoveSnapshots
+from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots
 
 Json = dict[str, Any]
 _NO_SNAPSHOT = -1
@@ -19,13 +19,16 @@ def requirements(base: TableMetadata, change: Change) -> list[Json]:
     asked += [{"type": "assert-ref-snapshot-id", "ref": r.name, "snapshot-id": r.snapshot_id} for r in base.refs]
     if isinstance(change, AddSnapshot) and change.branch not in {r.name for r in base.refs}:
         asked.append({"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": None})
+    if isinstance(change, RestoreSnapshots):
+        names = sorted(change.refs.keys() - {r.name for r in base.refs})
+        asked += [{"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None} for name in names]
     if (schema_id := base.schema.get("schema-id")) is not None:
         asked.append({"type": "assert-current-schema-id", "current-schema-id": schema_id})
     asked.append({"type": "assert-default-spec-id", "default-spec-id": base.default_spec_id})
     return asked
 
 
-def updates(base: TableMetadata, change: Change) -> list[Json]:
+def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[Json]:
     """What the server is to do. Raises `Refused` for what no table can do without."""
     match change:
         case AddSnapshot():
@@ -84,6 +87,9 @@ def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
         case RemoveSnapshots():
             there = now.by_id.keys() & change.snapshot_ids or {r.name for r in now.refs} & change.refs
             return not there
+        case RestoreSnapshots():
+            ids = {snapshot["snapshot-id"] for snapshot in change.snapshots}
+            return ids <= now.by_id.keys() and change.refs.keys() <= {r.name for r in now.refs}
         case _:
             assert_never(change)
 

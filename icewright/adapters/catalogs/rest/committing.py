@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.catalogs import metadata as json_metadata
-from icewright.adapters.catalogs.rest import commits
+from icewright.adapters.catalogs.rest import commits, restoring
 from icewright.adapters.catalogs.rest.answers import Loaded, loaded
 from icewright.adapters.catalogs.rest.client import Answer, Lost, RestClient
+from icewright.adapters.metadata.document import Document, Editor, decode
+from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -29,7 +30,7 @@ from icewright.core.errors import (
 )
 from icewright.core.runs import backoff
 from icewright.core.table import Ref, TableMetadata, TableRef
-from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots
+from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots
 
 _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
 _NOT_DONE = frozenset({429, 503})  # the server did nothing and wants to be asked again
@@ -61,11 +62,37 @@ class Committing:
 
     def run(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Commit `change` to `base`; see the port."""
+        if isinstance(change, RestoreSnapshots):
+            return self._restored(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
         self._still_current(base)
         after = self._committed(base, change, request)
         if isinstance(change, RemoveSnapshots):
             self._nothing_lost(base, after, change)
+        return after
+
+    def _restored(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
+        """Put snapshots back, and prove that the server kept to the order of the updates."""
+        self._still_current(base)
+        now, document = self.document(base.ref)
+        if now.metadata_location != base.metadata_location:
+            raise CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
+        updates = restoring.updates(document, change)
+        if not updates:
+            return base
+        try:
+            requirements = commits.requirements(base, change)
+            after = self._committed(base, change, {"requirements": requirements, "updates": updates})
+        except Refused:
+            self._still_current(base)  # else a snapshot that no requirement covers came in between
+            raise
+        bare = restoring.bare_snapshots(updates) & after.by_id.keys()
+        if bare or after.last_sequence_number < base.last_sequence_number:
+            raise InvariantViolated(
+                f"{base.ref}: the server did not apply the restore as it stands: it left snapshots {sorted(bare)} and "
+                f"sequence number {after.last_sequence_number} (before {base.last_sequence_number}); no file is "
+                f"deleted, and {base.metadata_location} is the table as it was"
+            )
         return after
 
     def _still_current(self, base: TableMetadata) -> None:
@@ -111,7 +138,7 @@ class Committing:
         table = loaded(base.ref, answer.body, self.client.where)
         if not table.metadata_location:
             return self.fetch(base.ref)[0]
-        return json_metadata.parse(base.ref, table.metadata_location, bytes(table.metadata))
+        return parse(base.ref, table.metadata_location, bytes(table.metadata))
 
     def _settled(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
         """After a lost reply: the table when it shows that the commit landed; raises what else is known."""
@@ -181,9 +208,9 @@ class Committing:
         """A metadata file, and its snapshots as they stand there."""
         try:
             content = self.files.read(location)
-            document = json_metadata.decode(content, location)
+            document = decode(content, location)
             snapshots = msgspec.json.decode(document.get("snapshots", b"[]"))
-            return json_metadata.parse(ref, location, content), snapshots
+            return parse(ref, location, content), snapshots
         except (IcewrightError, msgspec.MsgspecError) as error:
             raise InvariantViolated(
                 f"{ref}: somebody committed at the same moment, and what that set cannot be read ({error}); no file "
@@ -194,10 +221,10 @@ class Committing:
         snapshot = next(s for s in snapshots if s["snapshot-id"] == ref.snapshot_id)
         said = "nobody asked"
         for attempt in range(1, _TRIES + 1):
-            now, answer = self._full(after.ref)
+            now, document = self.document(after.ref)
             if ref.name in {r.name for r in now.refs}:
                 return
-            next_row_id = answer.get("next-row-id") if now.format_version > 2 else None  # noqa: PLR2004 - format v3
+            next_row_id = Editor(document).get("next-row-id", None) if now.format_version > 2 else None  # noqa: PLR2004 - format v3
             millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
             try:
                 got = self._posted(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
@@ -212,10 +239,11 @@ class Committing:
             f"be put back ({said}); no file is deleted, and {after.metadata_log[-1]} still has both"
         )
 
-    def _full(self, ref: TableRef) -> tuple[TableMetadata, dict[str, Any]]:
+    def document(self, ref: TableRef) -> tuple[TableMetadata, Document]:
+        """The current metadata, and its fields as the server says them."""
         answer = self.client.get(self.path)
+        if answer.status != _OK:
+            raise CatalogUnavailable(f"{ref}: {self.client.where} did not load it: {answer.said}")
         table = loaded(ref, answer.body, self.client.where)
-        location = table.metadata_location or ""
-        fields = json_metadata.decode(bytes(table.metadata), location)
-        numbers = {k: msgspec.json.decode(fields[k]) for k in ("next-row-id",) if k in fields}
-        return json_metadata.parse(ref, location, bytes(table.metadata)), numbers
+        location, content = table.metadata_location or "", bytes(table.metadata)
+        return parse(ref, location, content), decode(content, location)

@@ -7,28 +7,32 @@ proved again, against the metadata as it is then, after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.guard import Guard
-from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost, Refused, TableReplaced
+from icewright.adapters.engines.service.listing import strange_metadata_beside
+from icewright.adapters.engines.service.proof import TableProof
+from icewright.adapters.engines.service.successors import without_successor
+from icewright.adapters.metadata.restoring import restoration
+from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, LeaseLost
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
 from icewright.core.retention import held_by
 from icewright.core.runs import FileFate, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Hold, TableMetadata
-from icewright.core.vacuum import gc_enabled
 from icewright.core.verify import expiry_kept
-from icewright.ports import Assignment, Catalog, Intent, LedgerState, RemoveSnapshots, Restoring
+from icewright.ports import Assignment, Catalog, Intent, LedgerState, Removal, RemoveSnapshots, Restoring
 
 
 @dataclass(frozen=True)
-class Doomed:
+class Unreachable:
     """Files that only expiring snapshots reach, and the manifests whose content was compared to find them."""
 
     files: pl.DataFrame
@@ -41,6 +45,16 @@ class Unused:
 
     specs: frozenset[int] = frozenset()
     schemas: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What an expiry would delete, and what it leaves to others."""
+
+    files: tuple[FileFate, ...]
+    notes: tuple[str, ...]
+    compared: pl.DataFrame | None  # the manifests of what stays, which name none of the files
+    stays: tuple[str, ...]  # files that stay although only expired snapshots reach them
 
 
 @dataclass(frozen=True)
@@ -58,38 +72,45 @@ class ExpireInService:
         ids = set(step.snapshot_ids) & set(base.by_id)
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
-        self.allowed(base, step)
-        doomed = self.doomed(base, ids, totals=step.check_totals) if step.delete_files else _NOTHING
-        inside = self.guard.allowed(base, doomed.files)
-        fates = _fates(inside)
-        notes = _notes(base, doomed.files.height - inside.height)
+        planned = self.planned(catalog, base, step, ids)
 
-        def said(deleted: Deleted) -> Outcome:
+        def outcome(deleted: Deleted) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
-            return _outcome(len(ids), step, deleted, [*notes, *deleted.notes], seconds, dry_run=assignment.dry_run)
+            notes = [*planned.notes, *deleted.notes]
+            return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
 
-        if not assignment.dry_run:
-            self.deletion.ledger.plan(assignment.job_id, base.ref, fates, LedgerState.PLANNED, started)
-            unused = self._unused(base, ids, doomed if step.delete_files else None) if step.clean_metadata else _USED
-            self._commit(catalog, assignment, step, fates, unused)
-            try:
-                deleted = self._deleted(catalog, assignment, step, fates, doomed.compared)
-            except (Cancelled, LeaseLost):  # the commit stands, and whoever settles carries out the deletions
-                assignment.kept(said(Deleted((), len(fates))))
-                raise
-        else:
-            deleted = Deleted(fates)
-        return said(deleted)
+        if assignment.dry_run:
+            return outcome(Deleted(planned.files))
+        until = started + step.delay if step.delay else None
+        self.deletion.ledger.plan(
+            assignment.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
+        )
+        unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
+        self._commit(catalog, assignment, step, planned.files, unused)
+        try:
+            deleted = self._deleted(catalog, assignment, step, planned, started)
+        except (Cancelled, LeaseLost):  # the commit stands, and whoever settles carries out the deletions
+            assignment.kept(outcome(Deleted((), len(planned.files))))
+            raise
+        return outcome(deleted)
 
-    def allowed(self, base: TableMetadata, step: ExpireSnapshots) -> None:
-        """Raise `Refused` when the table's files are not to be deleted, `CommitConflict` when a reader came between."""
-        if step.delete_files:
-            self.guard.in_allowed_place(base)
-            self.guard.not_registered_twice(base)
-        self._not_held(base, step)
+    def planned(self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int]) -> Planned:
+        """What would be deleted. Raises `Refused` when nothing may be, `CommitConflict` when a reader came between."""
+        self._nobody_pinned(base, step)
+        if not step.delete_files:
+            return Planned((), (), None, ())
+        self.guard.in_allowed_place(base)
+        around = self.guard.around(base)
+        beside = strange_metadata_beside(self.deletion.files, base)
+        read, adopted = self.deletion.files.read, self.guard.adopted(base)
+        without_successor(base, beside, read, lambda: catalog.load(base.ref), self.deletion.clock, adopted)
+        unreachable = self.unreachable(base, ids, totals=step.check_totals)
+        judged = self.guard.judge(base, around, unreachable.files, outside=step.outside)
+        files = self.deletion.looked_at(_fates(judged.files), step.max_concurrent_deletes)
+        return Planned(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
 
-    def doomed(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Doomed:
-        """The files that the snapshots reach and no other does."""
+    def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
+        """The files that the snapshots reach and no other of the table does."""
         files = self.deletion.files
         gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
@@ -100,12 +121,14 @@ class ExpireInService:
         live = sets.unreached(pl.concat(content).unique("path"), kept_content, files.canonical)
         lists = sets.without(sets.lists_of(gone), sets.lists_of(kept), files.canonical)
         statistics = _statistics_of_gone(metadata, ids, files.canonical)
-        return Doomed(pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests)
+        return Unreachable(
+            pl.concat([live, statistics, sets.as_files(only_gone), lists]).unique("path"), kept_manifests
+        )
 
-    def _unused(self, metadata: TableMetadata, ids: set[int], doomed: Doomed | None) -> Unused:
+    def _unused(self, metadata: TableMetadata, ids: set[int], compared: pl.DataFrame | None) -> Unused:
         """Specs and schemas that nothing kept uses; where a snapshot does not say its schema, all schemas are used."""
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        manifests = sets.manifests_of(self.deletion.files, kept) if doomed is None else doomed.compared
+        manifests = sets.manifests_of(self.deletion.files, kept) if compared is None else compared
         specs = set(manifests["spec_id"]) | {metadata.default_spec_id}
         schemas = {s.schema_id for s in kept} | {metadata.schema.get("schema-id")}
         return Unused(
@@ -121,63 +144,67 @@ class ExpireInService:
         fates: Sequence[FileFate],
         unused: Unused,
     ) -> None:
-        base = assignment.base
-        ids, refs = frozenset(step.snapshot_ids), frozenset(step.remove_refs)
+        base, job, ledger = assignment.base, assignment.job_id, self.deletion.ledger
+        change = RemoveSnapshots(
+            frozenset(step.snapshot_ids), frozenset(step.remove_refs), unused.specs, unused.schemas
+        )
+        removal = self._removal(job, base, change)
+        ledger.removal(removal)
         try:
-            self._not_held(base, step)
+            self._nobody_pinned(base, step)
             assignment.check()
             if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
-                self.deletion.ledger.intend(assignment.job_id, Intent(base.metadata_location, ids, refs))
-            after = catalog.commit(base, RemoveSnapshots(ids, refs, unused.specs, unused.schemas))
+                ledger.intend(job, Intent(base.metadata_location, change.snapshot_ids, change.refs))
+            after = catalog.commit(base, change)
             if isinstance(catalog, Restoring):
-                self.deletion.ledger.intend(assignment.job_id, None)
+                ledger.intend(job, None)
         except (CommitConflict, Cancelled, InvariantViolated) as error:
             if isinstance(catalog, Restoring) and not isinstance(error, InvariantViolated):
-                self.deletion.ledger.intend(assignment.job_id, None)
+                ledger.intend(job, None)
+            if not isinstance(error, InvariantViolated):
+                ledger.removal_over(removal, None)
             kept = {f.path: LedgerState.KEPT for f in fates}
-            self.deletion.ledger.settle(assignment.job_id, kept, self.deletion.clock.now())
+            ledger.settle(job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing"))
             raise
         if broken := expiry_kept(base, after, step, unused.specs):
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )
 
-    def _not_held(self, base: TableMetadata, step: ExpireSnapshots) -> None:
+    def _removal(self, job_id: str, base: TableMetadata, change: RemoveSnapshots) -> Removal:
+        """What the commit is about to take out, as it stands in the metadata file."""
+        location = base.metadata_location
+        document = restoration(self.deletion.files.read(location), location, change).to_json()
+        return Removal(job_id, base.table_uuid, location, self.deletion.clock.now(), document)
+
+    def _nobody_pinned(self, base: TableMetadata, step: ExpireSnapshots) -> None:
         """Raise `CommitConflict` when somebody pinned one of the snapshots since they were chosen."""
         if held_by(base, self.holds(base), self.deletion.clock.now()) & set(step.snapshot_ids):
             raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
 
     def _deleted(
-        self,
-        catalog: Catalog,
-        assignment: Assignment,
-        step: ExpireSnapshots,
-        fates: Sequence[FileFate],
-        compared: pl.DataFrame,
+        self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots, planned: Planned, started: datetime
     ) -> Deleted:
-        base = assignment.base
-
-        def proof() -> Iterator[pl.DataFrame]:
-            assignment.check()
-            return self._proof(catalog, base, compared)
-
-        job, concurrency = assignment.job_id, step.max_concurrent_deletes
-        if not fates:
+        if not planned.files:
             return Deleted(())
-        return self.deletion.carry_out(job, base.location, fates, proof, concurrency, owed=True)
-
-    def _proof(self, catalog: Catalog, base: TableMetadata, compared: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """What the table as it is after the commit reaches."""
-        now = catalog.load(base.ref)
-        if now.table_uuid != base.table_uuid:
-            raise TableReplaced(f"{base.ref} was replaced by another table: nothing is deleted")
-        if not gc_enabled(now.properties):  # set at the moment of the commit
-            raise Refused(f"{base.ref}: gc.enabled is false now: nothing is deleted")
-        return sets.reached(self.deletion.files, now, known=compared)
+        proof = TableProof(
+            catalog,
+            self.guard,
+            self.deletion.clock,
+            assignment.base,
+            planned.files,
+            self.holds,
+            started,
+            scanned=False,
+            outside=step.outside,
+            check=assignment.check,
+            compared=planned.compared,
+        )
+        job, place, concurrency = assignment.job_id, assignment.base.location, step.max_concurrent_deletes
+        return self.deletion.carry_out(job, place, planned.files, proof, concurrency, owed=True, delay=step.delay)
 
 
 _USED = Unused()
-_NOTHING = Doomed(sets.files_frame(()), sets.files_frame(()))
 
 
 def _statistics_of_gone(metadata: TableMetadata, ids: set[int], canonical: sets.Canonical) -> pl.DataFrame:
@@ -191,10 +218,6 @@ def _fates(frame: pl.DataFrame) -> tuple[FileFate, ...]:
     return tuple(FileFate(p, b, k) for p, b, k in frame.select("path", "bytes", "kind").sort("path").rows())
 
 
-def _notes(metadata: TableMetadata, outside: int) -> list[str]:
-    return [f"{outside} files of {metadata.ref} lie outside allowed_locations and are kept"] if outside else []
-
-
 def _outcome(
     snapshots: int,
     step: ExpireSnapshots,
@@ -206,16 +229,19 @@ def _outcome(
 ) -> Outcome:
     expired, gone, removed = ("would expire", "delete", "remove") if dry_run else ("expired", "deleted", "removed")
     refs = f", {removed} {len(step.remove_refs)} ref(s)" if step.remove_refs else ""
+    files = f"{gone} {len(deleted.files)} unreferenced file(s)"
+    if deleted.waiting:
+        files = f"{len(deleted.waiting)} unreferenced file(s) wait until {deleted.until:%Y-%m-%d %H:%M} UTC"
     return committed(
         Operation.EXPIRE_SNAPSHOTS,
-        f"{expired} {snapshots} snapshot(s), {gone} {len(deleted.files)} unreferenced file(s){refs}",
+        f"{expired} {snapshots} snapshot(s), {files}{refs}",
         {
             "snapshots_expired": snapshots,
             "refs_removed": len(step.remove_refs),
             **deleted.metrics,
             "duration_ms": round(seconds * 1000),
         },
-        deleted.files,
+        deleted.files or deleted.waiting,
         notes=tuple(notes),
         kept=step.pins,
     )

@@ -1,177 +1,237 @@
-"""What must hold before any file is deleted: allowed places, and no other table in the same place."""
+"""What must hold for a table and each of its files before anything is deleted: allowed places, and no other reader.
+
+Every path that deletes asks here: expiry, orphan removal, vacuum, and whoever finishes what an earlier process planned.
+It is asked when a deletion is planned, and again right before each batch of deletions.
+"""
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from icewright.adapters.engines.service.reachable import Canonical, with_key
-from icewright.core.errors import MetadataUnreadable, Refused, TableNotFound, UnsupportedTable
-from icewright.core.paths import directory_key
-from icewright.core.runs import FileFate
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.registry import Other, Registry, Surroundings
+from icewright.core.errors import FileMissing, IcewrightError, Refused
+from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Catalog, Pointer
 
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_READERS = 8
+_EXAMPLES = 3  # files that a note names
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Which files may be deleted as far as others are concerned, and why the rest stays."""
+
+    files: pl.DataFrame  # `path` and whatever columns there were
+    stays: Mapping[str, str]  # the reason by path
+
+    def notes(self) -> list[str]:
+        """The reasons, each with how many files it keeps and some of them."""
+        by_reason: dict[str, list[str]] = {}
+        for path, reason in self.stays.items():
+            by_reason.setdefault(reason, []).append(path)
+        return [
+            f"{len(paths)} file(s) are kept: {reason}: {', '.join(sorted(paths)[:_EXAMPLES])}"
+            f"{' ...' if len(paths) > _EXAMPLES else ''}"
+            for reason, paths in by_reason.items()
+        ]
 
 
 @dataclass(frozen=True)
 class Guard:
-    """The catalogs as a fleet, and where files may be deleted at all.
+    """The rules over the registry of all tables, and over the places in which files may be deleted at all."""
 
-    Where the other tables of the fleet lie is learnt from evaluations, or from their metadata, once for each version.
-    """
-
-    catalogs: Mapping[str, Catalog]
+    registry: Registry
     allowed_locations: Mapping[str, Sequence[str]]  # by catalog; where there is none nothing is deleted
-    canonical: Canonical
-    evaluated: Callable[[], Mapping[Pointer, tuple[str, ...]]]  # places by table and metadata file, as last evaluated
-    _places: dict[Pointer, _Places] = field(default_factory=dict, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
+    ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
-    def _allows(self, metadata: TableMetadata, place: str) -> bool:
-        """Whether the catalog's `allowed_locations` hold the place."""
-        here = self._key(place)
-        return any(here.startswith(allowed) for allowed in self._allowed(metadata.ref))
+    def around(self, metadata: TableMetadata) -> Surroundings:
+        """Ask now who else there is.
 
-    def allowed(self, metadata: TableMetadata, files: pl.DataFrame) -> pl.DataFrame:
-        """Those of the files that the catalog's `allowed_locations` hold."""
-        allowed = self._allowed(metadata.ref)
-        if not allowed:
-            return files.clear()
-        inside = pl.any_horizontal(pl.col("key").str.starts_with(place) for place in allowed)
-        return with_key(files, self.canonical).filter(inside).drop("key")
+        Raises `CatalogUnavailable` when a catalog does not answer, as then nobody knows, and `Refused` when the table
+        is registered twice.
+        """
+        found, adopted = self.registry.around(metadata, self.spelling(metadata.ref)), self.adopted(metadata)
 
-    def still_allowed(self, metadata: TableMetadata, planned: Sequence[FileFate]) -> None:
-        """Raise `Refused` when what was planned once lies outside of `allowed_locations` by now: the plan waits."""
-        if not planned:
-            return
-        self.in_allowed_place(metadata)
-        files = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
-        if outside := files.height - self.allowed(metadata, files).height:
-            raise Refused(
-                f"{outside} planned deletion(s) of {metadata.ref} lie outside the allowed_locations of catalog "
-                f"{metadata.ref.catalog} now: nothing is deleted"
-            )
+        def counts(other: Other) -> bool:
+            gone_for_good = other.pointer is None and other.registration.table_uuid in adopted
+            return other.via not in self.ignoring and not gone_for_good
 
-    def _allowed(self, ref: TableRef) -> list[str]:
-        return [self._key(place) for place in self.allowed_locations[ref.catalog]]
-
-    def _key(self, place: str) -> str:
-        """A folder by which all its spellings and links meet."""
-        return directory_key(self.canonical(place))
+        found = replace(found, others=tuple(filter(counts, found.others)))
+        self._registered_once(metadata, found)
+        return found
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` when the table itself lies outside: its files could not be deleted, only forgotten."""
         if not self._allows(metadata, metadata.location):
             catalog = metadata.ref.catalog
             raise Refused(
-                f"{metadata.location} lies outside the allowed_locations of catalog {catalog}: add its place to "
-                f"catalogs.{catalog}.allowed_locations if its files may be deleted"
+                f"{metadata.ref}: {metadata.location} lies outside the allowed_locations of catalog {catalog}: add its "
+                f"place to catalogs.{catalog}.allowed_locations if its files may be deleted",
+                "outside_allowed_locations",
             )
 
-    def not_registered_twice(self, metadata: TableMetadata) -> None:
-        """Raise `Refused` when any catalog has the same table under another name: it reads the same files."""
-        here = self._key(metadata.location)
-        for pointer, places in self._others(metadata):
-            if (
-                here in places
-                and self.catalogs[pointer.ref.catalog].load(pointer.ref).table_uuid == metadata.table_uuid
-            ):
-                raise Refused(
-                    f"{metadata.ref} is registered as {pointer.ref} too, which reads the same files: unregister one"
-                )
-
-    def alone(self, metadata: TableMetadata) -> None:
-        """Raise `Refused` when any table of any catalog shares the location, or lies above or below it.
-
-        Raises `CatalogUnavailable` when a catalog does not answer: then nobody knows.
-        """
-        if other := self._overlap(metadata, metadata.location):
-            pointer, there = other
-            raise Refused(
-                f"the location {metadata.location} overlaps that of {pointer.ref} ({there}): "
-                "move one of the tables to a place of its own"
-            )
-
-    def roots(self, metadata: TableMetadata) -> tuple[list[str], list[str]]:
-        """Where the table's files may lie: its location, and write paths elsewhere that no other table uses.
+    def roots(self, metadata: TableMetadata, around: Surroundings) -> tuple[list[str], list[str]]:
+        """Where the table's files may lie: its location, and write paths elsewhere that no other table ever used.
 
         Of the write paths that are left out, the reasons. Raises `Refused` when another table shares the location.
         """
-        self.alone(metadata)
+        if other := self._sharing(metadata, metadata.location, around):
+            raise Refused(
+                f"{metadata.ref}: the location {metadata.location} overlaps that of {other}: "
+                f"{self._remedy(metadata, other)}",
+                "shared_location",
+            )
         roots, notes = [metadata.location], []
         for place in metadata.write_paths:
-            if doubt := self._doubt(metadata, place):
-                notes.append(f"{place} is not scanned: {doubt}")
+            if not self._allows(metadata, place):
+                doubt = f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
+            elif other := self._sharing(metadata, place, around):
+                doubt = f"it overlaps a place of {other}"
             else:
                 roots.append(place)
+                continue
+            notes.append(f"{place} is not scanned: {doubt}")
         return roots, notes
 
-    def _doubt(self, metadata: TableMetadata, place: str) -> str | None:
-        """Why a write path outside the table's location may not be the table's own; None when it is."""
-        if not self._allows(metadata, place):
-            return f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
-        other = self._overlap(metadata, place)
-        return f"it overlaps the place {other[1]} of {other[0].ref}" if other else None
+    def moved(self, metadata: TableMetadata, roots: Iterable[str], around: Surroundings) -> str | None:
+        """The first of the roots that the table came to after it was first seen, and that nobody has confirmed."""
+        adopted = self.adopted(metadata)
+        return next(
+            (
+                root
+                for root in roots
+                if root not in adopted and not any(self._place(metadata, root).within(p) for p in around.first)
+            ),
+            None,
+        )
 
-    def _overlap(self, metadata: TableMetadata, place: str) -> tuple[Pointer, str] | None:
-        here = self._key(place)
-        for pointer, places in self._others(metadata):
-            for there in places:
-                if here.startswith(there) or there.startswith(here):
-                    return pointer, there
+    def adopted(self, metadata: TableMetadata) -> frozenset[str]:
+        """What a person has said to be the table's own, or nobody's."""
+        return self.registry.store.adopted(metadata.table_uuid)
+
+    def judge(
+        self,
+        metadata: TableMetadata,
+        around: Surroundings,
+        files: pl.DataFrame,
+        *,
+        own: Sequence[str] | None = None,
+        outside: bool = False,
+    ) -> Judged:
+        """Which of the files may be deleted on behalf of the table.
+
+        `own`: the table's places, if not all that it ever had. `outside`: files that lie in nobody's place may go too.
+        What lies in another table's place stays, and so does what another table that shares a place reaches, by its
+        metadata as it is now.
+        """
+        if files.is_empty():
+            return Judged(files, {})
+        mine = around.own if own is None else tuple(self._place(metadata, folder) for folder in own)
+        folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
+        index = _Index(mine, around.others)
+        allowed = self._allowed(metadata.ref)
+        reasons: dict[str, str] = {}
+        sharers: dict[str, tuple[Other, ...]] = {}
+        for folder in folders.unique():
+            place = self._place(metadata, folder)
+            if not any(place.within(one) for one in allowed):
+                reasons[folder] = f"outside the allowed_locations of catalog {metadata.ref.catalog}"
+                continue
+            reason, sharing = index.about(place, outside=outside)
+            reasons |= {folder: reason} if reason else {}
+            sharers |= {folder: tuple(sharing)} if sharing else {}
+        stays = {p: reasons[f] for p, f in zip(files["path"], folders, strict=True) if f in reasons} if reasons else {}
+        left = files.filter(~folders.is_in(list(reasons))) if reasons else files
+        shared = {other.registration.key: other for group in sharers.values() for other in group}
+        for other in shared.values():
+            where = [folder for folder, group in sharers.items() if other in group]
+            there = left.filter(left["path"].str.extract(r"^(.*/)[^/]*$").fill_null("").is_in(where))
+            reached = self._reached_by(other, there)
+            stays |= reached
+            left = left.filter(~left["path"].is_in(list(reached))) if reached else left
+        return Judged(left, stays)
+
+    def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
+        """Those of the files that the other table reaches; all of them where it cannot be read."""
+        try:
+            metadata = self.registry.metadata_of(other)
+            free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
+        except FileMissing:
+            if other.pointer is None:  # nobody names it any more, and it is not there any more
+                return {}
+            return dict.fromkeys(files["path"], f"{other}, which uses files there, cannot be read")
+        except IcewrightError as error:
+            return dict.fromkeys(files["path"], f"{other}, which uses files there, cannot be read ({error})")
+        live = files.filter(~files["path"].is_in(free["path"].implode()))
+        return dict.fromkeys(live["path"], f"{other} reads them")
+
+    def _registered_once(self, metadata: TableMetadata, around: Surroundings) -> None:
+        for other in around.others:
+            if other.pointer is None or other.problem or other.registration.table_uuid != metadata.table_uuid:
+                continue
+            meets = any(a.may_meet(b) for a in other.places for b in around.own)
+            if metadata.table_uuid or meets:  # format v1 may leave the uuid out
+                raise Refused(
+                    f"{metadata.ref} is registered as {other} too, which reads the same files: unregister one",
+                    "registered_twice",
+                )
+
+    def _sharing(self, metadata: TableMetadata, folder: str, around: Surroundings) -> Other | None:
+        """Another table with a place of its own that meets the folder, or that ever had one there."""
+        here = self._place(metadata, folder)
+        for other in sorted(around.others, key=lambda o: o.pointer is None):
+            if not any(here.may_meet(place) for place in other.places):
+                continue
+            if other.pointer is not None or self._still_there(other):
+                return other
         return None
 
-    def _others(self, metadata: TableMetadata) -> Iterator[tuple[Pointer, frozenset[str]]]:
-        """Every other table of the fleet with its places, discovered or not."""
-        pointers = [p for c in self.catalogs.values() for p in c.pointers()]
-        evaluated = self.evaluated()
-        with self._lock:
-            known = {p: self._places[p] for p in pointers if p in self._places}
-        for pointer in pointers:
-            if pointer in evaluated and (pointer not in known or known[pointer].said != evaluated[pointer]):
-                known[pointer] = self._at(pointer, evaluated[pointer])
-        unknown = [p for p in pointers if p not in known and p.ref != metadata.ref]
-        with ThreadPoolExecutor(_READERS) as pool:
-            known.update(zip(unknown, pool.map(self._read, unknown), strict=True))
-        with self._lock:  # jobs beside this one may have listed an older or a newer fleet: each keeps to its own
-            self._places.clear()
-            self._places.update(known)
-        yield from ((p, known[p].keys) for p in pointers if p.ref != metadata.ref)
+    def _still_there(self, other: Other) -> bool:
+        """Whether the metadata of a table that no catalog names any more is there: an unseen catalog may name it."""
+        return self.registry.files.size(other.registration.metadata_location) is not None
 
-    def _read(self, pointer: Pointer) -> _Places:
-        """A table's places from its metadata; of one that cannot be read, beside its metadata folder."""
-        try:
-            other = self.catalogs[pointer.ref.catalog].load(pointer.ref)
-        except (MetadataUnreadable, TableNotFound, UnsupportedTable):
-            return self._at(pointer, ())
-        return self._at(pointer, (other.location, *other.write_paths))
+    def _remedy(self, metadata: TableMetadata, other: Other) -> str:
+        if other.pointer is None:
+            return (
+                f"if that table is gone for good, `icewright adopt {metadata.ref}` lets this one have the place; "
+                "if another catalog has it, move one of both"
+            )
+        where = f" ({other.problem})" if other.problem else ""
+        return f"move one of the tables to a place of its own{where}"
 
-    def _at(self, pointer: Pointer, places: tuple[str, ...]) -> _Places:
-        return _Places(places, frozenset(self._key(place) for place in (_beside(pointer), *places)))
+    def _allows(self, metadata: TableMetadata, folder: str) -> bool:
+        here = self._place(metadata, folder)
+        return any(here.within(allowed) for allowed in self._allowed(metadata.ref))
+
+    def _allowed(self, ref: TableRef) -> list[Place]:
+        return [self.registry.place(folder, self.spelling(ref)) for folder in self.allowed_locations[ref.catalog]]
+
+    def _place(self, metadata: TableMetadata, folder: str) -> Place:
+        return self.registry.place(folder, self.spelling(metadata.ref))
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where a version of a table lies: as it was said, and by which all spellings meet."""
+class _Index:
+    """Whose a folder is: the innermost place counts, and one that two tables share is both's."""
 
-    said: tuple[str, ...]
-    keys: frozenset[str]
+    def __init__(self, mine: Sequence[Place], others: Sequence[Other]) -> None:
+        self._mine = Index((place, None) for place in mine)
+        self._theirs = Index((place, other) for other in others for place in other.places)
+        self._used = Index((folder, other) for other in others for folder in other.folders)
 
-
-def _beside(pointer: Pointer) -> str:
-    folder, metadata, _ = pointer.metadata_location.rpartition("/metadata/")
-    return folder if metadata else pointer.metadata_location.rpartition("/")[0]
-
-
-def table_uuid(content: bytes) -> str | None:
-    """The uuid in a metadata file, found without parsing all of it."""
-    found = _UUID.search(content)
-    return found[1].decode() if found else None
+    def about(self, place: Place, *, outside: bool) -> tuple[str, list[Other]]:
+        """Why files of the folder stay, blank when they need not, and whoever may reach some of them all the same."""
+        mine = max((len(own.folder) for own, _ in self._mine.holding(place)), default=0)
+        theirs = self._theirs.holding(place)
+        inner = [other for own, other in theirs if len(own.folder) > mine]
+        if inner:
+            return f"they lie in the place of {inner[-1]}", []
+        if not mine and not outside:
+            return (
+                "they lie outside the table's own location and write paths "
+                "(expire_snapshots.outside_location: delete lets them go)"
+            ), []
+        return "", [other for _, other in (*theirs, *self._used.holding(place))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO
@@ -18,13 +18,22 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
+from icewright.adapters.engines.service.successors import Strange
 from icewright.core.errors import Refused
+from icewright.core.paths import directory_key, key, metadata_folder
 from icewright.core.table import TableMetadata
+from icewright.ports import Files
 
+ORPHAN: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "path": pl.String,
+    "bytes": pl.Int64,
+    "modified": pl.Datetime("us", "UTC"),
+}
 _SEED = 5
 _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
+_NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _KEPT_NAME = "version-hint.text"
 # folders that tell of another format's dataset: its files are not ours to judge
 _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance)/"
@@ -90,7 +99,7 @@ class Listing:
     files: int = 0
     _named: Named = field(default_factory=Named)
     _old: list[pl.Series] = field(default_factory=list)
-    _metadata_files: list[pl.DataFrame] = field(default_factory=list)
+    _metadata_files: list[pl.DataFrame] = field(default_factory=list)  # with when they were written
     _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
 
@@ -108,9 +117,9 @@ class Listing:
         self.files += frame.height
         self._named.add(frame)
         named = frame.filter(pl.col("path").str.contains(_METADATA_FILE))
-        self._metadata_files += [named.select("path", "hash")] if named.height else []
+        self._metadata_files += [named.select("path", "modified", "hash")] if named.height else []
         old = pl.col("modified").is_not_null() & (pl.col("modified") < self.older_than)
-        self._keep(frame.filter(old & ~_hidden(relative, self.metadata)).select("path", "bytes", "hash"))
+        self._keep(frame.filter(old & ~_hidden(relative, self.metadata)).select(*ORPHAN, "hash"))
 
     def _keep(self, candidates: pl.DataFrame) -> None:
         if candidates.is_empty():
@@ -130,14 +139,15 @@ class Listing:
         met = [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
         return [pair for pair in met if not same(*pair)]
 
-    def strange_metadata(self, reached: Named) -> list[str]:
+    def strange_metadata(self, reached: Named) -> list[Strange]:
         """Metadata files that the table does not reach."""
         if not self._metadata_files:
             return []
-        return pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")["path"].to_list()
+        strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
+        return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
     def orphans(self, reached: Named) -> Iterator[pl.DataFrame]:
-        """Old files that nothing reaches: `path` and `bytes`, chunk by chunk."""
+        """Old files that nothing reaches, with the columns of `ORPHAN`, chunk by chunk."""
         if self._writer is None:
             return
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
@@ -147,7 +157,7 @@ class Listing:
         with pa.ipc.open_stream(self._spool) as reader:
             for batch in reader:
                 frame = pl.DataFrame(pl.from_arrow(batch))
-                yield frame.join(orphans, on="hash", how="semi").select("path", "bytes")
+                yield frame.join(orphans, on="hash", how="semi").select(*ORPHAN)
 
     def close(self) -> None:
         """Give the temporary file back."""
@@ -163,3 +173,37 @@ def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
     pattern = re.compile(rf"(?:^|/){own}[_.]")
     hidden = [pattern.search(p) is not None or p.endswith(_KEPT_NAME) for p in relative]
     return pl.Series(hidden, dtype=pl.Boolean)
+
+
+def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
+    """The `path` and `modified` of listed files that are named as metadata files are."""
+    return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
+
+
+def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Strange]:
+    """Metadata files in the table's metadata folders that its log does not name, as far as they could be newer.
+
+    What was written before the oldest version that the log names is older, and is not looked at.
+    """
+    folders = {metadata_folder(metadata.location, metadata.properties), metadata.metadata_location.rpartition("/")[0]}
+    known = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+    number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
+    written: dict[str, datetime | None] = {}
+    for folder in {directory_key(folder): folder for folder in folders}.values():
+        for batch in files.listing(folder):
+            written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
+    current = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
+
+    def newer(one: Strange) -> bool:
+        version = _version(one.path)
+        later = current is None or one.modified is None or one.modified >= current
+        return later or number is None or version is None or version >= number
+
+    strange = [Strange(path, at) for path, at in written.items() if key(path) not in known]
+    return [one for one in strange if newer(one)]
+
+
+def _version(path: str) -> int | None:
+    """The number that a metadata file's name begins with, as catalogs count them (`00012-`, or `v12.`)."""
+    found = _NUMBERED.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else None

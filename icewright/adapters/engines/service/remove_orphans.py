@@ -6,8 +6,7 @@ deletion the table is read once more. Whatever is not certain is kept, and a dou
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,21 +17,28 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
-from icewright.adapters.engines.service.guard import Guard, table_uuid
-from icewright.adapters.engines.service.listing import Listing, Named
-from icewright.core.errors import Refused, TableReplaced
+from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
+from icewright.adapters.engines.service.guard import Guard, Judged
+from icewright.adapters.engines.service.listing import ORPHAN, Listing, Named, hashed
+from icewright.adapters.engines.service.proof import Holds, TableProof
+from icewright.adapters.engines.service.successors import Strange, no_foreign_table, unreadable, without_successor
+from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
 from icewright.core.runs import FileFate, Outcome, committed
 from icewright.core.steps import RemoveOrphans
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, Files, LedgerState
+from icewright.ports import Assignment, Catalog, LedgerState
+
+_SHOWN = 20  # names told one by one
+_NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
 
 
 @dataclass(frozen=True)
 class Scan:
     """What a scan saw."""
 
+    begun: datetime
     listed: int
     found: int
     orphans: tuple[FileFate, ...]  # at most `max_files` of those found
@@ -46,83 +52,131 @@ class RemoveOrphansInService:
 
     deletion: Deletion
     guard: Guard
+    holds: Holds
+    storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
 
     def run(self, catalog: Catalog, assignment: Assignment, step: RemoveOrphans) -> Outcome:
         """Scan, and delete as far as the mode allows. Raises `Refused` when anything is doubtful about the whole."""
         base, clock = assignment.base, self.deletion.clock
         started = clock.now()
         self.guard.in_allowed_place(base)
-        scan = self.scan(catalog, base, step)
+        scan = self.scan(catalog, base, step, automatic=assignment.automatic)
         chosen = self._chosen(base, scan.orphans, step)
         gone = Deleted(chosen)
         if not assignment.dry_run:
             self._remember(assignment.job_id, base, scan.orphans)
-            if chosen:
-                assignment.check()  # the scan may have taken hours
-                self.guard.alone(base)
-                self.deletion.ledger.plan(assignment.job_id, base.ref, chosen, LedgerState.PLANNED, clock.now())
-
-                def proof() -> Iterator[pl.DataFrame]:
-                    assignment.check()
-                    fresh = _same_table(base, catalog.load(base.ref))
-                    return sets.reached(self.deletion.files, fresh, known=scan.compared)
-
-                job, concurrency = assignment.job_id, step.max_concurrent_deletes
-                gone = self.deletion.carry_out(job, base.location, chosen, proof, concurrency, owed=False)
+            gone = self._deleted(catalog, assignment, step, scan, chosen) if chosen else gone
         seconds = (clock.now() - started).total_seconds()
         return committed(
             Operation.REMOVE_ORPHANS,
-            _summary(scan.found, len(gone.files), step, dry_run=assignment.dry_run),
+            _summary(scan.found, gone, step, dry_run=assignment.dry_run),
             {
                 "orphans_found": scan.found,
                 "orphans_removed": len(gone.files),
                 "files_failed": gone.failed,
                 "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
+                **{name: value for name, value in gone.metrics.items() if name.endswith("_waiting")},
                 "files_scanned": scan.listed,
                 "every_hours": step.every_hours,
                 "duration_ms": round(seconds * 1000),
             },
-            scan.orphans if step.mode == "report" else gone.files,
+            scan.orphans if step.mode == "report" else gone.files or gone.waiting,
             notes=(*scan.notes, *gone.notes),
         )
 
-    def scan(self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans) -> Scan:
+    def _deleted(
+        self,
+        catalog: Catalog,
+        assignment: Assignment,
+        step: RemoveOrphans,
+        scan: Scan,
+        chosen: tuple[FileFate, ...],
+    ) -> Deleted:
+        """Plan the deletions, and carry them out when no delay is asked for."""
+        base, job = assignment.base, assignment.job_id
+        assignment.check()  # the scan may have taken hours
+        now = self.deletion.clock.now()
+        until = now + step.delay if step.delay else None
+        proof = TableProof(
+            catalog,
+            self.guard,
+            self.deletion.clock,
+            base,
+            chosen,
+            self.holds,
+            scan.begun,
+            scanned=True,
+            check=assignment.check,
+            compared=scan.compared,
+        )
+        self.guard.roots(base, self.guard.around(base))
+        planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
+        self.deletion.ledger.plan(job, base.ref, chosen, *planned)
+        concurrency, place = step.max_concurrent_deletes, base.location
+        return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
+
+    def scan(self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False) -> Scan:
         """List, then load the table and take what it reaches, then compare.
 
         What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
         """
-        files = self.deletion.files
-        roots, notes = self.guard.roots(base)
+        files, clock = self.deletion.files, self.deletion.clock
+        begun = clock.now()
+        around = self.guard.around(base)
+        roots, notes = self.guard.roots(base, around)
+        adopted = self.guard.adopted(base)
+        doubts = Doubts(base, adopted) if automatic and step.mode != "report" else None
+        if doubts is not None and (moved := self.guard.moved(base, roots, around)):
+            raise doubts.moved(moved)
+        in_time(base, clock.now(), self.storage_time(base.location))
+        unnamed: list[str] = []
         with closing(Listing(base, step.older_than, files.canonical)) as listing, ThreadPoolExecutor(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:
-                for batch in self._listed(root, step):
+                for batch in self._listed(root, step, unnamed.append):
                     listing.add(root, batch)
             fresh = _same_table(base, catalog.load(base.ref))
             reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
-            no_foreign_table(files, fresh, listing.strange_metadata(reached))
+            planned = self.deletion.planned(base.ref)  # another job deletes these, or an undo takes them back
+            reached.add(hashed(planned, files.canonical))
+            strange = listing.strange_metadata(reached)
+            debris = self._identified(catalog, fresh, strange, adopted)
             no_mismatch(
                 fresh,
                 listing.mismatches(
                     reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
                 ),
             )
-            kept: list[pl.DataFrame] = [sets.files_frame(()).select("path", "bytes")]
-            found = held = 0
+            found, kept = 0, [_NO_ORPHANS]
+            stays: dict[str, str] = {}
             for chunk in listing.orphans(reached):
-                orphans = self.guard.allowed(base, chunk)
-                found += orphans.height
-                kept.append(orphans.head(step.max_files - held))
-                held += kept[-1].height
-        if listing.files and found / listing.files > step.max_delete_ratio:
-            raise Refused(
-                f"{base.ref}: remove_orphans calls {found} of {listing.files} files orphans, more than "
-                f"max_delete_ratio {step.max_delete_ratio:g}: look at `icewright run {base.ref} --op remove_orphans "
-                "--dry-run --json --set remove_orphans.max_delete_ratio=1`, then raise the knob if they really are"
-            )
+                judged = self.guard.judge(base, around, chunk, own=roots)
+                stays |= judged.stays
+                if doubts is not None:
+                    doubts.look_at(judged.files)
+                kept.append(judged.files.head(step.max_files - sum(frame.height for frame in kept)))
+                found += judged.files.height
+        no_flood(base, found, listing.files, step.max_delete_ratio)
         rows = pl.concat(kept).sort("path").rows()
-        notes += [f"{found - held} more orphans wait for the next run"] if found > held else []
-        return Scan(listing.files, found, tuple(FileFate(p, b, kind_of(p)) for p, b in rows), tuple(notes), manifests)
+        notes += Judged(_NO_ORPHANS, stays).notes()
+        notes += [f"{found - len(rows)} more orphans wait for the next run"] if found > len(rows) else []
+        notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in debris]
+        notes += [f"{name} is left alone: no file of a table can have such a name" for name in unnamed[:_SHOWN]]
+        notes += [f"{len(unnamed) - _SHOWN} more such names" for _ in unnamed[_SHOWN : _SHOWN + 1]]
+        orphans = tuple(FileFate(path, size, kind_of(path), modified) for path, size, modified in rows)
+        return Scan(begun, listing.files, found, orphans, tuple(notes), manifests)
+
+    def _identified(
+        self, catalog: Catalog, fresh: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
+    ) -> tuple[str, ...]:
+        """Metadata files that are nobody's. Raises `Refused` when another table, or another writer, left any."""
+        read, clock = self.deletion.files.read, self.deletion.clock
+        try:
+            found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
+        except MetadataUnreadable as error:
+            raise unreadable(fresh, error) from error
+        no_foreign_table(fresh, found)
+        return found.debris
 
     def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[Named, pl.DataFrame]:
         """Everything that the table reaches, and the manifests that were read for it."""
@@ -139,9 +193,11 @@ class RemoveOrphansInService:
             reached = Named.of(sets.reached(files, base), files.canonical)
             return sum(chunk.height for chunk in listing.orphans(reached))
 
-    def _listed(self, root: str, step: RemoveOrphans) -> Iterator[pa.RecordBatch]:
+    def _listed(self, root: str, step: RemoveOrphans, unnamed: Callable[[str], None]) -> Iterator[pa.RecordBatch]:
         files = self.deletion.files
-        return files.listing(root) if step.inventory is None else files.inventory(step.inventory, root)
+        if step.inventory is None:
+            return files.listing(root, unnamed)
+        return files.inventory(step.inventory, root, unnamed)
 
     def _chosen(self, base: TableMetadata, orphans: Sequence[FileFate], step: RemoveOrphans) -> tuple[FileFate, ...]:
         match step.mode:
@@ -161,18 +217,6 @@ class RemoveOrphansInService:
         ledger.forget(base.ref, [p for p in known if p not in now])
         fresh = [f for f in orphans if f.path not in known]
         ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
-
-
-def no_foreign_table(files: Files, base: TableMetadata, strange: Sequence[str]) -> None:
-    """Raise `Refused` when a metadata file that the table does not reach is another table's."""
-    for path in strange:
-        content = files.read(path)
-        uuid = table_uuid(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-        if uuid != base.table_uuid:
-            raise Refused(
-                f"{base.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
-                "nothing is deleted"
-            )
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
@@ -205,8 +249,11 @@ def kind_of(path: str) -> str:
     return "data"
 
 
-def _summary(found: int, removed: int, step: RemoveOrphans, *, dry_run: bool) -> str:
+def _summary(found: int, gone: Deleted, step: RemoveOrphans, *, dry_run: bool) -> str:
     if step.mode == "report":
         return f"found {found} orphan file(s), mode report removes none"
+    if gone.waiting:
+        return f"{len(gone.waiting)} orphan file(s) wait until {gone.until:%Y-%m-%d %H:%M} UTC to be removed"
+    removed = len(gone.files)
     waiting = f", {found - removed} wait for a second scan" if step.mode == "confirm" and found > removed else ""
     return f"{'would remove' if dry_run else 'removed'} {removed} orphan file(s){waiting}"

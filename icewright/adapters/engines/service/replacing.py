@@ -12,7 +12,8 @@ from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import VERSION_SEQUENCES
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
 from icewright.core.errors import CommitStateUnknown, InvariantViolated, MetadataUnreadable
-from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata, metadata_folder
+from icewright.core.paths import metadata_folder
+from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_kept, refs_kept
 from icewright.ports import AddSnapshot, Catalog, Clock, Files
 

@@ -14,15 +14,27 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from icewright.adapters.engines.service.deletion import Deleted, Deletion
-from icewright.adapters.engines.service.guard import Guard
-from icewright.adapters.engines.service.listing import Listing
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.deletion import Deleted, Deletion, Proved
+from icewright.adapters.engines.service.doubts import in_time, no_flood
+from icewright.adapters.engines.service.guard import Guard, Judged
+from icewright.adapters.engines.service.listing import ORPHAN, Listing, hashed
 from icewright.adapters.engines.service.live import Contents, Mark
-from icewright.adapters.engines.service.remove_orphans import kind_of, no_foreign_table, no_mismatch, same_prefix
-from icewright.core.errors import CommitConflict, InvariantViolated, Refused
+from icewright.adapters.engines.service.remove_orphans import kind_of, no_mismatch, same_prefix
+from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
+from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.paths import directory_key
-from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, VACUUM_CUTOFF, VACUUM_GRACE, Knobs, Operation
+from icewright.core.policy import (
+    DELETION_DELAY,
+    EQUAL_AUTHORITIES,
+    EQUAL_SCHEMES,
+    MAX_DELETE_RATIO,
+    VACUUM_CUTOFF,
+    VACUUM_GRACE,
+    Knobs,
+    Operation,
+)
 from icewright.core.retention import Expiry
 from icewright.core.runs import FileFate, Outcome, backoff, committed, skipped
 from icewright.core.steps import ExpireSnapshots
@@ -34,7 +46,6 @@ from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapsh
 CONCURRENT_DELETES = 16
 KEPT = "gc.enabled=false, or vacuum.enabled, keeps everything of the table"
 _ATTEMPTS = 4
-_LOOKED_AT = 200  # dead metadata files that are looked into, so that none of another table goes
 _LIST_OF = re.compile(r"/snap-(\d+)-[^/]*$")
 
 
@@ -47,6 +58,7 @@ class BranchVacuum:
     guard: Guard
     contents: Contents
     knobs: Callable[[], Knobs]  # of the catalog as a whole
+    storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
     _mark: Mark | None = None
     _dry_mark: Mark | None = None
     _last: Survey | None = None
@@ -78,6 +90,7 @@ class BranchVacuum:
             if not self.contents.may_collect(metadata):
                 notes.append(f"{head.reference.name}: {KEPT}")
                 continue
+            self._stays_readable(work)
             if removed := self._expired_on(head, metadata, work):
                 gone |= removed
                 commits += 1
@@ -133,6 +146,13 @@ class BranchVacuum:
                     return Head(reference, content), self.catalog.read(content)
         return None
 
+    def _stays_readable(self, work: VacuumOf) -> None:
+        """Raise what stops reading whatever stays live of a table: no snapshot of it expires before it is mended."""
+        probe = Mark(self.contents, self.deletion.files)
+        probe.extend(replace(work.survey, tables=(work.table,)), dry_run=True)
+        for broken in probe.broken.values():
+            raise broken
+
     def sweep(self, work: VacuumOf) -> Outcome:
         """Delete what nothing live reaches."""
         clock, table, files = self.deletion.clock, work.table, self.deletion.files
@@ -140,7 +160,9 @@ class BranchVacuum:
         base = self._base(table)
         self._may_touch(work.survey, table)
         self.guard.in_allowed_place(base)
-        roots, notes = self.guard.roots(base)
+        around = self.guard.around(base)
+        roots, notes = self.guard.roots(base, around)
+        in_time(base, started, self.storage_time(base.location))
         with closing(Listing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 for batch in files.listing(root):
@@ -149,22 +171,49 @@ class BranchVacuum:
             self._may_touch(survey, table)
             self._readable(survey, table, mark)
             named = mark.named
-            strange = listing.strange_metadata(named)
-            no_foreign_table(files, base, strange[:: max(1, len(strange) // _LOOKED_AT)])
+            named.add(hashed(self.deletion.planned(table.ref), files.canonical))
+            try:
+                strange = identify(base, listing.strange_metadata(named), files.read, self.guard.adopted(base))
+            except MetadataUnreadable as error:
+                raise unreadable(base, error) from error
+            no_foreign_table(base, strange)
             knobs = self.contents.knobs(base.ref, base)
             no_mismatch(base, listing.mismatches(named, lambda one, other: _same(one, other, knobs)))
-            chunks = [self.guard.allowed(base, chunk) for chunk in listing.orphans(named)]
+            judged = [self.guard.judge(base, around, chunk, own=roots) for chunk in listing.orphans(named)]
             found = tuple(
-                FileFate(p, b, kind_of(p)) for chunk in chunks for p, b in chunk.select("path", "bytes").rows()
+                FileFate(path, size, kind_of(path), modified)
+                for one in judged
+                for path, size, modified in one.files.select(*ORPHAN).rows()
             )
             scanned = listing.files
+        self._no_flood(work, base, found, scanned)
+        notes += [note for one in judged for note in one.notes()]
         gone = Deleted(found)
         if found and not work.dry_run:
-            self.deletion.ledger.plan(work.job_id, table.ref, found, LedgerState.PLANNED, clock.now())
-            proof = self._proof(work, mark)
-            gone = self.deletion.carry_out(work.job_id, base.location, found, proof, CONCURRENT_DELETES, owed=False)
+            delay, now = timedelta(hours=knobs[DELETION_DELAY]), clock.now()
+            until = now + delay if delay else None
+            planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
+            self.deletion.ledger.plan(work.job_id, table.ref, found, *planned)
+            proof = BranchProof(self, work, mark)
+            gone = self.deletion.carry_out(
+                work.job_id, base.location, found, proof, CONCURRENT_DELETES, owed=False, delay=delay
+            )
         seconds = (clock.now() - started).total_seconds()
         return self._swept(work, found, gone, scanned, notes, seconds)
+
+    def _no_flood(self, work: VacuumOf, base: TableMetadata, found: Sequence[FileFate], scanned: int) -> None:
+        """Raise `Refused` when too many of the files are orphans that no expiry of this vacuum explains."""
+        most = self.contents.knobs(base.ref, base)[MAX_DELETE_RATIO]
+        if scanned and len(found) / scanned <= most:
+            return
+        files = self.deletion.files
+        expired = self._expired.get(work.table.content_id, set())
+        heads = [m for head in work.table.heads if (m := self.contents.metadata(head.content)) is not None]
+        gone = {s.snapshot_id: s for m in heads for s in m.snapshots if s.snapshot_id in expired}
+        manifests = sets.manifests_of(files, list(gone.values()))
+        explained = [sets.lists_of(gone.values()), sets.as_files(manifests), *sets.content_of(files, manifests)]
+        orphans = pl.DataFrame({"path": [file.path for file in found]}, schema={"path": pl.String})
+        no_flood(base, sets.unreached(orphans, explained, files.canonical).height, scanned, most)
 
     def _swept(
         self,
@@ -175,53 +224,56 @@ class BranchVacuum:
         notes: Sequence[str],
         seconds: float,
     ) -> Outcome:
-        lists = {int(m[1]) for f in gone.files if (m := _LIST_OF.search(f.path))}
+        lists = {int(m[1]) for f in gone.files or gone.waiting if (m := _LIST_OF.search(f.path))}
         more = lists - self._expired.get(work.table.content_id, set())
         verb = "would remove" if work.dry_run else "removed"
         return committed(
             Operation.REMOVE_ORPHANS,
-            f"{verb} {len(gone.files)} file(s) that no branch or tag reaches",
+            f"{verb} {len(gone.files)} file(s) that no branch or tag reaches"
+            + (f", {len(gone.waiting)} wait until {gone.until:%Y-%m-%d %H:%M} UTC" if gone.waiting else ""),
             {
                 "orphans_found": len(found),
                 "orphans_removed": len(gone.files),
                 "files_failed": gone.failed,
                 "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
+                **{name: value for name, value in gone.metrics.items() if name.endswith("_waiting")},
                 "files_scanned": scanned,
                 "snapshots_expired": len(more),
                 "duration_ms": round(seconds * 1000),
             },
-            gone.files,
+            gone.files or gone.waiting,
             notes=(*notes, *gone.notes),
         )
 
-    def _proof(self, work: VacuumOf, mark: Mark) -> Callable[[], list[pl.DataFrame]]:
-        """What has become live since the mark: what is planned lies outside the mark, which only grows."""
+    def live_since(self, work: VacuumOf, mark: Mark) -> list[pl.DataFrame]:
+        """What has become live since the mark, which only grows. Raises when anything may not be touched any more."""
+        survey = self._fresh(work.survey)
+        grown = mark.extend(survey, dry_run=False)
+        self._may_touch(survey, work.table)
+        self._readable(survey, work.table, mark)
+        return grown
 
-        def proof() -> list[pl.DataFrame]:
-            work.check()
-            survey = self._fresh(work.survey)
-            grown = mark.extend(survey, dry_run=False)
-            self._readable(survey, work.table, mark)
-            return grown
-
-        return proof
+    def judged(self, table: LiveTable, files: pl.DataFrame) -> Judged:
+        """Which files may go as far as other catalogs are concerned, as they are now."""
+        base = self._base(table)
+        self.guard.in_allowed_place(base)
+        around = self.guard.around(base)
+        return self.guard.judge(base, around, files, own=self.guard.roots(base, around)[0])
 
     def resume(self, unfinished: Unfinished, now: datetime) -> Outcome:
         """Finish planned deletions by a proof over everything that is live now."""
         survey = self.survey(now)
         mark = Mark(self.contents, self.deletion.files)
-        reached = mark.extend(survey, dry_run=False)
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
-        if table is not None:
-            self._may_touch(survey, table)
-            self._readable(survey, table, mark)
-            base = self._base(table)
-            self.guard.still_allowed(base, unfinished.files)
-            self.guard.alone(base)
-        elif broken := [str(e) for e in mark.broken.values()] + [t.problem for t in survey.tables if t.problem]:
-            raise Refused(f"not everything that is live can be read: {broken[0]}")
-        location = table.location if table is not None else ""
-        gone = self.deletion.finish(unfinished.job_id, location, unfinished.files, reached, CONCURRENT_DELETES)
+        if table is None:
+            gone = Deleted((), len(unfinished.files), notes=("no branch or tag has the table any more",))
+            states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
+            self.deletion.ledger.settle(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
+        else:
+            work = VacuumOf(table, survey, unfinished.job_id)
+            proof = BranchProof(self, work, mark)
+            files, place = unfinished.files, table.location
+            gone = self.deletion.finish(unfinished.job_id, place, files, proof, CONCURRENT_DELETES)
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         return committed(Operation.REMOVE_ORPHANS, summary, gone.metrics, gone.files, notes=gone.notes)
 
@@ -267,6 +319,27 @@ class BranchVacuum:
         for other in survey.tables:
             if other.content_id in mark.broken and (other.content_id == table.content_id or _overlap(other, table)):
                 raise mark.broken[other.content_id]
+
+
+@dataclass
+class BranchProof:
+    """What a vacuum's planned files must withstand: every branch and tag, and other catalogs, right before a batch."""
+
+    vacuum: BranchVacuum
+    work: VacuumOf
+    mark: Mark
+    _live: list[pl.DataFrame] = field(default_factory=list)  # what has become live since the plan
+
+    def prove(self, planned: Sequence[FileFate]) -> Proved:
+        """Which of the planned files nothing live reaches."""
+        self.work.check()
+        self._live += self.vacuum.live_since(self.work, self.mark)
+        frame = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
+        free = sets.unreached(frame, self._live, self.vacuum.deletion.files.canonical)
+        judged = self.vacuum.judged(self.work.table, free)
+        gone = frozenset(judged.files["path"])
+        stays = {f.path: judged.stays.get(f.path, "a branch or tag reaches it") for f in planned if f.path not in gone}
+        return Proved(gone, stays)
 
 
 def _overlap(one: LiveTable, other: LiveTable) -> bool:

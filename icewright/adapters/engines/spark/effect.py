@@ -10,8 +10,9 @@ import polars as pl
 
 from icewright.adapters.engines.service.reachable import reached, unreached
 from icewright.core.partitions import PartitionKey, partition_key, partition_name, partition_text
+from icewright.core.paths import metadata_folder
 from icewright.core.runs import FileFate, PartitionChange
-from icewright.core.table import Snapshot, TableMetadata, metadata_folder
+from icewright.core.table import Snapshot, TableMetadata
 from icewright.ports import Files
 
 _APPLICATION = "app-id"  # in the summary of every snapshot that Spark makes

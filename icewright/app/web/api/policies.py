@@ -14,6 +14,7 @@ from icewright.core.errors import UsageError
 from icewright.core.layering import Rule, parse_pattern, parse_settings
 from icewright.core.permissions import Action, Place, overlaps, place_of, sees
 from icewright.core.policy import KNOBS
+from icewright.core.properties import by_property
 from icewright.flow.preview import Changed, preview
 from icewright.ports.views import RuleVersion
 
@@ -25,9 +26,12 @@ PLATFORM = "platform"
 
 @router.get("/knobs", summary="Every knob there is", openapi_extra=said(Action.POLICIES_READ))
 def every_knob(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
-    """Its default, unit, bounds and meaning."""
+    """Its default, unit, bounds and meaning, and whether a property of a table may set it."""
     same = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
-    return [{**{n: getattr(knob, n) for n in same}, "kind": str(knob.kind)} for knob in KNOBS.values()]
+    return [
+        {**{n: getattr(knob, n) for n in same}, "kind": str(knob.kind), "by_property": by_property(knob)}
+        for knob in KNOBS.values()
+    ]
 
 
 @router.get("/policies", summary="Rules and guardrails", openapi_extra=said(Action.POLICIES_READ))

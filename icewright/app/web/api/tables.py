@@ -13,7 +13,7 @@ from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
 from icewright.app.web.threads import OneThread
-from icewright.core.describe import knobs_document
+from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import TableNotFound
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
@@ -84,7 +84,11 @@ def knobs(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models
     """The table's own properties are read anew."""
     row = by.table(name)
     found = by.world.policy().knobs_for(row.ref, _metadata(by.world, row))
-    return models.Knobs(table=str(row.ref), knobs=[models.Knob(**knob) for knob in knobs_document(found)])
+    return models.Knobs(
+        table=str(row.ref),
+        knobs=[models.Knob(**knob) for knob in knobs_document(found)],
+        ignored_properties=[models.IgnoredProperty(**one) for one in ignored_document(found.ignored)],
+    )
 
 
 @router.get(
@@ -200,6 +204,7 @@ def _detail(world: World, row: TableRow) -> models.TableDetail:
         parts=document.get("parts", {}),
         facts=document.get("facts", {}),
         verdicts=[models.Verdict(**verdict) for verdict in verdicts],
+        ignored_properties=[models.IgnoredProperty(**one) for one in document.get("ignored_properties", [])],
         maintenance=_maintenance(world, row),
         pins=_pins(world, row),
     )

@@ -93,7 +93,8 @@ def _knobs(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
     found, fault = _read(lambda: api.tables.knobs(detail.table, by))
     every = Asked(by.request.query_params).text("all") == "yes"
     groups = table_view.knobs(found.knobs, every=every) if found is not None else []
-    return {"groups": groups, "every": every, "fault": fault}
+    ignored = found.ignored_properties if found is not None else []
+    return {"groups": groups, "every": every, "ignored": ignored, "fault": fault}
 
 
 def _read(read: Callable[[], Any]) -> tuple[Any, str]:

@@ -40,6 +40,7 @@ from icewright.app.web.api.models.jobs import (
     Waiting,
 )
 from icewright.app.web.api.models.tables import (
+    IgnoredProperty,
     Knob,
     Knobs,
     Maintenance,
@@ -64,6 +65,7 @@ __all__ = [
     "File",
     "Files",
     "Granted",
+    "IgnoredProperty",
     "Job",
     "JobAsked",
     "JobDetail",

@@ -70,6 +70,15 @@ class Pin(BaseModel):
     author: str
 
 
+class IgnoredProperty(BaseModel):
+    """A property of a table that sets nothing: who writes to a table may not set every knob."""
+
+    property: str
+    value: str
+    knob: str = Field(description="another than the property names, where that names a preset")
+    reason: str = Field(description="with the remedy")
+
+
 class TableDetail(Table):
     """One table: all that the store knows of it."""
 
@@ -80,6 +89,7 @@ class TableDetail(Table):
     parts: dict[str, Any] = Field(description="parts of the health, each with its score and what is behind it")
     facts: dict[str, Any] = Field(description="counts of the last evaluation, file sizes, the worst partitions")
     verdicts: list[Verdict]
+    ignored_properties: list[IgnoredProperty] = Field(description="as the last evaluation saw them")
     maintenance: dict[Operation, Maintenance]
     pins: list[Pin]
 
@@ -101,6 +111,7 @@ class Knobs(BaseModel):
 
     table: str
     knobs: list[Knob]
+    ignored_properties: list[IgnoredProperty]
 
 
 class Snapshot(BaseModel):

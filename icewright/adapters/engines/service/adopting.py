@@ -1,0 +1,94 @@
+"""What stands between a table and its own place: what earlier tables, dead versions and moves have left there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.listing import metadata_files
+from icewright.adapters.engines.service.registry import Surroundings
+from icewright.adapters.engines.service.successors import Found, Strange, identify
+from icewright.core.errors import MetadataUnreadable, Refused
+from icewright.core.paths import key
+from icewright.core.table import TableMetadata
+from icewright.ports import Adoptable
+
+
+@dataclass(frozen=True)
+class Adopting:
+    """Finds what a person may declare to be the table's own. `guard` knows who else lives."""
+
+    guard: Guard
+
+    def adoptable(self, metadata: TableMetadata) -> Adoptable:
+        """Everything in the table's places that stops deletions there and belongs to nobody that is known.
+
+        Raises `Refused` when it belongs to a table that some catalog names.
+        """
+        around = self.guard.around(metadata)
+        adopted = self.guard.adopted(metadata)
+        strange = self._strange(metadata)
+        found, unreadable = self._identified(metadata, strange, adopted)
+        self._nobodys(metadata, found, around)
+        roots = [metadata.location, *metadata.write_paths]
+        places = [self.guard.registry.place(root, self.guard.spelling(metadata.ref)) for root in roots]
+        former = [
+            other
+            for other in around.others
+            if other.pointer is None
+            and other.registration.table_uuid not in adopted
+            and any(a.may_meet(b) for a in other.places for b in places)
+        ]
+        foreign = [uuid for _, uuid in found.foreign if uuid]
+        nameless = [path for path, uuid in found.foreign if not uuid]
+        return Adoptable(
+            table_uuid=metadata.table_uuid,
+            tables=tuple(dict.fromkeys((*foreign, *(other.registration.table_uuid for other in former)))),
+            files=(*(s.path for s in found.successors), *unreadable, *nameless),
+            places=tuple(root for root in roots if root not in adopted),
+        )
+
+    def _strange(self, metadata: TableMetadata) -> list[Strange]:
+        known = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+        found: list[Strange] = []
+        for root in (metadata.location, *metadata.write_paths):
+            for batch in self.guard.registry.files.listing(root):
+                frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))
+                found += [Strange(*row) for row in frame.rows() if key(row[0]) not in known]
+        return found
+
+    def _identified(
+        self, metadata: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
+    ) -> tuple[Found, list[str]]:
+        read = self.guard.registry.files.read
+        unreadable: list[str] = []
+        left = list(strange)
+        while True:
+            try:
+                return identify(metadata, left, read, adopted), unreadable
+            except MetadataUnreadable:
+                bad = next(one for one in left if _unreadable(metadata, one, self.guard))
+                unreadable.append(bad.path)
+                left = [one for one in left if one is not bad]
+
+    @staticmethod
+    def _nobodys(metadata: TableMetadata, found: Found, around: Surroundings) -> None:
+        live = {o.registration.table_uuid: o for o in around.others if o.pointer is not None}
+        for path, uuid in found.foreign:
+            if uuid in live:
+                raise Refused(
+                    f"{metadata.ref}: {path} belongs to {live[uuid]}, which lives: move one of the tables to a place "
+                    "of its own",
+                    "shared_location",
+                )
+
+
+def _unreadable(metadata: TableMetadata, one: Strange, guard: Guard) -> bool:
+    try:
+        identify(metadata, [one], guard.registry.files.read, frozenset())
+    except MetadataUnreadable:
+        return True
+    return False

@@ -1,0 +1,90 @@
+"""What stops an orphan removal that nobody asked for until a person has looked: a place that may not be the table's.
+
+A table's writer chooses its location and write paths. One that points them at a folder of somebody else's files would
+have these deleted as orphans. So a place that the table moved to, and files that no writer of an Iceberg table would
+leave there, or that are older than the table, need a person's word (`icewright adopt`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from icewright.core.errors import Refused
+from icewright.core.table import TableMetadata
+
+_WRITTEN_BY_TABLES = (
+    r"\.(?:parquet|orc|avro|puffin|stats|bin|crc)$|\.metadata\.json(?:\.gz)?$|\.gz\.metadata\.json$|\.tmp$"
+)
+_LOG_LENGTH = 100  # Iceberg's default of write.metadata.previous-versions-max
+_MOST_SKEW = timedelta(hours=1)  # by which our clock may be ahead of the storage's
+
+
+class Doubts:
+    """What an automatic scan of one table finds strange, as it goes through its orphans."""
+
+    def __init__(self, metadata: TableMetadata, adopted: frozenset[str]) -> None:
+        self._metadata = metadata
+        self._confirmed = metadata.location in adopted
+        self._created = _created(metadata)
+
+    def moved(self, root: str) -> Refused:
+        """The error of a place that the table came to after it was first seen."""
+        return Refused(
+            f"{self._metadata.ref}: {root} became a place of the table after it was first seen, and its files may be "
+            f"somebody else's: look at them by a dry run, then confirm the place by {self._remedy}",
+            "moved_location",
+        )
+
+    def look_at(self, orphans: pl.DataFrame) -> None:
+        """Raise `Refused` when one of the orphans (`path`, `modified`) was hardly written for the table."""
+        if self._confirmed or orphans.is_empty():
+            return
+        strange = orphans.filter(~pl.col("path").str.to_lowercase().str.contains(_WRITTEN_BY_TABLES))
+        why = "is no file that a writer of Iceberg tables leaves"
+        if strange.is_empty() and self._created is not None:
+            strange = orphans.filter(pl.col("modified") < self._created)
+            why = f"is older than the table, which was made at {self._created:%Y-%m-%d %H:%M} UTC"
+        if strange.height:
+            raise Refused(
+                f"{self._metadata.ref}: {strange['path'][0]} {why}, and no metadata of the table ever named it: "
+                f"nothing is deleted before a person has looked (a dry run lists all) and says {self._remedy}",
+                "unnamed_files",
+            )
+
+    @property
+    def _remedy(self) -> str:
+        return f"`icewright adopt {self._metadata.ref}`"
+
+
+def _created(metadata: TableMetadata) -> datetime | None:
+    """When the table was made, as far as its metadata log reaches back to that; None when nobody knows."""
+    longest = metadata.properties.get("write.metadata.previous-versions-max", "")
+    most = int(longest) if longest.isdecimal() else _LOG_LENGTH
+    if len(metadata.metadata_log) >= most:
+        return None
+    times = [metadata.last_updated, *(s.timestamp for s in metadata.snapshots)]
+    return min([*times, metadata.log_since] if metadata.log_since is not None else times)
+
+
+def in_time(metadata: TableMetadata, ours: datetime, storages: datetime) -> None:
+    """Raise `Refused` when our clock is so far ahead of the storage's that young files look old."""
+    if ours - storages > _MOST_SKEW:
+        raise Refused(
+            f"{metadata.ref}: the clock here says {ours:%Y-%m-%d %H:%M} UTC and that of the storage "
+            f"{storages:%Y-%m-%d %H:%M}: files look older than they are, and nothing is called an orphan before the "
+            "clocks agree",
+            "clock_skew",
+        )
+
+
+def no_flood(metadata: TableMetadata, found: int, listed: int, most: float, operation: str = "remove_orphans") -> None:
+    """Raise `Refused` when an implausible share of the listed files is called orphan."""
+    if listed and found / listed > most:
+        raise Refused(
+            f"{metadata.ref}: {operation} calls {found} of {listed} files orphans, more than max_delete_ratio "
+            f"{most:g}: look at `icewright run {metadata.ref} --op remove_orphans --dry-run --json --set "
+            "remove_orphans.max_delete_ratio=1`, then raise the knob if they really are",
+            "max_delete_ratio",
+        )

@@ -1,0 +1,95 @@
+"""The proof of a table's deletions, by the table, its readers and neighbours as they are right before each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+
+from icewright.adapters.engines.service import reachable as sets
+from icewright.adapters.engines.service.deletion import Proved
+from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.listing import strange_metadata_beside
+from icewright.adapters.engines.service.successors import without_successor
+from icewright.core.errors import Refused, TableReplaced
+from icewright.core.runs import FileFate
+from icewright.core.table import Hold, TableMetadata
+from icewright.core.vacuum import gc_enabled
+from icewright.ports import Catalog, Clock
+
+Holds = Callable[[TableMetadata], Sequence[Hold]]
+
+
+@dataclass
+class TableProof:
+    """What planned files of one table must withstand: an ordinary run asks the same as whoever finishes its work."""
+
+    catalog: Catalog
+    guard: Guard
+    clock: Clock
+    base: TableMetadata  # as it was when the files were planned, or read first
+    planned: Sequence[FileFate]  # all of them, whatever batches they are deleted in
+    holds: Holds
+    since: datetime  # when the run that planned the files began
+    scanned: bool  # the files come from a listing of the table's places: perhaps no snapshot ever named them
+    finishing: bool = False  # the run that planned the files is over
+    outside: bool = True  # whether files in nobody's place may go, as the plan decided
+    check: Callable[[], None] = lambda: None  # raises `LeaseLost` or `Cancelled`
+    compared: pl.DataFrame | None = None  # manifests that are known to name none of the files
+    _at: str = ""  # the metadata file up to which `_free` was proved
+    _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
+
+    def prove(self, planned: Sequence[FileFate]) -> Proved:
+        """Which of the planned files may go. Raises `Refused` when none may, and what asking raises."""
+        self.check()
+        now = self.catalog.load(self.base.ref)
+        self._same_table(now)
+        if not gc_enabled(now.properties):
+            raise Refused(f"{now.ref}: gc.enabled is false now: nothing is deleted", "gc_disabled")
+        self._nobody_pinned(now)
+        self.guard.in_allowed_place(now)
+        around = self.guard.around(now)
+        files = self.guard.registry.files
+        strange = strange_metadata_beside(files, now)
+        adopted = self.guard.adopted(now)
+        without_successor(now, strange, files.read, lambda: self.catalog.load(now.ref), self.clock, adopted)
+        roots = self.guard.roots(now, around)[0] if self.scanned else None
+        free = self._unreached(now)
+        free = free.filter(pl.col("path").is_in([file.path for file in planned]))
+        judged = self.guard.judge(now, around, free, own=roots, outside=self.outside and not self.scanned)
+        gone = set(judged.files["path"])
+        stays = {f.path: judged.stays.get(f.path, "the table reaches it") for f in planned if f.path not in gone}
+        return Proved(frozenset(gone), stays)
+
+    def _unreached(self, now: TableMetadata) -> pl.DataFrame:
+        """The planned files that the table does not reach; a manifest never changes, so each is compared once."""
+        files, left = self.guard.registry.files, self._free
+        if left is None:
+            left = pl.DataFrame({"path": [file.path for file in self.planned]}, schema={"path": pl.String})
+        if now.metadata_location != self._at:
+            manifests = sets.manifests_of(files, now.snapshots)
+            left = sets.unreached(left, sets.reached(files, now, manifests, self.compared), files.canonical)
+            seen = manifests.select("path", "length")
+            known = seen if self.compared is None else pl.concat([self.compared.select("path", "length"), seen])
+            self.compared, self._free, self._at = known.unique(), left, now.metadata_location
+        return left
+
+    def _same_table(self, now: TableMetadata) -> None:
+        if now.table_uuid != self.base.table_uuid:
+            raise TableReplaced(f"{now.ref} was replaced by another table: nothing is deleted")
+        if self.scanned and not self.finishing and now.location != self.base.location:
+            raise TableReplaced(f"{now.ref} was moved while it was scanned: nothing is deleted")
+
+    def _nobody_pinned(self, now: TableMetadata) -> None:
+        """Raise `Refused` when a reader came meanwhile who may need what is about to go."""
+        for hold in self.holds(now):
+            if hold.until <= self.clock.now() or hold.since is None or hold.since < self.since:
+                continue
+            if not self.finishing or hold.snapshot_id not in now.by_id:
+                raise Refused(
+                    f"{now.ref}: {hold.by} holds snapshot {hold.snapshot_id} since {hold.since:%Y-%m-%d %H:%M} UTC: "
+                    "nothing is deleted until it is released",
+                    "pinned",
+                )

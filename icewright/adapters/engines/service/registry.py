@@ -1,0 +1,175 @@
+"""The one answer to "who else may read this?": every table that any catalog names now, or was ever seen to name.
+
+What evaluations wrote down is asked for; only tables that moved since then, or that nobody has evaluated, are read. So
+a job asks the store, and each catalog for its list of tables, not ten thousand metadata files.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from icewright.adapters.metadata.parsing import parse
+from icewright.core.errors import (
+    AccessDenied,
+    IcewrightError,
+    MetadataUnreadable,
+    StorageUnavailable,
+    TableNotFound,
+    UnsupportedTable,
+)
+from icewright.core.places import Place, Spelling
+from icewright.core.table import Snapshot, TableMetadata, TableRef
+from icewright.ports import Catalog, Clock, Files, Pointer, Registration, Registrations
+from icewright.ports.rows import FIRST_LOOK, beside
+
+_READERS = 8
+_UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
+_UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another table whose files may lie where this one's do."""
+
+    registration: Registration
+    via: str  # the configured catalog that shows it, or showed it
+    pointer: Pointer | None  # as it is named now; None: no catalog names it any more
+    places: tuple[Place, ...]  # its own
+    folders: tuple[Place, ...]  # of others, in which files of it lie
+    problem: str = ""  # why its metadata could not be read
+
+    def __str__(self) -> str:
+        return f"{self.registration.ref}{'' if self.pointer else ' (which no catalog names any more)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known of a table's own places, and of all other tables."""
+
+    own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
+    first: tuple[Place, ...]  # those that it had when it was first seen
+    others: tuple[Other, ...]
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The tables of all configured catalogs, of what their servers show beside them, and former ones."""
+
+    catalogs: Mapping[str, Catalog]
+    files: Files
+    store: Registrations
+    clock: Clock
+    _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
+    _canonical: dict[str, str] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def place(self, folder: str, spelling: Spelling) -> Place:
+        """A folder as a place, without the links that lead to it."""
+        known = self._canonical.get(folder)
+        if known is None:
+            known = self._canonical[folder] = self.files.canonical(folder)
+        return spelling.place(known)
+
+    def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
+        """Ask every catalog and the store now. Raises `CatalogUnavailable` when a catalog does not answer."""
+        self._canonical.clear()  # links may have moved since the last question
+        named = self._named()
+        known = {one.key: one for one in self.store.registrations()}
+        at = {(one.ref, one.metadata_location): one.key for one in known.values()}
+        fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
+        read, problems = self._read_all(fresh, named, frozenset(known))
+        read.append(Registration.of(metadata, ()))
+        merged = {one.key: one.after(known.get(one.key)) for one in read}
+        changed = [one for key, one in merged.items() if known.get(key) != one]
+        if changed:
+            self.store.register(changed, self.clock.now())
+        known |= merged
+        at |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
+        live = {at[p.ref, p.metadata_location]: p for p in named if (p.ref, p.metadata_location) in at}
+        return self._surroundings(metadata, spelling, known, live, named, problems)
+
+    def metadata_of(self, other: Other) -> TableMetadata:
+        """The newest metadata of another table. Raises what reading it raises."""
+        if other.pointer is None:
+            location = other.registration.metadata_location
+            return parse(other.registration.ref, location, self.files.read(location))
+        return self._load(other.pointer, self.catalogs[other.via])
+
+    def _named(self) -> dict[Pointer, str]:
+        """Every table that a catalog names now, or that its server shows beside it, and which catalog shows it."""
+        own = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.pointers()}
+        beyond = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.neighbours()}
+        return beyond | own
+
+    def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
+        return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
+
+    def _read_all(
+        self, pointers: Sequence[Pointer], named: Mapping[Pointer, str], known: frozenset[tuple[TableRef, str]]
+    ) -> tuple[list[Registration], dict[Pointer, str]]:
+        """What the tables say of themselves, and of those that cannot be read why."""
+        now = self.clock.now()
+        with self._lock:
+            recent = {p: problem for p, (problem, at) in self._problems.items() if now - at < _UNREADABLE_FOR}
+        problems = {p: recent[p] for p in pointers if p in recent}
+
+        def read(pointer: Pointer) -> Registration | IcewrightError:
+            try:
+                found = self._load(pointer, self.catalogs[named[pointer]])
+                seen = (pointer.ref, found.table_uuid) in known
+                snapshots = _heads(found) if seen else found.snapshots[-FIRST_LOOK:]
+                folders = self.files.outside(found, snapshots)
+            except _UNREADABLE as error:
+                return error
+            return replace(Registration.of(found, folders), metadata_location=pointer.metadata_location)
+
+        wanted = [pointer for pointer in pointers if pointer not in problems]
+        with ThreadPoolExecutor(_READERS) as pool:
+            answers = dict(zip(wanted, pool.map(read, wanted), strict=True))
+        failed = {p: str(answer) for p, answer in answers.items() if isinstance(answer, IcewrightError)}
+        with self._lock:
+            self._problems.update({pointer: (said, now) for pointer, said in failed.items()})
+        return [one for one in answers.values() if isinstance(one, Registration)], problems | failed
+
+    def _surroundings(
+        self,
+        metadata: TableMetadata,
+        spelling: Spelling,
+        known: Mapping[tuple[TableRef, str], Registration],
+        live: Mapping[tuple[TableRef, str], Pointer],
+        named: Mapping[Pointer, str],
+        problems: Mapping[Pointer, str],
+    ) -> Surroundings:
+        def places(folders: Sequence[str]) -> tuple[Place, ...]:
+            return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
+
+        me = (metadata.ref, metadata.table_uuid)
+        own, others = [known[me]], []
+        for key, one in known.items():
+            pointer = live.get(key)
+            if key == me:
+                continue
+            if pointer is None and one.table_uuid and one.table_uuid == metadata.table_uuid:
+                own.append(one)  # the same table under an earlier name
+                continue
+            via = named[pointer] if pointer is not None else one.ref.catalog
+            others.append(Other(one, via, pointer, places(one.places), places(one.folders)))
+        for pointer, problem in problems.items():
+            last = [one for one in known.values() if one.ref == pointer.ref]
+            folders = [folder for one in last for folder in one.folders]
+            where = [beside(pointer.metadata_location), *(place for one in last for place in one.places)]
+            unread = Registration(pointer.ref, "", pointer.metadata_location, tuple(where), tuple(folders))
+            others.append(Other(unread, named[pointer], pointer, places(where), places(folders), problem))
+        return Surroundings(
+            places([place for one in own for place in one.places]), places(known[me].first_places), tuple(others)
+        )
+
+
+def _heads(metadata: TableMetadata) -> list[Snapshot]:
+    """The current snapshot and those that branches and tags name."""
+    ids = dict.fromkeys((metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)))
+    return [metadata.by_id[i] for i in ids if i is not None and i in metadata.by_id]

@@ -1,0 +1,152 @@
+"""Metadata files that a table does not reach: another table's, another writer's of this one, or debris.
+
+A catalog's entry may be stale: the table was registered in another catalog, which commits since then. Its newer
+metadata files name the current one in their log, and everything that they reach looks unreached from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from icewright.adapters.metadata.document import staged_by_us
+from icewright.adapters.metadata.lineage import Lineage, lineage
+from icewright.core.errors import FileMissing, MetadataUnreadable, Refused
+from icewright.core.paths import key
+from icewright.core.runs import backoff
+from icewright.core.table import TableMetadata
+from icewright.ports import Clock
+
+_COMMIT = timedelta(minutes=10)  # within which a commit that is under way has landed, or failed
+_LOOKS = 5  # at a table whose next commit may be under way
+
+
+@dataclass(frozen=True, slots=True)
+class Strange:
+    """A metadata file in a table's places that the table does not reach."""
+
+    path: str
+    modified: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What strange metadata files are."""
+
+    foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
+    successors: tuple[Strange, ...]  # versions of this table that somebody else made
+    debris: tuple[str, ...]  # files that are no metadata: empty, or cut
+
+
+def identify(
+    metadata: TableMetadata, strange: Iterable[Strange], read: Callable[[str], bytes], adopted: frozenset[str]
+) -> Found:
+    """Read every strange file. What a person has adopted, by path or by uuid, is told no more.
+
+    A successor names the current file in its log, or has the current snapshot and newer ones. One that does not is a
+    fork when another file builds on it: a commit that crashed has nobody that does. Raises `MetadataUnreadable` when a
+    file may be somebody's and cannot be read.
+    """
+    own: list[tuple[Strange, Lineage]] = []
+    foreign: list[tuple[str, str]] = []
+    debris: list[str] = []
+    for one in strange:
+        if key(one.path) in adopted:
+            continue
+        try:
+            content = read(one.path)
+        except FileMissing:  # removed since it was listed
+            continue
+        line = lineage(content, one.path)
+        if line is None:
+            debris.append(one.path)
+        elif line.table_uuid == metadata.table_uuid or _is_ancestor(line, metadata):
+            own.append((one, line))
+        elif line.table_uuid not in adopted:
+            foreign.append((one.path, line.table_uuid))
+    return Found(tuple(foreign), tuple(_successors(metadata, own)), tuple(debris))
+
+
+def _is_ancestor(line: Lineage, metadata: TableMetadata) -> bool:
+    """Whether a file without a uuid is from the time before the table had one."""
+    same_place = key(line.location).rstrip("/") == key(metadata.location).rstrip("/")
+    return not line.table_uuid and same_place and bool(line.snapshot_ids & metadata.by_id.keys())
+
+
+def _successors(metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]]) -> list[Strange]:
+    current = key(metadata.metadata_location)
+    built_on = {key(path) for _, line in own for path in line.log}
+    since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
+    found: list[Strange] = []
+    for one, line in own:
+        logged = {key(path) for path in line.log}
+        newer = line.last_updated is not None and line.last_updated >= since
+        head_moved_on = (
+            line.current_snapshot_id != metadata.current_snapshot_id
+            and metadata.current_snapshot_id in line.snapshot_ids
+            and line.last_updated is not None
+            and line.last_updated > metadata.last_updated
+        )
+        after = current in logged or head_moved_on
+        extended = key(one.path) in built_on
+        crashed_here = staged_by_us(one.path) and not extended and key(line.log[-1]) == current if line.log else False
+        known = line.snapshot_ids <= metadata.by_id.keys()
+        copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
+        if ((after and not crashed_here) or (newer and extended)) and not copy:
+            found.append(one)
+    return found
+
+
+def without_successor(
+    metadata: TableMetadata,
+    strange: Iterable[Strange],
+    read: Callable[[str], bytes],
+    load: Callable[[], TableMetadata],
+    clock: Clock,
+    adopted: frozenset[str],
+) -> Found:
+    """The same, after giving a commit that is under way the time to land.
+
+    Raises `Refused` when somebody else writes the table: through another catalog, most likely.
+    """
+    found = identify(metadata, strange, read, adopted)
+    left = list(found.successors)
+    for look in range(1, _LOOKS + 1):
+        if not left or not _under_way(left, clock.now()):
+            break
+        clock.sleep(backoff(look).total_seconds())
+        now = load()
+        landed = {key(path) for path in (now.metadata_location, *now.metadata_log)}
+        left = [one for one in left if key(one.path) not in landed]
+    if left:
+        raise Refused(
+            f"{metadata.ref}: {left[0].path} is a newer version of the table that this catalog does not know: somebody "
+            "writes it through another catalog, and nothing is expired or deleted here. Drop the entry here (without "
+            f"purging), or, if that version is dead, say so by `icewright adopt {metadata.ref}`",
+            "successor",
+        )
+    return found
+
+
+def _under_way(files: Sequence[Strange], now: datetime) -> bool:
+    """Whether all of these could be a commit that has not landed yet."""
+    return all(one.modified is None or now - one.modified < _COMMIT for one in files)
+
+
+def no_foreign_table(metadata: TableMetadata, found: Found) -> None:
+    """Raise `Refused` when a metadata file in the table's places is another table's."""
+    for path, uuid in found.foreign:
+        raise Refused(
+            f"{metadata.ref}: {path} is metadata of another table (uuid {uuid}): two tables share the location, "
+            f"nothing is deleted. If that one is gone for good, `icewright adopt {metadata.ref}` takes all",
+            "foreign_metadata",
+        )
+
+
+def unreadable(metadata: TableMetadata, error: MetadataUnreadable) -> Refused:
+    """A file that may be another table's, and that nobody here can read, stops whatever would delete beside it."""
+    return Refused(
+        f"{metadata.ref}: {error}: it may be another table's; if it is nobody's, `icewright adopt {metadata.ref}`",
+        "foreign_metadata",
+    )

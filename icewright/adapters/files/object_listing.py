@@ -1,0 +1,146 @@
+"""Listings of object stores: what lies below a prefix, by obstore; keys that it cannot name are left out and reported.
+
+obstore gives a directory marker (`data/`) as if it were the object `data`, and fails at a key with an empty part, `.`,
+`..` or a control character, with everything that the store's page has beside it. That page is then listed by boto3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import obstore
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from obstore.exceptions import GenericError, InvalidPathError
+from obstore.store import ObjectStore, S3Store
+
+from icewright.adapters.files.storage import LISTED, UNNAMEABLE, displayed, listed
+from icewright.ports import FileStat
+
+T = TypeVar("T")
+PAGE = 1000  # keys that S3 lists, or deletes, at once
+_HEADS = 16  # objects that are looked at side by side
+
+
+@dataclass
+class ObjectListing:
+    """One listing of a bucket. `prefix` is empty or ends with a slash; `head` looks at one object."""
+
+    store: ObjectStore
+    root: str
+    prefix: str
+    head: Callable[[str], FileStat | None]
+    unnamed: Callable[[str], None]
+    _last: str = ""  # the last key so far, exactly as it is
+    _ordered: bool = True  # whether the keys came in their order: only then can a listing go on after one of them
+    _checked: set[str] = field(default_factory=set)  # objects that looked like markers and are none
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All pages in the columns of `LISTED`. Raises obstore's errors, and those of `head`."""
+        if self._has_root_slashes() and not (yield from self._exact()):
+            return
+        while True:
+            try:
+                offset = self._last or None
+                pages = obstore.list(
+                    self.store, self.prefix or None, offset=offset, chunk_size=10 * PAGE, return_arrow=True
+                )
+                for page in _ahead(iter(pages)):
+                    yield self._files(pa.record_batch(page))
+            except InvalidPathError as error:
+                if not (isinstance(self.store, S3Store) and self._ordered):
+                    why = str(error).splitlines()[0]
+                    raise GenericError(f"{why}: move or delete that object with the store's own tools") from error
+            else:
+                return
+            if not (yield from self._exact()):
+                return
+
+    def _has_root_slashes(self) -> bool:
+        """Whether a bucket has keys that begin with a slash, which obstore leaves out of them."""
+        return not self.prefix and any(self._keys("/"))
+
+    def _exact(self) -> Generator[pa.RecordBatch, None, bool]:
+        """List on by exact keys, until a whole page behind the odd ones is without any; whether there may be more."""
+        met = False
+        for page in self._keys(self.prefix):
+            odd = {one["Key"] for one in page if re.search(UNNAMEABLE, one["Key"])}
+            for key in sorted(odd):
+                self._leave_out(key)
+            files = [one for one in page if one["Key"] not in odd]
+            times = [int(one["LastModified"].timestamp()) * 1_000_000 for one in files]
+            yield listed([f"{self.root}/{one['Key']}" for one in files], [one["Size"] for one in files], times)
+            self._last = page[-1]["Key"]
+            if met and not odd:
+                return True
+            met = met or bool(odd)
+        return False
+
+    def _keys(self, prefix: str) -> Iterator[list[dict[str, Any]]]:
+        """Pages of exact keys behind the last one; none where the store is not S3."""
+        if not isinstance(self.store, S3Store):
+            return iter(())
+        from icewright.adapters.files.s3_keys import key_pages  # noqa: PLC0415 - boto3 takes long to load
+
+        return key_pages(self.store, prefix, self._last)
+
+    def _files(self, page: pa.RecordBatch) -> pa.RecordBatch:
+        """A page in our columns without the markers."""
+        path, size = page.column("path"), page.column("size").cast(pa.int64())
+        modified = page.column("last_modified").cast(pa.timestamp("s", "UTC"), safe=False)
+        keys, markers = pl.Series(values=path), self._markers(path, size, modified)
+        if markers:
+            keys = keys.scatter(markers, [f"{keys[row]}/" for row in markers])
+        self._ordered = self._ordered and keys.is_sorted() and self._last < keys[0]
+        self._last = keys[-1]
+        paths = pc.binary_join_element_wise(f"{self.root}/", path, "")
+        rows = pa.RecordBatch.from_arrays([paths, size, modified.cast(LISTED.field("modified").type)], schema=LISTED)
+        if not markers:
+            return rows
+        for row in markers:
+            self._leave_out(keys[row])
+        left = set(markers)
+        return rows.filter(pa.array([row not in left for row in range(rows.num_rows)]))
+
+    def _markers(self, path: pa.Array, size: pa.Array, modified: pa.Array) -> list[int]:
+        """The rows that are directory markers.
+
+        Whatever is empty or has files below it may be one, and is when there is no such object; a file and a marker of
+        one name are told apart by their length, time and order.
+        """
+        name = pl.col("path")
+        frame = pl.DataFrame({"path": path, "bytes": size, "modified": modified}).with_row_index()
+        below = name.shift(-1).str.starts_with(name + "/")
+        short = name.str.len_bytes() <= len(self.prefix.encode())  # the prefix itself
+        suspects = frame.filter((pl.col("bytes") == 0) | below | short).rows()
+        if not suspects:
+            return []
+        with ThreadPoolExecutor(_HEADS) as pool:
+            found = list(pool.map(lambda row: self._looked_at(row[1]), suspects))
+        markers = []
+        for (row, key, *stat), seen in zip(suspects, found, strict=True):
+            if seen is None or [seen.bytes, seen.modified] != stat or key in self._checked:
+                markers.append(row)
+            else:
+                self._checked.add(key)
+        return markers
+
+    def _looked_at(self, key: str) -> FileStat | None:
+        return self.head(key) if len(key) > len(self.prefix) else None
+
+    def _leave_out(self, key: str) -> None:
+        self.unnamed(displayed(f"{self.root}/{key}"))
+
+
+def _ahead(pages: Iterator[T]) -> Iterator[T]:
+    """The pages, each fetched while the one before it is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, pages, None)
+        while (page := coming.result()) is not None:
+            coming = pool.submit(next, pages, None)
+            yield page

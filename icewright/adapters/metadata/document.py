@@ -1,0 +1,158 @@
+"""A metadata file as its top fields, each the bytes that stand in it: what nobody changes costs nothing."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from io import BytesIO
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.paths import metadata_folder
+
+Json = Any
+Document = dict[str, Any]  # a metadata file: each field as the bytes that stand in it, or as its new value
+
+GZIP = b"\x1f\x8b"
+# what a compressed file may inflate to: metadata shrinks to a tenth, now and then to a thirtieth, and never below that
+MOST_INFLATED_BYTES = 256 << 20
+MOST_TIMES_INFLATED = 50
+_CHUNK = 1 << 20
+
+_PREFIX_DIGITS, _CHECK_DIGITS = 20, 12  # of the 32 of a uuid
+_NAME = re.compile(r"\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:\.gz)?\.metadata\.json(?:\.gz)?")
+
+
+class SpecObject(msgspec.Struct, rename=lambda name: name.replace("_", "-"), frozen=True, gc=False):
+    """An object of the spec; fields that it does not name are skipped."""
+
+
+class OfSnapshot(SpecObject, frozen=True, gc=False):
+    """A snapshot, or something about one: which it is, and its place among the others."""
+
+    snapshot_id: int
+    sequence_number: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """By which snapshots stand in the order of their commits."""
+        return (self.sequence_number or 0, self.timestamp_ms or 0)
+
+
+# made at once: threads that are the first to decode a struct at the same time crash in msgspec
+OF_SNAPSHOT = msgspec.json.Decoder(OfSnapshot)
+
+
+def inflate(content: bytes, location: str) -> bytes:
+    """The file's JSON, inflated where it is gzipped. Raises `OSError`, `EOFError` and `zlib.error` when it is broken.
+
+    Raises `MetadataUnreadable` before a file that inflates to more than 256 MiB, and to more than 50 times itself,
+    takes more memory than that.
+    """
+    if content[:2] != GZIP:
+        return content
+    most = max(MOST_INFLATED_BYTES, MOST_TIMES_INFLATED * len(content))
+    inflated = BytesIO()
+    with gzip.GzipFile(fileobj=BytesIO(content)) as reader:
+        while chunk := reader.read(_CHUNK):
+            if inflated.tell() + len(chunk) > most:
+                raise MetadataUnreadable(
+                    f"{location}: {len(content)} bytes inflate to more than {most}: no metadata file does; if this one "
+                    "is good, set write.metadata.compression-codec to none and let its writer commit once"
+                )
+            inflated.write(chunk)
+    return inflated.getvalue()
+
+
+def text_of(content: bytes, location: str) -> bytes:
+    """The file's JSON. Raises `MetadataUnreadable`."""
+    try:
+        return inflate(content, location)
+    except (OSError, EOFError, zlib.error) as error:
+        raise MetadataUnreadable(f"{location}: not a readable metadata file ({error})") from error
+
+
+def decode(content: bytes, location: str) -> Document:
+    """The fields of a metadata file, gzipped or not. Raises `MetadataUnreadable`."""
+    try:
+        document: Document = msgspec.json.decode(text_of(content, location), type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise MetadataUnreadable(f"{location}: not a readable metadata file ({error})") from error
+    if "format-version" not in document or "location" not in document:
+        raise MetadataUnreadable(f"{location}: not an Iceberg table metadata file")
+    return document
+
+
+class Editor:
+    """Reads and writes single fields of a document; the others stay the bytes that they are."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def get(self, name: str, default: Json) -> Json:
+        """A field's value; what is missing or null is the default."""
+        value = self.document.get(name)
+        value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+        return default if value is None else value
+
+    def items(self, name: str) -> list[msgspec.Raw]:
+        """The items of a list, as bytes."""
+        value = self.document.get(name)
+        value = msgspec.json.decode(value, type=list[msgspec.Raw] | None) if isinstance(value, msgspec.Raw) else value
+        return value or []
+
+    def set(self, name: str, value: Json) -> None:
+        """A field's new value, which may hold bytes as they stand in the file."""
+        self.document[name] = value
+
+
+def encode(document: Document) -> bytes:
+    """The file's content, gzipped when the table asks for it."""
+    content = msgspec.json.encode(document)
+    return gzip.compress(content) if _gzipped(Editor(document)) else content
+
+
+def next_location(document: Document, current: str) -> str:
+    """Where the next metadata file goes: the version counts up, a fresh uuid keeps writers apart.
+
+    The uuid says that the file is Icewright's, see `staged_by_us`.
+    """
+    new = Editor(document)
+    location = new.get("location", "").rstrip("/")
+    folder = metadata_folder(location, new.get("properties", {}))
+    version = current.rsplit("/", 1)[-1].partition("-")[0]
+    number = int(version) + 1 if version.isdecimal() else 1
+    ending = ".gz.metadata.json" if _gzipped(new) else ".metadata.json"
+    return f"{folder}/{number:05d}-{_own_uuid()}{ending}"
+
+
+def staged_by_us(location: str) -> bool:
+    """Whether the name of a metadata file says that Icewright wrote it, and no other writer.
+
+    So a file that a crash left before any catalog named it is known without a record of it.
+    """
+    found = _NAME.fullmatch(location.rsplit("/", 1)[-1])
+    digits = found[1].replace("-", "") if found else ""
+    return bool(digits) and _check(digits) == digits[_PREFIX_DIGITS:]
+
+
+def _own_uuid() -> str:
+    """A random uuid of version 4 whose last digits can be worked out from the others."""
+    digits = uuid4().hex
+    digits = digits[:_PREFIX_DIGITS] + _check(digits)
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _check(digits: str) -> str:
+    return hashlib.sha256(b"icewright" + digits[:_PREFIX_DIGITS].encode()).hexdigest()[:_CHECK_DIGITS]
+
+
+def _gzipped(document: Editor) -> bool:
+    codec = document.get("properties", {}).get("write.metadata.compression-codec", "none")
+    return str(codec).lower() == "gzip"

@@ -1,0 +1,39 @@
+"""What every table of the state store is made with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+
+class Moment(sa.TypeDecorator[datetime]):
+    """A time in UTC; SQLite keeps no zone, so it is taken off on the way in and put on on the way out."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
+        """Into the database."""
+        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:  # noqa: ANN401, ARG002
+        """Out of the database."""
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+def row_id() -> sa.Column[int]:
+    """A column that counts up."""
+    wide = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up in INTEGER columns alone
+    return sa.Column("id", wide, primary_key=True, autoincrement=True)
+
+
+SCHEMA = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)

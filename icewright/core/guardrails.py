@@ -1,0 +1,150 @@
+"""Guardrails: what no level of a policy may set, as people write it and as it holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from icewright.core.errors import ConfigError
+from icewright.core.knob import UNSET, Kind, Knob, written
+from icewright.core.policy import KNOBS
+from icewright.core.words import kind
+
+_FORM = re.compile(r"\s*([a-z_.]+)(?:\s*(>=|<=|=)\s*|\s+(in)\s+)([^\s=<>].*?)\s*", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]+)?(?:e-[0-9]+)?")
+_WRITE_ONE = "write one as `expire_snapshots.retention_hours >= 24` or `remove_orphans.mode in report, confirm`"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A number that a knob may not pass."""
+
+    knob: str
+    at_least: bool
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.knob} {'>=' if self.at_least else '<='} {written(self.bound)}"
+
+    def hold(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
+        """Return the value itself, or the bound when the value passes it."""
+        knob = KNOBS[self.knob]
+        if knob.also is not None and value == knob.also:
+            return value if self._keeps(knob.also_range[0 if self.at_least else 1]) else self.limit
+        if isinstance(value, bool) or not isinstance(value, int | float) or self._keeps(value):
+            return value
+        return self.limit
+
+    @property
+    def limit(self) -> float:
+        """The last value within the bound; a whole number stays whole, on the safe side of it."""
+        if KNOBS[self.knob].kind is not Kind.INTEGER:
+            return self.bound
+        return math.ceil(self.bound) if self.at_least else math.floor(self.bound)
+
+    def _keeps(self, number: float) -> bool:
+        return number >= self.bound if self.at_least else number <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The only values that a knob may have; the first stands in for every other."""
+
+    knob: str
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.knob} {'in' if len(self.values) > 1 else '='} {', '.join(written(v) for v in self.values)}"
+
+    def hold(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
+        """Return the value itself, or the first of those that may be."""
+        return value if value in self.values else self.values[0]
+
+
+Guardrail = Bound | Values
+
+
+def parse_guardrails(raw: object) -> tuple[tuple[Guardrail, ...], list[str]]:
+    """Read the guardrails of a configuration; return them with every fault."""
+    if raw is not None and not isinstance(raw, list):
+        return (), [f"guardrails: {kind(raw)} given; write a list of bounds such as 'knob >= 24'"]
+    found: list[Guardrail] = []
+    faults: list[str] = []
+    for i, text in enumerate(raw or []):
+        try:
+            found.append(parse_guardrail(f"guardrails[{i}]", text))
+        except ConfigError as error:
+            faults += error.faults
+    return tuple(found), faults + _contradictions(found)
+
+
+def parse_guardrail(path: str, text: object) -> Guardrail:
+    """Read `knob >= number`, `knob <= number`, `knob in choice, choice` or `knob = value`. Raises `ConfigError`."""
+    found = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ConfigError([f"{path}: {text!r} is no guardrail; {_WRITE_ONE}"])
+    name, sign, value = found[1], found[2] or found[3], found[4]
+    if name not in KNOBS:
+        raise ConfigError([f"{path}: there is no knob {name}{nearest_knob(name)}"])
+    try:
+        return _values(KNOBS[name], sign, value) if sign in {"in", "="} else _bound(KNOBS[name], sign, value)
+    except ValueError as error:
+        raise ConfigError([f"{path}: {text!r} is no guardrail; {error}"]) from error
+
+
+def _contradictions(guardrails: Sequence[Guardrail]) -> list[str]:
+    """Faults of guardrails of one knob that cannot hold together."""
+    faults = []
+    for name in dict.fromkeys(g.knob for g in guardrails):
+        mine = [g for g in guardrails if g.knob == name]
+        bounds = [g for g in mine if isinstance(g, Bound)]
+        least = max((b.limit for b in bounds if b.at_least), default=-math.inf)
+        most = min((b.limit for b in bounds if not b.at_least), default=math.inf)
+        if least > most or len(bounds) < len(mine) > 1:
+            said = " and ".join(str(g) for g in mine)
+            faults.append(f"guardrails: {said} cannot hold together: write what {name} may be as one of them")
+    return faults
+
+
+def nearest_knob(name: str) -> str:
+    """Say which knob was probably meant."""
+    near = get_close_matches(name, KNOBS, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _bound(knob: Knob[Any], sign: str, text: str) -> Bound:
+    if knob.kind not in {Kind.INTEGER, Kind.NUMBER}:
+        raise ValueError(f"{knob.name} is no number: {_instead(knob)}")
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(_WRITE_ONE)
+    bound = Bound(knob.name, sign == ">=", float(text))
+    if knob.maximum is not None and bound.at_least and bound.limit > knob.maximum:
+        raise ValueError(f"{knob.name} is at most {written(knob.maximum)}")
+    if knob.minimum is not None and not bound.at_least and bound.limit < knob.minimum:
+        raise ValueError(f"{knob.name} is at least {written(knob.minimum)}")
+    return bound
+
+
+def _values(knob: Knob[Any], sign: str, text: str) -> Values:
+    if sign == "in" and knob.kind is not Kind.CHOICE:
+        raise ValueError(f"{knob.name} is no choice: {_instead(knob)}")
+    if text == UNSET and (knob.default is None or knob.kind is Kind.MAPPING):
+        return Values(knob.name, (knob.default,))
+    texts = text.split(",") if sign == "in" else [text]
+    return Values(knob.name, tuple(knob.parse(one.strip()) for one in texts))
+
+
+def _instead(knob: Knob[Any]) -> str:
+    """Say which guardrail the knob may have."""
+    match knob.kind:
+        case Kind.CHOICE:
+            return f"write `{knob.name} in {', '.join(knob.choices)}` without those that may not be"
+        case Kind.INTEGER | Kind.NUMBER:
+            return f"write `{knob.name} >= number` or `{knob.name} <= number`"
+        case Kind.FLAG:
+            return f"write `{knob.name} = true` or `{knob.name} = false`"
+    return f"write `{knob.name} = {UNSET}`, or the one value that it may have"

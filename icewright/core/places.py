@@ -1,0 +1,94 @@
+"""Where files lie: scheme, authority and folder together, and whether two such places can meet.
+
+`s3`, `s3a` and `s3n` are one scheme, two buckets are never one. A name node may go by many names, so that the authority
+of `hdfs` and its like tells nothing apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from icewright.core.paths import directory_key, split
+
+T = TypeVar("T")
+
+_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "gcs": "gs", "": "file"}
+_HOSTS = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A bucket, container or file system: what a path's scheme and authority name."""
+
+    scheme: str
+    authority: str
+
+    def is_surely(self, other: Store) -> bool:
+        """Whether both are spelt as one store; a host that one of them leaves out is the default one."""
+        same_host = self.authority == other.authority or (self.scheme in _HOSTS and not self.authority)
+        return self.scheme == other.scheme and same_host
+
+    def may_be(self, other: Store) -> bool:
+        """Whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
+        return self.scheme == other.scheme and (self.scheme in _HOSTS or self.authority == other.authority)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder in a store. `folder` ends with a slash, so that /orders never holds /orders_archive."""
+
+    store: Store
+    folder: str
+
+    def within(self, other: Place) -> bool:
+        """Whether this place surely lies in the other one, or is it."""
+        return self.store.is_surely(other.store) and self.folder.startswith(other.folder)
+
+    def may_lie_in(self, other: Place) -> bool:
+        """Whether this place could lie in the other one, or be it."""
+        return self.store.may_be(other.store) and self.folder.startswith(other.folder)
+
+    def may_meet(self, other: Place) -> bool:
+        """Whether one of both could hold the other."""
+        return self.may_lie_in(other) or other.may_lie_in(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How paths are spelt: which schemes and authorities mean the same, beyond those that always do."""
+
+    schemes: Mapping[str, str] = field(default_factory=dict)
+    authorities: Mapping[str, str] = field(default_factory=dict)
+
+    def store(self, text: str) -> Store:
+        """The store that a path's beginning names."""
+        location = split(text)
+        scheme = _SCHEMES.get(location.scheme, location.scheme)
+        scheme = self.schemes.get(location.scheme, self.schemes.get(scheme, scheme))
+        authority = "" if scheme == "file" and location.authority == "localhost" else location.authority
+        return Store(scheme, self.authorities.get(authority, authority))
+
+    def place(self, folder: str) -> Place:
+        """The place that a folder's text names."""
+        return Place(self.store(folder), directory_key(folder))
+
+
+class Index(Generic[T]):
+    """Places with what they are of, found by the folders below them."""
+
+    def __init__(self, places: Iterable[tuple[Place, T]]) -> None:
+        self._by_folder: dict[str, list[tuple[Place, T]]] = {}
+        for place, owner in places:
+            self._by_folder.setdefault(place.folder, []).append((place, owner))
+
+    def holding(self, place: Place) -> list[tuple[Place, T]]:
+        """Those that could hold the place, or be it, the outermost first."""
+        found: list[tuple[Place, T]] = []
+        end = place.folder.find("/")
+        while end >= 0:
+            known = self._by_folder.get(place.folder[: end + 1], ())
+            found += [(other, owner) for other, owner in known if place.store.may_be(other.store)]
+            end = place.folder.find("/", end + 1)
+        return found

@@ -1,0 +1,373 @@
+"""Other people's tables: stale entries, twins, clones, borrowers, shared folders. Nothing that they read ever goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable, Table
+
+from icewright.adapters.engines.service.deletion import Deletion
+from icewright.core.errors import StorageUnavailable
+from icewright.core.paths import local_path
+from icewright.core.policy import Operation
+from icewright.core.runs import FileFate, JobState, OperationState
+from icewright.flow.settle import settle_interrupted
+from icewright.flow.vacuum import vacuum
+from tests.cases.house import EXPIRE, NAME, ORPHANS, House, quickly
+
+ROWS = pa.table({"id": pa.array([77], pa.int64()), "part": ["late"]})
+
+
+def elsewhere(house: House, name: str = "sales.moved", catalog: str = "pond") -> Table:
+    """The table of the house registered in another catalog too, by its current metadata file."""
+    return house.icebergs[catalog].register_table(tuple(name.split(".")), f"file://{house.metadata_file()}")
+
+
+def reads(table: Table, *, registered: bool = True) -> list[Mapping[str, object]]:
+    """The rows of every snapshot of a table, as its own catalog has it now or as its last metadata file has it."""
+    now = table.catalog.load_table(table.name()) if registered else StaticTable.from_metadata(table.metadata_location)
+    return [row for s in now.snapshots() for row in now.scan(snapshot_id=s.snapshot_id).to_arrow().to_pylist()]
+
+
+def stale(house: House, commits: int) -> tuple[Path, Table]:
+    """A table whose entry in `lake` is stale: an unseen catalog took it over and has committed so often since then."""
+    folder = house.table()
+    successor = elsewhere(house)
+    for _ in range(commits):
+        successor.append(ROWS)
+    house.unregister("sales.moved", "pond")
+    house.grow_old(folder)
+    assert len(reads(successor, registered=False)) > commits
+    return folder, successor
+
+
+def live_files(house: House, successor: Table) -> set[Path]:
+    """Every file that the successor's current metadata leads to."""
+    names = [successor.metadata_location, *(s.manifest_list for s in successor.snapshots())]
+    files = {Path(local_path(name) or "") for name in names}
+    return files | {Path(local_path(row) or "") for row in successor.inspect.all_files()["file_path"].to_pylist()}
+
+
+@pytest.mark.cases(95)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize("commits", [1, 2, 5])
+def test_a_stale_entry_deletes_nothing(house: House, operation: Operation, commits: int) -> None:
+    """The table lives on in a catalog that nobody knows of: the newer metadata file tells, and every file stays."""
+    _, successor = stale(house, commits)
+    house.refused(operation, "[successor]", "icewright adopt")
+    assert all(path.exists() for path in live_files(house, successor))
+
+
+@pytest.mark.cases(95)
+def test_a_vacuum_of_a_catalog_with_a_stale_entry(house: House) -> None:
+    """The stale table is refused, its neighbour is cleaned."""
+    _, successor = stale(house, 2)
+    other = house.table("sales.other")
+    orphans = house.plant(other, "data/orphan.parquet")
+    done = vacuum(house.world({"deletion.delay_hours": 0}), "lake")
+    assert done.state in (JobState.SUCCEEDED, JobState.PARTIAL)
+    assert all(path.exists() for path in live_files(house, successor))
+    assert not any(path.exists() for path in orphans)
+
+
+@pytest.mark.cases(95)
+def test_a_commit_of_ours_that_crashed_is_no_successor(house: House) -> None:
+    """A metadata file that an expiry staged and no catalog came to name hinders neither expiry nor orphan removal."""
+    folder = house.table()
+    content = json.loads(house.metadata_file().read_text())
+    base = house.metadata()
+    content["metadata-log"] = [*content.get("metadata-log", ()), _entry(base.metadata_location)]
+    from icewright.adapters.metadata.document import next_location
+
+    staged = local_path(next_location({"location": base.location}, base.metadata_location)) or ""
+    (leftover,) = house.plant(folder, str(Path(staged).relative_to(folder)), content=json.dumps(content).encode())
+    assert house.run(EXPIRE).state is OperationState.COMMITTED
+    house.removes({leftover, *_unlogged(house, folder)}, remove_orphans__max_delete_ratio=1)
+
+
+def _entry(location: str) -> dict[str, object]:
+    return {"metadata-file": location, "timestamp-ms": 1}
+
+
+def _unlogged(house: House, folder: Path) -> set[Path]:
+    """Metadata files of the table that its log does not name, old enough."""
+    metadata = house.metadata()
+    named = {Path(local_path(name) or "") for name in (metadata.metadata_location, *metadata.metadata_log)}
+    return {p for p in folder.glob("metadata/*.metadata.json") if p not in named}
+
+
+@pytest.mark.cases(96)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_the_second_entry_in_the_same_database(house: House, operation: Operation) -> None:
+    """Another `catalog_name` of the same database has the table too, and it is named in the refusal."""
+    house.table()
+    location = f"file://{house.metadata_file()}"
+    columns = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
+    statement = f"INSERT INTO iceberg_tables ({columns}) VALUES ('backup', 'sales', 'copy', ?, 'TABLE')"  # noqa: S608
+    quickly(house.home / "lake.db", statement, location)
+    house.refused(operation, "backup.sales.copy", "[registered_twice]")
+
+
+@pytest.mark.cases(97)
+@pytest.mark.parametrize("change", ["unset", "moved"])
+def test_a_former_pool_is_nobodys_alone(house: House, change: str) -> None:
+    """Two tables wrote to one folder, and one of them writes elsewhere now: its files there are no orphans."""
+    pool = house.home / "pool"
+    made = [_pooled(house, name, pool) for name in ("sales.first", "sales.second")]
+    house.run(ORPHANS, name="sales.first", dry_run=True)
+    house.run(ORPHANS, name="sales.second", dry_run=True)
+    with made[1].transaction() as transaction:
+        if change == "unset":
+            transaction.remove_properties("write.data.path")
+        else:
+            transaction.set_properties({"write.data.path": f"file://{house.home}/pool2"})
+    house.grow_old(house.home)
+    before = reads(made[1])
+    done = house.run(ORPHANS, name="sales.first", remove_orphans__max_delete_ratio=1)
+    assert done.state is OperationState.COMMITTED, done
+    assert done.files == ()
+    assert reads(made[1]) == before
+
+
+def _pooled(house: House, name: str, pool: Path) -> Table:
+    """A table that writes its data to the folder."""
+    properties = {"write.data.path": f"file://{pool}"}
+    table = house.icebergs["lake"].create_table(name, ROWS.schema, properties=properties)
+    table.append(ROWS)
+    table.append(ROWS)
+    house.grow_old(house.home)
+    return table
+
+
+@pytest.mark.cases(98)
+@pytest.mark.parametrize("catalog", ["lake", "pond"])
+def test_a_clone_that_moved_away(house: House, catalog: str) -> None:
+    """Registered again, moved by SET LOCATION, and committed since: the original expires nothing that it still has."""
+    house.table()
+    clone = elsewhere(house, "sales.clone", catalog)
+    place = house.home / "warehouse" / "clone"
+    quickly_located(clone, place)
+    clone = house.icebergs[catalog].load_table("sales.clone")
+    clone.append(ROWS)
+    house.grow_old(house.home)
+    before = reads(clone)
+    house.refused(EXPIRE, f"{catalog}.sales.clone", "[registered_twice]")
+    assert reads(clone) == before
+
+
+def quickly_located(table: Table, place: Path) -> None:
+    """SET LOCATION, as Spark would."""
+    from pyiceberg.table.update import SetLocationUpdate
+
+    with table.transaction() as transaction:
+        transaction._apply((SetLocationUpdate(location=f"file://{place}"),))
+
+
+@pytest.mark.cases(99)
+@pytest.mark.parametrize("borrower", ["lake", "pond"])
+def test_files_that_another_table_borrowed(house: House, borrower: str) -> None:
+    """`add_files` from one table to another: the source overwrites and expires, and the borrower reads on."""
+    source = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    source.append(ROWS)
+    lent = source.inspect.files()["file_path"].to_pylist()
+    other = house.icebergs[borrower].create_table("sales.borrower", ROWS.schema)
+    other.add_files(lent)
+    source.overwrite(ROWS)
+    later(house)
+    house.run(EXPIRE, name="sales.source")
+    house.run(ORPHANS, name="sales.source", remove_orphans__max_delete_ratio=1)
+    assert reads(other)
+    assert all(Path(local_path(path) or "").exists() for path in lent)
+
+
+@pytest.mark.cases(99)
+def test_a_borrower_deletes_nothing_of_its_source(house: House) -> None:
+    """The borrower overwrites what it was lent, and expires: the source reads on, and the note names the reason."""
+    source = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    source.append(ROWS)
+    other = house.icebergs["lake"].create_table("sales.borrower", ROWS.schema)
+    other.add_files(source.inspect.files()["file_path"].to_pylist())
+    other.overwrite(ROWS)
+    later(house)
+    before = reads(source)
+    said = house.run(EXPIRE, name="sales.borrower", dry_run=True)
+    done = house.run(EXPIRE, name="sales.borrower", expire_snapshots__outside_location="delete")
+    assert done.state is OperationState.COMMITTED, done
+    assert any("place of lake.sales.source" in note for note in (*said.notes, *done.notes)), (said, done)
+    assert reads(source) == before
+
+
+def later(house: House) -> None:
+    """Let a week go by: every snapshot but the last is old, and every file."""
+    house.clock.time = house.clock.now() + timedelta(days=9)
+    house.grow_old(house.home, days=8)
+
+
+@pytest.mark.cases(99)
+def test_files_in_nobodys_place_stay_unless_a_policy_lets_them_go(house: House) -> None:
+    """Files that were added from a folder of no table are not the table's to delete, unless somebody says so."""
+    landing = house.home / "landing"
+    table = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    table.append(ROWS)
+    landing.mkdir()
+    (path,) = (Path(local_path(p) or "") for p in table.inspect.files()["file_path"].to_pylist())
+    landed = path.rename(landing / path.name)
+    other = house.icebergs["lake"].create_table("sales.other", ROWS.schema)
+    other.add_files([f"file://{landed}"])
+    quickly(house.home / "lake.db", "DELETE FROM iceberg_tables WHERE table_name = 'source'")
+    other.overwrite(ROWS)
+    later(house)
+    done = house.run(EXPIRE, name="sales.other")
+    assert landed.exists()
+    assert any("outside_location" in note for note in done.notes), done
+    other.overwrite(ROWS)
+    later(house)
+
+
+@pytest.mark.cases(101)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_name_that_is_written_anew_before_the_deletion(
+    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    """Between plan and deletion an ETL job writes the file anew: what it wrote stays, whatever else goes."""
+    craft = house.craft()
+    manifests = house.commits(craft, [400, 300, 200])
+    folder = house.publish(craft)
+    (orphan,) = house.plant(folder, "data/orphan.parquet")
+    victim = orphan if operation is ORPHANS else manifests[0].files[0].path
+    real = Deletion.carry_out
+
+    def anew(*args: Any, **options: Any) -> object:
+        victim.write_bytes(b"y" * victim.stat().st_size)
+        return real(*args, **options)
+
+    monkeypatch.setattr(Deletion, "carry_out", anew)
+    done = house.run(operation, remove_orphans__max_delete_ratio=1)
+    assert victim.exists()
+    assert any("written anew" in note for note in done.notes), done
+
+
+@pytest.mark.cases(101)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_name_that_is_written_anew_after_a_crash(
+    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    """The process dies between plan and deletion, the name is written anew, and the next start lets it be."""
+    craft = house.craft()
+    manifests = house.commits(craft, [400, 300, 200])
+    folder = house.publish(craft)
+    (orphan,) = house.plant(folder, "data/orphan.parquet")
+    victim = orphan if operation is ORPHANS else manifests[0].files[0].path
+    crash(house, monkeypatch, operation)
+    victim.write_bytes(b"y" * victim.stat().st_size)
+    settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    assert victim.exists()
+    states = {row["path"]: row for job in house.app.world.store.jobs() for row in _deletions(house, job.job_id)}
+    (row,) = (row for path, row in states.items() if (local_path(path) or "") == str(victim))
+    assert (row["state"], "written anew" in row["reason"]) == ("kept", True)
+
+
+def _deletions(house: House, job_id: str) -> list[Mapping[str, Any]]:
+    return [row for row in house.app.world.store.deleted_files(job_id) if row["state"] != "found"]
+
+
+def crash(house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
+    """Run the operation up to the plan of its deletions, where its storage goes away."""
+
+    def away(*_: object) -> None:
+        raise StorageUnavailable("throttled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Deletion, "_batch", away)
+        house.job(operation, remove_orphans__max_delete_ratio=1)
+
+
+Act = Callable[[House], object]
+
+
+def forbid(house: House) -> None:
+    """Somebody sets gc.enabled=false."""
+    with house.icebergs["lake"].load_table(NAME).transaction() as transaction:
+        transaction.set_properties({"gc.enabled": "false"})
+
+
+def pin(house: House) -> None:
+    """A reader pins the current snapshot."""
+    from icewright.ports import PinRow
+
+    metadata, now = house.metadata(), house.clock.now()
+    assert metadata.current_snapshot_id is not None
+    row = PinRow("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    store = house.app.world.store
+    (job,) = store.jobs(limit=1)
+    assert store.pin(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
+
+
+def register(house: House) -> None:
+    """Somebody registers the table a second time, by the metadata as it was before."""
+    metadata = house.metadata()
+    location = metadata.metadata_log[-1] if metadata.metadata_log else metadata.metadata_location
+    house.icebergs["pond"].register_table("sales.twin", location)
+
+
+def narrow(house: House) -> None:
+    """Somebody allows deletions elsewhere only."""
+    allowed = house.app.engines.expire.guard.allowed_locations
+    assert isinstance(allowed, dict)
+    allowed.update(dict.fromkeys(allowed, ("file:///elsewhere",)))
+
+
+def replaced(house: House) -> None:
+    """Somebody drops the table, and makes another one of the name elsewhere."""
+    house.unregister(NAME)
+    house.table(place="warehouse2", salt="anew")
+
+
+@pytest.mark.cases(102, 103)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize("act", [forbid, pin, register, narrow, replaced])
+def test_what_somebody_does_right_before_the_deletion(
+    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
+) -> None:
+    """Whatever forbids the deletion between plan and deletion stops it: every planned file stays, with the reason."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200])
+    house.plant(house.publish(craft), "data/orphan.parquet")
+    real = Deletion.carry_out
+    planned: list[FileFate] = []
+
+    def meanwhile(*args: Any, **options: Any) -> object:
+        planned.extend(args[3])
+        act(house)
+        return real(*args, **options)
+
+    monkeypatch.setattr(Deletion, "carry_out", meanwhile)
+    house.job(operation, remove_orphans__max_delete_ratio=1)
+    assert planned
+    assert all(Path(local_path(file.path) or "").exists() for file in planned)
+
+
+@pytest.mark.cases(103)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize("act", [forbid, register, narrow, replaced])
+def test_what_somebody_does_between_a_crash_and_the_next_start(
+    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
+) -> None:
+    """Finishing another process's deletions asks the same as the ordinary run."""
+    craft = house.craft()
+    house.commits(craft, [400, 300, 200])
+    house.plant(house.publish(craft), "data/orphan.parquet")
+    crash(house, monkeypatch, operation)
+    (job,) = house.app.world.store.jobs(limit=1)
+    planned = [row["path"] for row in _deletions(house, job.job_id)]
+    act(house)
+    settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    assert planned
+    assert all(Path(local_path(path) or "").exists() for path in planned)

@@ -1,0 +1,106 @@
+"""Who writes to a table sets its properties, and is not who runs the platform."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from icewright.core.guardrails import parse_guardrail
+from icewright.core.layering import Rule
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+from icewright.flow.cycle import run_cycle
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.vacuum import vacuum
+from icewright.flow.world import World
+from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit, ref
+
+GREEDY = {
+    "icewright.remove_orphans.mode": "delete",
+    "icewright.remove_orphans.older_than_hours": "24",
+    "icewright.remove_orphans.max_delete_ratio": "1",
+    "icewright.remove_orphans.every_hours": "1",
+    "icewright.deletion.delay_hours": "0",
+    "icewright.importance": "critical",
+    "icewright.impact.probe": "no query",
+    "icewright.properties.allow": "*",
+}
+
+
+def _greedy(house: House) -> None:
+    """A table whose writer asks for everything, with files of others in its place."""
+    folder = house.table()
+    house.plant(folder, "landing/theirs.csv", days=5)
+    edit(house.metadata_file(), lambda document: document["properties"].update(GREEDY))
+    house.detect()
+
+
+def _under(house: House, *rules: Rule, guardrails: tuple[str, ...] = ()) -> World:
+    world = house.world()
+    bounds = tuple(parse_guardrail("guardrails", text) for text in guardrails)
+    policy = replace(world.policy(), rules=rules, guardrails=bounds)
+    return replace(world, policy=lambda: policy)
+
+
+@pytest.mark.cases(151)
+def test_a_writer_does_not_override_the_safety_of_the_platform(house: House) -> None:
+    """A cycle lists the files and deletes none; the properties do not stop the expiry of the table either."""
+    _greedy(house)
+    before = house.files()
+    result = run_cycle(
+        _under(house, Rule((), {"expire_snapshots.enabled": False, "rewrite_manifests.enabled": False})), ["lake"]
+    )
+    (job,) = result.jobs
+    (scan,) = job.outcomes
+    assert (scan.operation, scan.metrics["orphans_found"]) == (ORPHANS, 1)
+    assert house.files() == before
+    settings = {"expire_snapshots.retention_hours": 24, "expire_snapshots.min_snapshots_to_keep": 1}
+    world = _under(house, Rule((), {**settings, "deletion.delay_hours": 0}))
+    assert execute(world, Request(ref(NAME), (EXPIRE,), by_hand=True)).state is JobState.SUCCEEDED
+    assert (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
+
+
+@pytest.mark.cases(151)
+def test_a_rule_of_the_catalog_opens_what_a_writer_may_set(house: House) -> None:
+    """Whoever trusts the writers of a namespace says so there."""
+    _greedy(house)
+    edit(house.metadata_file(), lambda document: document["properties"].pop("icewright.impact.probe"))
+    allow = Rule(("lake", "sales"), {"properties.allow": "remove_orphans.*, deletion.*"})
+    scan = execute(_under(house, allow), Request(ref(NAME), (ORPHANS,), by_hand=True))
+    assert scan.state is JobState.SUCCEEDED
+    assert not (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
+
+
+@pytest.mark.parametrize("mode", ["report", "confirm"])
+@pytest.mark.cases(151)
+def test_a_writer_asks_a_vacuum_for_more_caution(house: House, mode: str) -> None:
+    """A vacuum deletes where nobody says what orphan removal may do; a table that says less gets less."""
+    theirs, mine = house.table("sales.theirs"), house.table()
+    edit(house.metadata_file(), lambda document: document["properties"].update({"icewright.remove_orphans.mode": mode}))
+    files = [*house.plant(theirs, "data/lost.parquet"), *house.plant(mine, "data/lost.parquet")]
+    vacuum(house.world(), "lake")
+    assert [file.exists() for file in files] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (Rule((), {"properties.allow": "*"}),),
+        (Rule((), {"remove_orphans.mode": "delete"}),),
+        (Rule(("lake", "sales", "orders"), {"preset": "compliance"}, "store"),),
+        (),
+    ],
+)
+@pytest.mark.cases(151)
+def test_a_guardrail_of_the_mode_holds_whoever_sets_it(house: House, rules: tuple[Rule, ...]) -> None:
+    """Properties, rules, presets, `--set` and the vacuum that deletes by itself: nothing but a list comes of them."""
+    _greedy(house)
+    edit(house.metadata_file(), lambda document: document["properties"].pop("icewright.impact.probe"))
+    world = _under(house, *rules, guardrails=("remove_orphans.mode in report, confirm",))
+    policy = replace(world.policy(), command={"remove_orphans.mode": "delete"})
+    for by in (world, replace(world, policy=lambda: policy)):
+        execute(by, Request(ref(NAME), (Operation.REMOVE_ORPHANS,), by_hand=True))
+    vacuum(world, "lake")
+    assert (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()

@@ -1,0 +1,54 @@
+"""Places: scheme, authority and folder together, as cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from icewright.core.places import Index, Spelling
+
+PLAIN = Spelling()
+
+
+@pytest.mark.cases(56, 57, 58, 100, 105)
+@pytest.mark.parametrize(
+    ("one", "other", "within", "meet"),
+    [
+        ("s3://a/wh/t", "s3://a/wh", True, True),
+        ("s3://a/wh", "s3://a/wh/t", False, True),
+        ("s3a://a/wh/t", "s3://a/wh", True, True),
+        ("s3n://a/wh/t", "s3a://a/wh", True, True),
+        ("s3://b/wh/t", "s3://a/wh", False, False),
+        ("s3://b/", "s3://a/", False, False),
+        ("s3://a/wh/t", "s3://a/", True, True),
+        ("s3://a/wh/t_archive", "s3://a/wh/t", False, False),
+        ("gs://a/wh/t", "s3://a/wh", False, False),
+        ("abfss://c@one.dfs.core.windows.net/t", "abfs://c@one.dfs.core.windows.net/", True, True),
+        ("abfss://c@one.dfs.core.windows.net/t", "abfss://c@two.dfs.core.windows.net/", False, False),
+        ("file:/data/t", "file:///data", True, True),
+        ("/data/t", "file://localhost/data", True, True),
+        ("hdfs://nn/data/t", "hdfs://nn/data", True, True),
+        ("hdfs://nn1/data/t", "hdfs://nn2/data", False, True),  # one file system may go by two names
+        ("hdfs:///data/t", "hdfs://nn/data", True, True),
+        ("s3://a//wh/t", "s3://a/wh", True, True),
+        ("s3://a/wh%20x/t", "s3://a/wh x", True, True),
+    ],
+)
+def test_whether_places_hold_one_another(one: str, other: str, within: bool, meet: bool) -> None:
+    """Surely within, as what may be deleted must be, and possibly meeting, as what others have must not."""
+    a, b = PLAIN.place(one), PLAIN.place(other)
+    assert (a.within(b), a.may_meet(b), b.may_meet(a)) == (within, meet, meet)
+
+
+def test_spellings_that_a_policy_declares() -> None:
+    """Authorities and schemes that mean the same are one store."""
+    spelling = Spelling({"oss": "s3"}, {"alias": "bucket"})
+    assert spelling.place("oss://alias/t").within(spelling.place("s3://bucket/"))
+
+
+def test_the_index_finds_every_place_above() -> None:
+    """The outermost comes first; places beside, below, or in another bucket are left out."""
+    names = ["s3://a/", "s3://a/wh/", "s3://a/wh/t/data/", "s3://a/wh/t2/", "s3://b/wh/"]
+    index = Index((PLAIN.place(name), name) for name in names)
+    assert [name for _, name in index.holding(PLAIN.place("s3://a/wh/t"))] == ["s3://a/", "s3://a/wh/"]
+    assert [name for _, name in index.holding(PLAIN.place("s3://b/wh"))] == ["s3://b/wh/"]
+    assert index.holding(PLAIN.place("gs://a/wh")) == []

@@ -1,0 +1,179 @@
+"""Buckets tell places apart: what lies in one is never another's, however alike the paths, and never deleted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState, Outcome
+from icewright.core.table import TableRef
+from icewright.flow.detect import detect
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from tests.integration.test_s3 import Later
+from tests.s3 import s3_server
+
+pytestmark = [pytest.mark.external]
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+BUCKETS = ("lake", "prod", "stage", "legal-hold")
+CONFIG = """\
+state: sqlite:///{home}/icewright.db
+catalogs:
+  lake:
+    type: sql
+    enabled: true
+    properties: {{uri: "sqlite:///{home}/catalog.db", warehouse: "s3://prod/wh"{more}}}
+    allowed_locations: [{allowed}]
+  vault:  # whose credentials reach the bucket
+    type: sql
+    properties: {{uri: "sqlite:///{home}/vault.db", warehouse: "s3://legal-hold/wh"{more}}}
+cache: {{folder: "{home}/cache"}}
+policy:
+  - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1,
+           remove_orphans.mode: delete, remove_orphans.max_delete_ratio: 1}}
+"""
+
+
+@dataclass
+class Buckets:
+    """Four buckets, a catalog over them, and Icewright days later."""
+
+    home: Path
+    properties: Mapping[str, str]
+    app: Application
+    catalog: Catalog
+
+    def table(self, name: str, location: str) -> TableRef:
+        """Make a table of three snapshots, each of which replaces the rows of the one before."""
+        table = self.catalog.create_table(("sales", name), ROWS.schema, location=location)
+        _written(table)
+        return TableRef("lake", ("sales",), name)
+
+    def run(self, ref: TableRef, operation: Operation) -> Outcome:
+        """One operation by hand."""
+        detect(self.app.world, ["lake"])
+        (outcome,) = execute(self.app.world, Request(ref, (operation,), by_hand=True)).outcomes
+        return outcome
+
+    def keys(self, bucket: str) -> set[str]:
+        """Every key of a bucket."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return {entry["Key"] for page in pages for entry in page.get("Contents", ())}
+
+    @property
+    def client(self) -> boto3.client:
+        """A client of another kind than Icewright's."""
+        return _client(self.properties)
+
+
+def _written(table: Table) -> None:
+    """Three snapshots, of which two replace what was there."""
+    table.append(ROWS)
+    for _ in range(2):
+        table.overwrite(ROWS)
+
+
+def _client(properties: Mapping[str, str]) -> boto3.client:
+    return boto3.client(
+        "s3",
+        endpoint_url=properties["s3.endpoint"],
+        aws_access_key_id="key",
+        aws_secret_access_key="hush",
+        region_name="us-east-1",
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mapping[str, str]]:
+    """An S3 server."""
+    with s3_server() as found:
+        for bucket in BUCKETS[1:]:
+            _client(found).create_bucket(Bucket=bucket)
+        yield found
+
+
+@pytest.fixture
+def buckets(tmp_path: Path, server: Mapping[str, str], request: pytest.FixtureRequest) -> Iterator[Buckets]:
+    """Empty buckets; the parameter says the places in which files may be deleted."""
+    for bucket in BUCKETS:
+        for entry in _client(server).list_objects_v2(Bucket=bucket).get("Contents", ()):
+            _client(server).delete_object(Bucket=bucket, Key=entry["Key"])
+    allowed = ", ".join(
+        f'"{place}"' for place in getattr(request, "param", ("s3://prod/", "s3://stage/", "s3://lake/"))
+    )
+    file = tmp_path / "icewright.yaml"
+    more = "".join(f', {k}: "{v}"' for k, v in server.items())
+    file.write_text(CONFIG.format(home=tmp_path, more=more, allowed=allowed), encoding="utf-8")
+    config = read_config(file)
+    catalog = load_catalog("lake", **pyiceberg_catalog_properties(config.catalogs["lake"]))
+    catalog.create_namespace("sales")
+    load_catalog("vault", **pyiceberg_catalog_properties(config.catalogs["vault"])).close()
+    clock = Later()
+    clock.ahead = Later.ahead.__class__(days=10)
+    with application(config, kind="manual", clock=clock) as app:
+        yield Buckets(tmp_path, server, app, catalog)
+    catalog.close()
+
+
+@pytest.mark.cases(100)
+@pytest.mark.parametrize("buckets", [("s3://prod/wh",), ("s3a://prod/wh/",)], indirect=True)
+@pytest.mark.parametrize("operation", [Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS])
+def test_the_same_path_in_a_bucket_that_is_not_allowed(buckets: Buckets, operation: Operation) -> None:
+    """Allowed is s3://prod/wh: of a table in s3://legal-hold/wh nothing is deleted, and the refusal says so."""
+    ref = buckets.table("orders", "s3://legal-hold/wh/db/orders")
+    buckets.client.put_object(Bucket="legal-hold", Key="wh/db/orders/data/lost.parquet", Body=b"x")
+    before = buckets.keys("legal-hold")
+    done = buckets.run(ref, operation)
+    assert (done.state, "[outside_allowed_locations]" in done.reason) == (OperationState.SKIPPED, True), done
+    assert buckets.keys("legal-hold") == before
+
+
+@pytest.mark.cases(105)
+def test_the_same_path_in_two_buckets_is_no_overlap(buckets: Buckets) -> None:
+    """Production and staging have the same layout, and both are cleaned, each by itself."""
+    for bucket in ("prod", "stage"):
+        ref = buckets.table(f"orders_{bucket}", f"s3://{bucket}/wh/db/orders")
+        buckets.client.put_object(Bucket=bucket, Key="wh/db/orders/data/lost.parquet", Body=b"x")
+        assert ref.name
+    for bucket, other in (("prod", "stage"), ("stage", "prod")):
+        elsewhere = buckets.keys(other)
+        done = buckets.run(TableRef("lake", ("sales",), f"orders_{bucket}"), Operation.REMOVE_ORPHANS)
+        assert [file.path for file in done.files] == [f"s3://{bucket}/wh/db/orders/data/lost.parquet"], done
+        assert buckets.keys(other) == elsewhere
+
+
+@pytest.mark.cases(105)
+def test_a_table_at_the_root_of_a_bucket_concerns_that_bucket_alone(buckets: Buckets) -> None:
+    """It overlaps every table of its own bucket, whatever scheme they are spelt with, and none of another's."""
+    buckets.table("everything", "s3://stage/")
+    inside = buckets.table("inside", "s3a://stage/wh/db/orders")
+    ref = buckets.table("orders", "s3://prod/wh/db/orders")
+    buckets.client.put_object(Bucket="prod", Key="wh/db/orders/data/lost.parquet", Body=b"x")
+    assert [f.path for f in buckets.run(ref, Operation.REMOVE_ORPHANS).files] == [
+        "s3://prod/wh/db/orders/data/lost.parquet"
+    ]
+    refused = buckets.run(inside, Operation.REMOVE_ORPHANS)
+    assert (refused.state, "[shared_location]" in refused.reason) == (OperationState.SKIPPED, True), refused
+
+
+def test_an_expiry_across_buckets(buckets: Buckets) -> None:
+    """Data in a write path of another bucket is the table's own and goes with its snapshots; lists have bytes."""
+    table = buckets.catalog.create_table(
+        ("sales", "spread"), ROWS.schema, "s3://prod/wh/db/spread", properties={"write.data.path": "s3://stage/pool"}
+    )
+    _written(table)
+    before = buckets.keys("stage")
+    done = buckets.run(TableRef("lake", ("sales",), "spread"), Operation.EXPIRE_SNAPSHOTS)
+    assert done.state is OperationState.COMMITTED, done
+    assert len(before) - len(buckets.keys("stage")) == 2
+    assert all(file.bytes for file in done.files)
+    assert buckets.catalog.load_table("sales.spread").scan().to_arrow().num_rows == 10
