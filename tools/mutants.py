@@ -39,6 +39,8 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # the smallest set of fast tests tha
     "core/verify.py": ("tests/core/test_verify.py",),
     "core/vacuum.py": ("tests/core/test_vacuum.py",),
     "core/paths.py": ("tests/core/test_paths.py",),
+    "core/places.py": ("tests/core/test_places.py",),
+    "core/guardrails.py": ("tests/core/test_guardrails.py",),
     "core/environment.py": ("tests/core/test_environment.py",),
     "core/operations/expire_snapshots.py": ("tests/core/test_expire_snapshots.py",),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),

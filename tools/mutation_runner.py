@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+from hypothesis import Phase, settings
 from mutmut.configuration import config
 from mutmut.runners.harness import PytestRunner, TestRunner
 from mutmut.state import state
@@ -84,6 +85,9 @@ class Runner(ForkServerRunner):
 
         runner, above = self, Path.cwd()
         args: list[str] = [*config().pytest_add_cli_args_test_selection, *config().pytest_add_cli_args]
+        once = settings(database=None, deadline=None, phases=(Phase.explicit, Phase.generate))  # the first failure will do
+        settings.register_profile("mutants", once)
+        settings.load_profile("mutants")
         with change_cwd("mutants"):
             pytest.main(["--rootdir=.", "--capture=no", "-pno:terminal", *args], plugins=[Serving()])
 
