@@ -1,6 +1,7 @@
 """Snapshot expiry in-service against Spark's procedure: long histories, the same files deleted.
 
-Prints one JSON line. Both sides run in turn on the same table, which is put back after each run.
+Prints one JSON line. Both sides run in turn on the same table, which is put back after each run. `guard_s` is what one
+question to the guard of deletions takes beside 10,000 other tables; a run asks twice, and once more for each batch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from benchmarks.kit.report import Comparison, Run
 from benchmarks.kit.tables import Commit, Seed
 
 HOURS = 168
+BESIDE = 10_000  # tables that the guard of deletions knows when it is asked
 WINDOW = 50  # commits after which a file of shape `replacing` is taken out again
 
 
@@ -71,7 +73,8 @@ def compare(shape: Shape, saved: Saved, sides: Bench) -> Comparison:
         f"older_than => {hours_ago(HOURS)}, retain_last => {shape.keep})"
     )
     turns = sides.operation(saved, "expire_snapshots", knobs, statement, left)
-    more = {"files_deleted": deleted[-1]}
+    guard = sides.ours.ask("guard", table=shape.table, beside=BESIDE)["s"]
+    more = {"files_deleted": deleted[-1], "guard_s": round(guard, 3), "tables_beside": BESIDE}
     return Comparison("expire_snapshots", "Spark CALL expire_snapshots, warm", str(shape), turns, more)
 
 

@@ -18,6 +18,7 @@ from icewright.core.policy import MEGABYTE, Knobs
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
+from icewright.core.verify import snapshot_of
 from icewright.ports.engine import Adoptable, Assignment, Probe, Unfinished
 from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
@@ -329,7 +330,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
             kept: Any = {n: tuple(s for s in getattr(base, n) if s.snapshot_id not in gone) for n in lists}
             return replace(base, last_updated=updated, refs=refs, **kept)
         case AddSnapshot():
-            added = _snapshot(change.snapshot)
+            added = snapshot_of(change.snapshot)
             heads = {r.name: r for r in base.refs}
             head = heads.get(change.branch, table.Ref(change.branch, table.RefKind.BRANCH, 0))
             heads[change.branch] = replace(head, snapshot_id=added.snapshot_id)
@@ -342,7 +343,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
                 current_snapshot_id=added.snapshot_id if change.branch == table.MAIN else base.current_snapshot_id,
             )
         case RestoreSnapshots():
-            back = [_snapshot(s) for s in change.snapshots if s["snapshot-id"] not in base.by_id]
+            back = [snapshot_of(s) for s in change.snapshots if s["snapshot-id"] not in base.by_id]
             named = [_ref(n, change.refs[n]) for n in sorted(change.refs.keys() - {r.name for r in base.refs})]
             if not back and not named:
                 return base
@@ -355,20 +356,6 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
 def _ref(name: str, raw: Mapping[str, Any]) -> table.Ref:
     """A ref from the JSON of the spec, without its retention."""
     return table.Ref(name, table.RefKind(raw["type"]), raw["snapshot-id"])
-
-
-def _snapshot(raw: Mapping[str, Any]) -> table.Snapshot:
-    """A snapshot from the JSON of the spec."""
-    summary = {key: str(value) for key, value in raw.get("summary", {}).items()}
-    return table.Snapshot(
-        snapshot_id=raw["snapshot-id"],
-        parent_id=raw.get("parent-snapshot-id"),
-        sequence_number=raw.get("sequence-number", 0),
-        timestamp=datetime.fromtimestamp(raw["timestamp-ms"] / 1000, UTC),
-        manifest_list=raw.get("manifest-list"),
-        operation=summary.get("operation"),
-        summary=summary,
-    )
 
 
 @dataclass

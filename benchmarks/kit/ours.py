@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kit.child import Answer, Measured, measured, serve
+from benchmarks.kit.guarding import seconds_of_the_guard
 from benchmarks.kit.jvm import Jvm
 from benchmarks.kit.known import scanned
 from benchmarks.kit.lake import Lake
@@ -99,6 +100,11 @@ class Ours:
         if [outcome.state for outcome in result.outcomes] != [OperationState.COMMITTED]:
             raise RuntimeError(f"{result.state}: {result.summary}")
         return found.answer(summary=result.summary, rows=[[f.path] for f in result.outcomes[0].files])
+
+    def guard(self, table: str, beside: int) -> Answer:
+        """How long one question to the guard of deletions takes beside so many other tables."""
+        with self._application({}, fresh=True) as app:
+            return {"s": seconds_of_the_guard(app, Lake(self.home.parent), table, beside)}
 
     def cycle(self, knobs: Mapping[str, str], *, fresh: bool, kept: bool = False, profile: bool = False) -> Answer:
         """One pass over all tables, as they are known, or were when it was `kept`, or `fresh`: none was seen yet."""
@@ -196,6 +202,7 @@ if __name__ == "__main__":
         asked: Mapping[str, Callable[..., Answer]] = {
             "spark": ours.spark,
             "run": ours.run,
+            "guard": ours.guard,
             "cycle": ours.cycle,
             "facts": ours.facts,
             "known": ours.known,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Snapshot, TableFacts, TableMetadata
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TOTALS = (
     "total-records",
@@ -49,6 +53,24 @@ def expiry_kept(
     left = set(step.snapshot_ids) & set(after.by_id)
     broken += [f"snapshot {s} is still there" for s in sorted(left)]
     return broken
+
+
+def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs: Mapping[str, int]) -> list[str]:
+    """Snapshots, and refs by name with the snapshot that each leads to, that an undo put back."""
+    broken = []
+    for before in snapshots:
+        now = after.by_id.get(before.snapshot_id)
+        if now is None:
+            broken.append(f"snapshot {before.snapshot_id} is not there")
+            continue
+        names = ("parent_id", "timestamp", "manifest_list", "manifests", "operation", "schema_id")
+        changed = [name.replace("_", " ") for name in names if getattr(before, name) != getattr(now, name)]
+        if any(before.summary.get(key) != value for key, value in now.summary.items()):
+            changed.append("summary")
+        broken += [f"the {name} of snapshot {before.snapshot_id} is another one" for name in changed]
+    there = {ref.name: ref.snapshot_id for ref in after.refs}
+    lost = (f"ref {name} does not lead to snapshot {led}" for name, led in refs.items() if there.get(name) != led)
+    return [*broken, *lost]
 
 
 def refs_kept(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:
@@ -107,3 +129,19 @@ def _deletes_since(before: TableFacts, after: TableMetadata) -> bool:
 
 def _count(summary: Mapping[str, str], key: str) -> int:
     return int(summary.get(key, "0"))
+
+
+def snapshot_of(raw: Mapping[str, Any]) -> Snapshot:
+    """A snapshot from the JSON of the spec."""
+    summary = {key: str(value) for key, value in (raw.get("summary") or {}).items()}
+    return Snapshot(
+        snapshot_id=raw["snapshot-id"],
+        parent_id=raw.get("parent-snapshot-id"),
+        sequence_number=raw.get("sequence-number") or 0,
+        timestamp=_EPOCH + timedelta(milliseconds=raw["timestamp-ms"]),
+        manifest_list=raw.get("manifest-list"),
+        manifests=tuple(raw.get("manifests") or ()),
+        operation=summary.get("operation"),
+        summary=summary,
+        schema_id=raw.get("schema-id"),
+    )

@@ -8,6 +8,7 @@ from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
 from icewright.core.policy import ENABLED, Operation
 from icewright.core.runs import JobState
 from icewright.flow.breaker import break_off
+from icewright.flow.undo import release_abandoned_undos
 from icewright.flow.world import World
 from icewright.ports import BY_HAND, LedgerState, Unfinished
 
@@ -23,6 +24,9 @@ def settle_interrupted(world: World) -> list[str]:
     for job in world.store.interrupted(world.clock.now(), world.dead):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
         break_off(world, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
+    released, left = release_abandoned_undos(world)
+    done += released
+    waiting += left
     for unfinished in world.store.unfinished(world.clock.now()):
         finished, said = _resumed(world, unfinished)
         (done if finished else waiting).append(said)

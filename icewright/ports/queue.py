@@ -41,6 +41,7 @@ class Queue(Protocol):
         trigger: Trigger,
         now: datetime,
         pool: str = "default",
+        options: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Start a job at once: its id, or None when another runs on the table. One that waits there gives way."""
         ...

@@ -153,11 +153,11 @@ WAITING = (LedgerState.PLANNED, LedgerState.DELETING, LedgerState.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class WaitingDeletions:
-    """Files of one job that are still to be deleted."""
+    """Files of one job, planned by one operation of it, that are still to be deleted."""
 
     job_id: str
     ref: TableRef
-    operations: tuple[Operation, ...]
+    operations: tuple[Operation, ...]  # more than one where an earlier release did not say which
     files: int
     bytes: int  # as far as they are known
     failed: int  # of the files: how many could not be deleted so far

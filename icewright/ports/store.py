@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -96,6 +96,10 @@ class Ledger(Protocol):
         """Files that are still to be deleted, job by job, the oldest first."""
         ...
 
+    def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
+        """Files of the table that other jobs planned since then and did not leave alone: path and state by job."""
+        ...
+
     def waiting_paths(self, ref: TableRef) -> Sequence[str]:
         """The paths of a table's files that some job is still to delete, or that an undo is about to take back."""
         ...
@@ -111,8 +115,11 @@ class Ledger(Protocol):
         """
         ...
 
-    def end_undo(self, job_id: str, now: datetime, *, undone: bool) -> None:
-        """Settle the files that `begin_undo` took: undone for good, or waiting as before."""
+    def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
+        """Settle the files that `begin_undo` took: undone for good, or waiting as before.
+
+        `in_use` are paths of those that something else needs: they stay for good, whoever proved otherwise before.
+        """
         ...
 
     def undoing(self) -> Sequence[str]:

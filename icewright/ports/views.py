@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from icewright.core.permissions import Sight
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
-from icewright.ports.rows import JobRow, TableRow
+from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
 
 T = TypeVar("T")
 After = tuple[Any, ...]  # the sorting values of the last item that was seen
@@ -101,6 +101,15 @@ class RunQuery:
     operation: Operation | None = None
     states: tuple[str, ...] = ()
     since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionQuery:
+    """Which deletions that wait."""
+
+    job_id: str | None = None
+    ref: TableRef | None = None
+    catalog: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +210,12 @@ class Views(Protocol):
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """What the ledger says of a job."""
+        ...
+
+    def list_deletions(
+        self, query: DeletionQuery, sight: Sight, after: After | None, limit: int
+    ) -> Page[WaitingDeletions]:
+        """Files that are still to be deleted, job by job, those of the oldest job first."""
         ...
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -102,6 +102,7 @@ def test_a_second_restore_changes_nothing(bench: Bench) -> None:
     files = _files(bench)
     assert bench.catalog.commit(after, undo) is after
     assert _files(bench) == files
+    assert bench.catalog.restorable(after, undo) == "" or isinstance(bench, RestBench)
     assert bench.catalog.load(base.ref).metadata_location == after.metadata_location
 
 
@@ -175,6 +176,21 @@ def test_a_restore_on_what_is_not_current_is_a_conflict(bench: Bench, *, done: b
 
 
 @removes
+@pytest.mark.parametrize("done", [False, True])
+def test_a_restore_of_a_table_that_is_gone_is_a_conflict(bench: Bench, *, done: bool) -> None:
+    """Likewise."""
+    base = bench.craft("sales.orders", 4, _named)
+    change = _expiry(base, 0, 1)
+    undo = _undo(base, change)
+    old = _expired(bench, base, change)
+    if done:
+        old = bench.catalog.commit(old, undo)
+    bench.iceberg.drop_table(ORDERS)
+    with pytest.raises(CommitConflict):
+        bench.catalog.commit(old, undo)
+
+
+@removes
 def test_another_table_of_the_name_gets_nothing(bench: Bench) -> None:
     """Snapshots of a table that was dropped do not come into the one that has its name now."""
     base = bench.craft("sales.orders", 4, _named)
@@ -189,7 +205,7 @@ def test_another_table_of_the_name_gets_nothing(bench: Bench) -> None:
 
 @removes
 def test_statistics_are_back(bench: Bench) -> None:
-    """Statistics and partition statistics of the snapshots, whole; newer ones of the same snapshot stay."""
+    """Statistics and partition statistics of the snapshots, whole and once."""
     base = bench.craft("sales.orders", 3)
     ids = [s.snapshot_id for s in base.snapshots]
     one = {"file-size-in-bytes": 5, "file-footer-size-in-bytes": 1, "blob-metadata": []}
@@ -203,6 +219,7 @@ def test_statistics_are_back(bench: Bench) -> None:
     now = json_of(after.metadata_location)
     for name, wanted in (("statistics", table), ("partition-statistics", partitions)):
         assert {f["snapshot-id"]: f for f in now[name]} == {f["snapshot-id"]: f for f in wanted}
+    assert bench.catalog.commit(after, undo) is after
 
 
 def _evolved(bench: Bench) -> TableMetadata:
@@ -314,18 +331,22 @@ def test_time_travel_reads_no_wrong_snapshot(bench: Bench, first: str) -> None:
 
 
 @only_sql
-def test_a_snapshot_that_is_gone_leaves_no_hole_in_the_history(bench: Bench) -> None:
+@pytest.mark.parametrize("absent", [1, 2])
+def test_a_snapshot_that_is_gone_leaves_no_hole_in_the_history(bench: Bench, absent: int) -> None:
     """History before a snapshot that does not return stays away."""
     base = bench.craft("sales.orders", 5)
     change = removal(base, 0, 1, 2)
     whole = _undo(base, change)
-    undo = RestoreSnapshots.from_json({**whole.to_json(), "snapshots": [whole.snapshots[0], whole.snapshots[2]]})
+    undo = RestoreSnapshots.from_json(
+        {**whole.to_json(), "snapshots": [*whole.snapshots[:absent], *whole.snapshots[absent + 1 :]]}
+    )
     expired = _expired(bench, base, change)
-    third = datetime.fromtimestamp(base.snapshots[2].timestamp.timestamp(), UTC).isoformat(timespec="seconds")
-    assert f"time travel to before {third}" in bench.catalog.restorable(expired, undo)
+    first = base.snapshots[absent + 1].timestamp.isoformat(timespec="seconds")
+    assert f"time travel to before {first}" in bench.catalog.restorable(expired, undo)
     after = bench.catalog.commit(expired, undo)
     log = [entry["snapshot-id"] for entry in json_of(after.metadata_location)["snapshot-log"]]
-    assert log == [s.snapshot_id for s in base.snapshots[2:]]
+    assert log == [s.snapshot_id for s in base.snapshots[absent + 1 :]]
+    assert bench.catalog.commit(after, undo) is after
 
 
 @only_sql
@@ -396,7 +417,7 @@ def test_a_rest_server_numbers_specs_and_schemas_anew(bench: RestBench) -> None:
 
 
 @only_rest
-@pytest.mark.parametrize("which", ["of version 1", "of version 3", "without parents"])
+@pytest.mark.parametrize("which", ["of version 1", "of version 3", "without parents", "whose parents are gone"])
 def test_snapshots_that_a_rest_server_would_not_take(bench: RestBench, which: str) -> None:
     """Old numbers, rows that are numbered already, and roots come back all the same, and the table goes on."""
     base = bench.craft("sales.orders", 5, _named)
@@ -407,12 +428,16 @@ def test_snapshots_that_a_rest_server_would_not_take(bench: RestBench, which: st
                 snapshot.update({"sequence-number": 0} if number < 3 else {})
             case "of version 3":
                 snapshot.update({"first-row-id": number, "added-rows": 1})
-            case _:
+            case "without parents":
                 snapshot.pop("parent-snapshot-id", None)
     version = {"format-version": 3, "next-row-id": 5} if which == "of version 3" else {}
     edit(base.metadata_location, **version, snapshots=document["snapshots"])
     base = bench.catalog.load(base.ref)
-    change = _expiry(base, 0, 1, 2)
+    if which == "whose parents are gone":
+        base = _expired(bench, base, _expiry(base, 0, 1))
+    change = RemoveSnapshots(
+        frozenset(s.snapshot_id for s in base.snapshots[:-2]), frozenset(r.name for r in base.refs) - {MAIN}
+    )
     undo = _undo(base, change)
     expired = _expired(bench, base, change)
     assert ("first-row-id" in bench.catalog.restorable(expired, undo)) == (which == "of version 3")

@@ -30,9 +30,10 @@ from icewright.ports import (
     Engine,
     Pointer,
     RemoveSnapshots,
+    RestoreSnapshots,
     Unfinished,
 )
-from icewright.testing import NOW, REF, FixedClock, FunctionEngine, MemoryCatalog, knobs, metadata
+from icewright.testing import NOW, REF, UUID, FixedClock, FunctionEngine, MemoryCatalog, knobs, metadata
 
 FIRST = RemoveSnapshots(frozenset({1}), frozenset())
 
@@ -104,6 +105,24 @@ def test_snapshots_are_removed(catalog: MemoryCatalog) -> None:
     assert [s.snapshot_id for s in (*after.statistics, *after.partition_statistics)] == [2, 2]
     assert after.metadata_location != base.metadata_location == after.metadata_log[-1]
     assert after.last_updated == NOW
+
+
+def test_snapshots_are_put_back(catalog: MemoryCatalog) -> None:
+    """Those that are missing, with their refs, in the order of their commits; a second time there is nothing to do."""
+    base = catalog.load(REF)
+    ms = int(base.by_id[1].timestamp.timestamp() * 1000)
+    raw = {"snapshot-id": 1, "sequence-number": 1, "timestamp-ms": ms, "summary": {"operation": "append"}}
+    tags = {name: {"type": "tag", "snapshot-id": 1} for name in ("old", "taken")}
+    catalog.commit(base, RemoveSnapshots(frozenset({1}), frozenset()))
+    taken = Ref("taken", RefKind.TAG, 2)
+    now = catalog.concurrently(REF, refs=(*base.refs, taken))
+    undo = RestoreSnapshots(UUID, (raw,), tags)
+    assert catalog.restorable(now, undo) == "taken, as somebody has set it since"
+    after = catalog.commit(now, undo)
+    assert [s.snapshot_id for s in after.snapshots] == [1, 2]
+    assert {r.name: r.snapshot_id for r in after.refs} == {MAIN: 2, "old": 1, "taken": 2}
+    assert catalog.commit(after, undo) is after
+    assert catalog.commits[-1] is undo
 
 
 @pytest.mark.parametrize(("branch", "current"), [(MAIN, 9), ("audit", 2)])

@@ -138,7 +138,11 @@ class SqlCatalog:
 
     def _current(self, base: TableMetadata) -> TableMetadata:
         """`base`, to which nothing is to be done. Raises `CommitConflict` when it is not current any more."""
-        if self._location(base.ref) != base.metadata_location:
+        try:
+            now = self._location(base.ref)
+        except TableNotFound as error:
+            raise _conflict(base) from error
+        if now != base.metadata_location:
             raise _conflict(base)
         return base
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +28,8 @@ _BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of eve
 _LOCKED = _BY_NAME.with_for_update(key_share=True)  # beside who refers to the table
 _FATE = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
 _FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # of a deletion that failed
+# which operation of its job planned a deletion; blank: an earlier release did, and did not say
+PLANNED_BY = sa.func.coalesce(DELETIONS.c.operation, "").label("planned_by")
 _Item = TypeVar("_Item")
 
 
@@ -74,6 +76,7 @@ class SqlLedger:
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         claimed: set[str] = set()
         with self._begin() as connection:
+            _lock(connection, job_id)
             for chunk in chunks(paths):
                 claim = sa.update(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk))
                 claim = claim.values(state=LedgerState.DELETING).returning(DELETIONS.c.path)
@@ -90,6 +93,7 @@ class SqlLedger:
         for path, state in paths.items():
             groups.setdefault((state, (reasons or {}).get(path)), []).append(path)
         with self._begin() as connection:
+            _lock(connection, job_id)
             found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
             has_findings = connection.execute(sa.select(sa.exists().where(found))).scalar()
             for (state, reason), group in groups.items():
@@ -178,45 +182,22 @@ class SqlLedger:
 
     def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
         """Files that are still to be deleted, job by job."""
-        failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
-        at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
-        query = (
-            sa.select(
-                JOBS.c.job_id,
-                JOBS.c.operations,
-                TABLES.c.catalog,
-                TABLES.c.namespace,
-                TABLES.c.name,
-                sa.func.count().label("files"),
-                sa.func.coalesce(sa.func.sum(DELETIONS.c.bytes), 0).label("bytes"),
-                sa.func.sum(failed).label("failed"),
-                sa.func.sum(at_once).label("at_once"),
-                sa.func.min(DELETIONS.c.planned_at).label("planned_at"),
-                sa.func.min(DELETIONS.c.delete_after).label("delete_after"),
-                sa.func.coalesce(sa.func.max(DELETIONS.c.reason), "").label("reason"),
-            )
-            .select_from(DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES))
-            .where(DELETIONS.c.state.in_(WAITING), *(() if ref is None else of_table(ref)))
-            .group_by(
-                JOBS.c.job_id, sa.cast(JOBS.c.operations, sa.Text), TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name
-            )
-            .order_by("planned_at", JOBS.c.job_id)
-        )
+        query = waiting_deletions().where(*(() if ref is None else of_table(ref)))
         with self._reading() as connection:
-            return [
-                WaitingDeletions(
-                    row.job_id,
-                    TableRef(row.catalog, namespace_of(row.namespace), row.name),
-                    tuple(Operation(op) for op in row.operations),
-                    row.files,
-                    int(row.bytes),
-                    row.failed,
-                    row.planned_at,
-                    None if row.at_once else row.delete_after,
-                    row.reason,
-                )
-                for row in connection.execute(query)
-            ]
+            rows = connection.execute(query.order_by(JOBS.c.created, JOBS.c.job_id, PLANNED_BY))
+            return [waiting_of(row) for row in rows]
+
+    def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
+        """Files of the table that other jobs planned since then and did not leave alone: path and state by job."""
+        table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
+        states = (*WAITING, LedgerState.DELETED, LedgerState.UNDOING)
+        others = (DELETIONS.c.table_id == table, DELETIONS.c.job_id != job_id, DELETIONS.c.state.in_(states))
+        query = sa.select(DELETIONS.c.job_id, DELETIONS.c.path, DELETIONS.c.state)
+        found: dict[str, dict[str, str]] = {}
+        with self._reading() as connection:
+            for job, path, state in connection.execute(query.where(*others, DELETIONS.c.planned_at >= since)):
+                found.setdefault(job, {})[path] = state
+        return found
 
     def waiting_paths(self, ref: TableRef) -> Sequence[str]:
         """The paths of a table's files whose deletion is not settled."""
@@ -229,6 +210,7 @@ class SqlLedger:
         """Leave the waiting files of a job where they are."""
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         with self._begin() as connection:
+            _lock(connection, job_id)
             left = sa.update(DELETIONS).where(mine).values(state=LedgerState.GIVEN_UP, settled_at=now)
             return int(connection.execute(left).rowcount)
 
@@ -238,18 +220,21 @@ class SqlLedger:
         untouched = mine & DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FAILED))
         counted = sa.select(DELETIONS.c.state, sa.func.count()).where(mine).group_by(DELETIONS.c.state)
         with self._begin() as connection:
-            # the lock makes whoever begins to delete wait for this, or this see what they do
-            connection.execute(sa.select(DELETIONS.c.id).where(mine).with_for_update()).all()
+            _lock(connection, job_id)
             states = {state: int(number) for state, number in connection.execute(counted)}
             if not states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
                 connection.execute(sa.update(DELETIONS).where(untouched).values(state=LedgerState.UNDOING))
             return states
 
-    def end_undo(self, job_id: str, now: datetime, *, undone: bool) -> None:
-        """Settle the files that an undo took."""
+    def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
+        """Settle the files that an undo took; those in use are not among what waits again."""
         taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
+        kept = {"state": LedgerState.KEPT, "settled_at": now, "reason": "snapshots that an undo restored need it"}
         over = {"state": LedgerState.UNDONE, "settled_at": now} if undone else {"state": LedgerState.PLANNED}
         with self._begin() as connection:
+            _lock(connection, job_id)
+            for chunk in chunks(list(in_use)):
+                connection.execute(sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**kept))
             connection.execute(sa.update(DELETIONS).where(taken).values(**over))
 
     def undoing(self) -> Sequence[str]:
@@ -290,6 +275,50 @@ class SqlLedger:
     @staticmethod
     def _row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
         return connection.execute(_LOCKED if locked else _BY_NAME, named(ref)).first()
+
+
+def waiting_deletions() -> sa.Select[Any]:
+    """Jobs and their operations with files that are still to be deleted, for `waiting_of`."""
+    failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
+    at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
+    of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+    columns = (
+        *of_job,
+        JOBS.c.operations,
+        sa.func.count().label("files"),
+        sa.func.coalesce(sa.func.sum(DELETIONS.c.bytes), 0).label("bytes"),
+        sa.func.sum(failed).label("failed"),
+        sa.func.sum(at_once).label("at_once"),
+        sa.func.min(DELETIONS.c.planned_at).label("planned_at"),
+        sa.func.min(DELETIONS.c.delete_after).label("delete_after"),
+        sa.func.coalesce(sa.func.max(DELETIONS.c.reason), "").label("reason"),
+    )
+    joined = DELETIONS.join(JOBS, DELETIONS.c.job_id == JOBS.c.job_id).join(TABLES, JOBS.c.table_id == TABLES.c.id)
+    query = sa.select(*columns).select_from(joined).where(DELETIONS.c.state.in_(WAITING))
+    return query.group_by(*of_job, sa.cast(JOBS.c.operations, sa.Text))
+
+
+def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
+    """What a row of `waiting_deletions` says."""
+    return WaitingDeletions(
+        row.job_id,
+        TableRef(row.catalog, namespace_of(row.namespace), row.name),
+        tuple(Operation(op) for op in ([row.planned_by] if row.planned_by else row.operations)),
+        row.files,
+        int(row.bytes),
+        row.failed,
+        row.planned_at,
+        None if row.at_once else row.delete_after,
+        row.reason,
+    )
+
+
+def _lock(connection: sa.Connection, job_id: str) -> None:
+    """Let nobody else change the states of the job's files before this transaction ends.
+
+    Locks on the files themselves are taken in an order that differs from call to call: two would wait for each other.
+    """
+    connection.execute(sa.select(JOBS.c.job_id).where(JOBS.c.job_id == job_id).with_for_update(key_share=True)).all()
 
 
 def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows

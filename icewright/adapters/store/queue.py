@@ -147,6 +147,7 @@ class SqlQueue(SqlTables):
         trigger: Trigger,
         now: datetime,
         pool: str = "default",
+        options: Mapping[str, Any] | None = None,
     ) -> str | None:
         """A job that runs at once and holds the table, or None when another runs on it. One that waits gives way."""
         with self._begin() as connection:
@@ -165,7 +166,9 @@ class SqlQueue(SqlTables):
                 connection.execute(freed.values(held_by=None))
             on_pool = any(op in ON_POOL for op in operations)
             running = {"state": JobState.RUNNING, "holder": trigger.holder, "started": now, "pool": pool}
-            return self._made(connection, row, table_uuid, operations, trigger, now, on_pool=on_pool, **running)
+            return self._made(
+                connection, row, table_uuid, operations, trigger, now, on_pool=on_pool, options=options, **running
+            )
 
     @staticmethod
     def _made(

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import namespace_of, of_table
+from icewright.adapters.store.ledger import PLANNED_BY, namespace_of, of_table, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import STATE, SqlMeasures
 from icewright.adapters.store.paging import Key, beyond, cursor, ordered
 from icewright.adapters.store.queue import job_of
@@ -19,8 +19,10 @@ from icewright.core.permissions import Sight, covers
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports.rows import WaitingDeletions
 from icewright.ports.views import (
     After,
+    DeletionQuery,
     JobItem,
     JobQuery,
     Page,
@@ -142,8 +144,22 @@ class SqlViews(SqlMeasures):
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """What the ledger says of a job."""
-        columns = ("id", "path", "bytes", "kind", "state", "planned_at", "settled_at")
+        said = ("planned_at", "settled_at", "delete_after", "reason", "operation")
+        columns = ("id", "path", "bytes", "kind", "state", *said)
         return self._of_job(DELETIONS, columns, job_id, after, limit)
+
+    def list_deletions(
+        self, query: DeletionQuery, sight: Sight, after: After | None, limit: int
+    ) -> Page[WaitingDeletions]:
+        """Files that are still to be deleted, job by job."""
+        keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
+        wanted = _of_places(query.ref, query.catalog)
+        if query.job_id is not None:
+            wanted.append(JOBS.c.job_id == query.job_id)
+        with self._reading() as connection:
+            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            rows = connection.execute(waiting_deletions().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
+        return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """Activities of a job."""

@@ -1,0 +1,93 @@
+"""An undo whose process ends at any moment: nothing is lost, and the same undo, asked for again, completes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from icewright.core.policy import ENABLED
+from icewright.flow.undo import undo
+from icewright.flow.world import World
+from icewright.ports import LedgerState
+from tests.cases.house import EXPIRE, NAME, House, ref
+from tests.cases.test_undo import document, expired, history, settled, states
+from tests.faults.taps import Call, opened
+
+
+class Death(BaseException):
+    """The process ends here: nothing catches this, and no call comes after it."""
+
+
+@dataclass
+class Mortal:
+    """A hook that ends the process after one call of a port, counted from 0."""
+
+    moment: int
+    count: int = 0
+    dead: str = ""
+
+    def __call__(self, call: Call) -> Any:
+        """Let it happen, and die."""
+        if self.dead:
+            raise Death
+        done = call.go()
+        if self.count == self.moment:
+            self.dead = str(call)
+            raise Death
+        self.count += 1
+        return done
+
+
+@contextmanager
+def life(house: House, moment: int) -> Iterator[tuple[World, Mortal]]:
+    """A process of its own, that ends at the moment."""
+    mortal = Mortal(moment)
+    try:
+        with opened(house.home, house.clock, mortal) as app:
+            yield app.world, mortal
+    except Death:
+        pass
+
+
+def died(house: House, moment: int, deed: Callable[[World], object]) -> str:
+    """Where the process ended that did this; blank when it did not come to the moment."""
+    with life(house, moment) as (world, mortal):
+        deed(world)
+    return mortal.dead
+
+
+@pytest.mark.cases(13)
+def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(house: House) -> None:
+    """Until then nothing is half done: before its commit the files wait, after it all is back to stay."""
+    history(house)
+    before, whole = house.read(), document(house)
+    moments: list[str] = []
+    ended: list[tuple[bool, set[str]]] = []
+    store = house.app.world.store
+    while True:
+        store.put_rule(ref(NAME).parts, {}, "anna", house.clock.now(), None)
+        job_id = expired(house)
+        where = died(house, len(moments), lambda world, job_id=job_id: undo(world, job_id))  # type: ignore[misc]
+        if not where:
+            break
+        moments.append(where)
+        settled(house)
+        ended.append((document(house) == whole, states(house, job_id)))
+        undo(house.app.world, job_id)
+        assert document(house) == whole, where
+        assert states(house, job_id) == {LedgerState.UNDONE}, where
+        row = store.table(ref(NAME))
+        assert row is not None
+        assert row.held_by is None, where
+        assert store.rule_versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
+    assert house.read() == before
+    steps = ("store.claim", "store.begin_undo", "catalog.commit", "store.put_rule", "store.removal_over")
+    places = [moments.index(step) for step in (*steps, "store.end_undo", "store.finish")]
+    assert places == sorted(places)
+    committed = moments.index("catalog.commit")
+    assert ended[:committed] == [(False, {LedgerState.PLANNED})] * committed
+    assert ended[committed:] == [(True, {LedgerState.UNDONE})] * (len(moments) - committed)
