@@ -21,6 +21,7 @@ LAKE = Environment(
         "file:/data/qa/t/x",
         "/data/qa/t",
         "file://localhost/data/qa",
+        "//localhost/data/qa/t",
         "abfss://c@acc.dfs.core.windows.net/t",
     ],
 )
@@ -40,6 +41,7 @@ def test_inside(path: str) -> None:
         "/data/qa/../prod/t",
         "gs://qa-1/lake/t",
         "/lake/t",
+        "file://nas/data/qa/t",
         "abfs://c@other.dfs.core.windows.net/t",
     ],
 )
@@ -47,6 +49,12 @@ def test_outside(path: str) -> None:
     """Another bucket, a sibling, a way up, another scheme."""
     assert not LAKE.holds(path)
     assert LAKE.outside([path]) == [path]
+
+
+def test_a_location_is_taken_as_it_is_spelt() -> None:
+    """A folder whose name begins alike is another one, and only a local file's host may be left out."""
+    assert not Environment(None, ("s3://qa/lakeX/",)).holds("s3://qa/lake/t")
+    assert not Environment(None, ("hdfs:///data",)).holds("hdfs://localhost/data/t")
 
 
 def test_hosts() -> None:
@@ -64,6 +72,8 @@ def test_a_table_outside_is_refused() -> None:
     inside, outside = "s3://qa-1/lake/t", "s3://prod/lake/t"
     keep_inside(LAKE, "lake", metadata(location=inside, metadata_location=f"{inside}/1.json"), [f"{inside}/a"])
     keep_inside(None, "lake", metadata(location=outside))
+    elsewhere = {"write.format.default": "parquet", "write.data.path": "", "backup.path": outside}
+    keep_inside(LAKE, "lake", metadata(location=inside, metadata_location=inside, properties=elsewhere))
     for table, files in (
         (metadata(location=outside, metadata_location=f"{inside}/1.json"), []),
         (metadata(location=inside, metadata_location=f"{outside}/1.json"), []),
@@ -79,5 +89,6 @@ def test_hosts_that_a_server_says() -> None:
     said = {"uri": "http://a.internal/x", "prefix": "http", "s3.endpoint": "HTTPS://127.0.0.1:9000", "n": 1}
     keep_to_hosts(LAKE, "lake", said)
     keep_to_hosts(None, "lake", {"s3.endpoint": "http://elsewhere"})
-    with pytest.raises(Refused, match=r"its server says s3\.endpoint with the host elsewhere\.example"):
-        keep_to_hosts(LAKE, "lake", {**said, "s3.endpoint": "https://elsewhere.example/"})
+    for scheme in ("https", "http"):
+        with pytest.raises(Refused, match=r"its server says s3\.endpoint with the host elsewhere\.example"):
+            keep_to_hosts(LAKE, "lake", {**said, "s3.endpoint": f"{scheme}://elsewhere.example/"})

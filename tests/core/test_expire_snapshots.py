@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.operations import expire_snapshots
 from icewright.core.policy import Knobs, Operation
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict
-from icewright.core.table import Ref, RefKind, TableMetadata
+from icewright.core.table import Hold, Pin, Ref, RefKind, TableMetadata
 from icewright.testing import NOW, facts, knobs, metadata
 
 WEEK = 168
@@ -83,12 +84,90 @@ def test_knobs_reach_the_step() -> None:
             "expire_snapshots.delete_files": False,
             "expire_snapshots.max_concurrent_deletes": 3,
             "expire_snapshots.engine": "spark",
+            "expire_snapshots.clean_expired_metadata": True,
+            "expire_snapshots.outside_location": "delete",
+            "deletion.delay_hours": 5,
+            "execute.check_totals": False,
         }
     )
-    step = _step(_verdict(metadata([4, 3, 1, 0.5]), found))
-    assert step.snapshot_ids == (1, 2)
-    assert (step.older_than, step.retain_last) == (NOW - timedelta(hours=2), 1)
-    assert (step.delete_files, step.max_concurrent_deletes, step.by_spark) == (False, 3, True)
+    table = metadata([4, 3, 2.5, 1, 0.5], refs=[Ref("v1", RefKind.TAG, 2)])
+    assert _step(_verdict(table, found)) == ExpireSnapshots(
+        snapshot_ids=(1, 3),
+        remove_refs=(),
+        older_than=NOW - timedelta(hours=2),
+        retain_last=1,
+        delete_files=False,
+        max_concurrent_deletes=3,
+        by_spark=True,
+        check_totals=False,
+        clean_metadata=True,
+        pins=(Pin(2, "head of tag v1"),),
+        outside=True,
+        delay=timedelta(hours=5),
+    )
+
+
+def test_by_default_files_elsewhere_stay_and_all_files_wait_a_day() -> None:
+    """What a policy does not say is the safe side."""
+    step = _step(_verdict(metadata(MANY)))
+    assert (step.outside, step.delay, step.clean_metadata) == (False, timedelta(days=1), False)
+    assert step.check_totals
+
+
+@pytest.mark.parametrize(("delete_files", "files"), [(True, 16), (False, 0)])
+def test_what_an_expiry_is_worth(delete_files: bool, files: int) -> None:
+    """Three files for each of five snapshots and one for the tag, which a run says afterwards how many they were."""
+    table = metadata(MANY, refs=[Ref("old", RefKind.TAG, 1)])
+    said = {"expire_snapshots.max_ref_age_hours": 24, "expire_snapshots.delete_files": delete_files}
+    verdict = _verdict(table, knobs(said))
+    assert isinstance(verdict, Due)
+    assert (verdict.files, verdict.per_file) == (files, storage_benefit(1))
+    assert (verdict.benefit, verdict.cost) == (storage_benefit(16), service_cost(50))
+
+
+def test_snapshots_that_somebody_reads_stay() -> None:
+    """A hold of the store and a reader that the policy names each keep their snapshot and what came after it."""
+    table = metadata(MANY)
+    hold = Hold(5, "somebody", NOW + timedelta(hours=1))
+    held = expire_snapshots.evaluate(facts(of=table, holds=(hold,)), Knobs(), None, NOW)
+    assert _step(held).snapshot_ids == (1, 2, 3, 4)
+    pinned = knobs({"expire_snapshots.reader_pins": {"etl": "4", "gone": "77"}})
+    assert _step(_verdict(table, pinned)).snapshot_ids == (1, 2, 3)
+
+
+@pytest.mark.parametrize(("hours", "gone"), [(WEEK + 7, (1, 2, 3, 4, 5)), (WEEK + 8, (1, 2, 3))])
+def test_a_reader_s_pin_ends(hours: int, gone: tuple[int, ...]) -> None:
+    """So long after the commit of its snapshot, which is `WEEK + 7` hours old."""
+    said = {"expire_snapshots.reader_pins": {"etl": "4"}, "expire_snapshots.max_pin_age_hours": hours}
+    assert _step(_verdict(metadata(MANY), knobs(said))).snapshot_ids == gone
+
+
+def _tagged(count: int) -> TableMetadata:
+    tags = [Ref(f"v{number}", RefKind.TAG, number) for number in range(1, count + 1)]
+    return metadata([300 - i for i in range(count)] + [5, 4, 3, 2, 1], refs=tags)
+
+
+@pytest.mark.parametrize(
+    ("tags", "notes"),
+    [
+        (0, ()),
+        (2, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2",)),
+        (3, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2, 1 for head of tag v3",)),
+        (5, ("old ones stay: 1 for head of tag v1, 1 for head of tag v2, 1 for head of tag v3 and 2 more",)),
+    ],
+)
+def test_who_keeps_old_snapshots(tags: int, notes: tuple[str, ...]) -> None:
+    """When nothing goes, three of those who keep old snapshots are named, and how many more there are."""
+    verdict = _verdict(_tagged(tags))
+    assert isinstance(verdict, NotDue)
+    assert verdict.notes == notes
+
+
+def test_what_the_count_keeps_is_nobody_s() -> None:
+    """The policy's own count, and the current snapshot, are no answer to who keeps old ones."""
+    verdict = _verdict(metadata([WEEK + 5] * 5))
+    assert isinstance(verdict, NotDue)
+    assert verdict.notes == ()
 
 
 @pytest.mark.cases(4)

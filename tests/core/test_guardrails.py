@@ -63,7 +63,6 @@ def test_guardrails_are_read(text: str, guardrail: Guardrail) -> None:
         (24, "24 is no guardrail; write one as"),
         (None, "None is no guardrail; write one as"),
         ("expire_snapshots.retention_hour >= 24", "did you mean expire_snapshots.retention_hours?"),
-        ("zzz >= 24", "there is no knob zzz"),
         ("order >= 24", "order is no number: write `order in canonical, seaweedfs`"),
         ("compact.enabled <= 1", "compact.enabled is no number: write `compact.enabled = true`"),
         ("impact.probe >= 1", "impact.probe is no number: write `impact.probe = unset`"),
@@ -89,6 +88,26 @@ def test_what_is_no_guardrail_is_refused(text: object, fault: str) -> None:
     assert len(refused.value.faults) == 1
     assert refused.value.faults[0].startswith("guardrails[0]: ")
     assert fault in refused.value.faults[0]
+
+
+def test_an_unknown_knob_that_resembles_none_is_only_named() -> None:
+    """A suggestion stands where there is one."""
+    with pytest.raises(ConfigError) as refused:
+        parse_guardrail("guardrails[0]", "zzz >= 24")
+    assert refused.value.faults == ("guardrails[0]: there is no knob zzz",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remove_orphans.older_than_hours >= 1",
+        "compact.delete_ratio_threshold <= 2",
+        "compact.delete_ratio_threshold >= 1",
+    ],
+)
+def test_a_guardrail_may_bound_what_the_knob_bounds_already(text: str) -> None:
+    """Only a guardrail that leaves the knob no value is refused."""
+    assert str(parse_guardrail("guardrails[0]", text)) == text
 
 
 @pytest.mark.parametrize(
@@ -141,7 +160,29 @@ def test_guardrails_that_hold_together_are_taken() -> None:
     assert [fault.partition(": ")[0] for fault in faults] == ["guardrails[3]", "guardrails[4]"]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        ["compact.enabled = true"],
+        [f"{HOURS} <= 24", f"{HOURS} <= 48"],
+        [f"{HOURS} >= 24", "compact.hot_minutes <= 5"],
+        [f"{HOURS} >= 24", "compact.enabled = true"],
+    ],
+)
+def test_guardrails_of_one_side_or_of_several_knobs_hold_together(raw: Sequence[str]) -> None:
+    """One knob's bounds say nothing about another's, and two of one side are as good as the narrower one."""
+    found, faults = parse_guardrails(raw)
+    assert ([str(guardrail) for guardrail in found], faults) == (raw, [])
+
+
 @pytest.mark.parametrize(("raw", "count"), [(None, 0), ([], 0), ({"a": 1}, 1), ("text", 1)])
 def test_guardrails_are_a_list(raw: Any, count: int) -> None:
     """Nothing is no guardrail, and anything else than a list is one fault."""
     assert (parse_guardrails(raw)[0], len(parse_guardrails(raw)[1])) == ((), count)
+
+
+def test_a_list_that_is_none_is_called_what_it_is() -> None:
+    """The fault says what was given."""
+    assert parse_guardrails({"a": 1})[1] == [
+        "guardrails: a mapping given; write a list of bounds such as 'knob >= 24'"
+    ]

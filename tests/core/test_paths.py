@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.paths import Location, directory_key, key, local_path, same_place, split
+from icewright.core.paths import Location, directory_key, is_location, key, local_path, metadata_folder, same_place, split
 
 S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
 
@@ -111,6 +111,7 @@ def test_a_folder_does_not_hold_its_sibling(spelling: str) -> None:
     assert key("s3://b/orders/data/f").startswith(folder)
     assert not key("s3://b/orders_archive/data/f").startswith(folder)
     assert directory_key("s3://b") == "/"
+    assert directory_key("s3://b/ordersX/") == "/ordersX/"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ def test_a_folder_does_not_hold_its_sibling(spelling: str) -> None:
         pytest.param("/f", "file:///f", True, marks=pytest.mark.cases(58)),
         pytest.param("hdfs:///f", "hdfs://nn/f", True, marks=pytest.mark.cases(58)),
         pytest.param("/f", "hdfs://nn/f", True, marks=pytest.mark.cases(58)),
+        pytest.param("file://localhost/f", "//nas/f", True, marks=pytest.mark.cases(58)),
         pytest.param("file:///f", "s3://b/f", False, marks=pytest.mark.cases(57)),
     ],
 )
@@ -132,3 +134,34 @@ def test_same_place(one: str, other: str, same: bool) -> None:
     """Scheme and authority agree when equal, when declared equal, or when one side leaves them out."""
     assert same_place(split(one), split(other), S3, {"old": "b"}) is same
     assert same_place(split(other), split(one), S3, {"old": "b"}) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("s3://b/f", True),
+        ("/data/f", True),
+        ("file:/data/f", True),
+        ("oss://b/f", True),
+        ("data/f", False),
+        ("arn:aws:s3tables:eu-west-1:1:bucket/b", False),
+        ("123456789012", False),
+    ],
+)
+def test_places_are_told_from_names(text: str, place: bool) -> None:
+    """A place is a path from a root, or has a scheme; an id, a name or an ARN is none."""
+    assert is_location(text) is place
+
+
+@pytest.mark.parametrize(
+    ("properties", "folder"),
+    [
+        ({}, "s3://b/t/metadata"),
+        ({"write.metadata.path": "s3://c/elsewhereX//"}, "s3://c/elsewhereX"),
+        ({"write.metadata.path": "/elsewhere"}, "/elsewhere"),
+        ({"write.metadata.path": ""}, "s3://b/t/metadata"),
+    ],
+)
+def test_where_metadata_is_written(properties: dict[str, str], folder: str) -> None:
+    """Below the location, unless the table says where."""
+    assert metadata_folder("s3://b/t", properties) == folder

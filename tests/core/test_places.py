@@ -26,6 +26,9 @@ PLAIN = Spelling()
         ("abfss://c@one.dfs.core.windows.net/t", "abfss://c@two.dfs.core.windows.net/", False, False),
         ("file:/data/t", "file:///data", True, True),
         ("/data/t", "file://localhost/data", True, True),
+        ("s3:///wh/t", "s3://a/wh", False, False),  # a bucket that is left out is no bucket
+        ("s3://localhost/wh/t", "s3:///wh", False, False),
+        ("file://nas/data/t", "/data", False, False),
         ("hdfs://nn/data/t", "hdfs://nn/data", True, True),
         ("hdfs://nn1/data/t", "hdfs://nn2/data", False, True),  # one file system may go by two names
         ("hdfs:///data/t", "hdfs://nn/data", True, True),

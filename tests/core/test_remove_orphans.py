@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.operations import remove_orphans
 from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun, OperationState
@@ -16,6 +17,7 @@ from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 
 HOUR = timedelta(hours=1)
 CONFIRM = {"remove_orphans.mode": "confirm"}
+AUTO = {"remove_orphans.every_hours": "auto"}
 
 
 def _verdict(last: LastRun | None = None, settings: Mapping[str, object] | None = None, now: datetime = NOW) -> Verdict:
@@ -46,7 +48,7 @@ def test_never_scanned_is_due() -> None:
     assert step.equal_schemes == {"s3a": "s3", "s3n": "s3"}
     assert (step.equal_authorities, step.max_delete_ratio, step.max_concurrent_deletes) == ({}, 0.5, 16)
     assert verdict.why == "never scanned for orphans; mode report"
-    assert verdict.benefit > 0 < verdict.cost
+    assert (verdict.benefit, verdict.cost) == (storage_benefit(1), service_cost(22))  # ten files, and a manifest
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,9 @@ def test_never_scanned_is_due() -> None:
         (_scan(24), {"remove_orphans.every_hours": 24}, True),
         (_scan(23, orphans_found=5), CONFIRM, False),
         (_scan(24, orphans_found=5), CONFIRM, True),
+        (_scan(24, orphans_found=1), CONFIRM, True),
+        (_scan(83, files_scanned=1000, orphans_found=11), AUTO, False),
+        (_scan(84, files_scanned=1000, orphans_found=11), AUTO, True),
         (_scan(24, orphans_found=5, orphans_removed=5), CONFIRM, False),
         (_scan(24), CONFIRM, False),
         (_scan(24, orphans_found=5), {}, False),
@@ -104,6 +109,14 @@ def test_a_refusal_stands_for_a_while() -> None:
     assert isinstance(_verdict(_scan(168, OperationState.SKIPPED, refused)), Due)
 
 
+def test_a_refusal_stands_as_long_as_the_cadence_that_was_learned() -> None:
+    """A table with many orphans is scanned more often, and looked at sooner."""
+    refused = f"{REFUSED}: the location is shared"
+    said = {"files_scanned": 1000, "orphans_found": 11}
+    assert isinstance(_verdict(_scan(83, OperationState.SKIPPED, refused, **said), AUTO), Blocked)
+    assert isinstance(_verdict(_scan(84, OperationState.SKIPPED, refused, **said), AUTO), Due)
+
+
 @pytest.mark.cases(72)
 def test_gc_disabled() -> None:
     """A table that forbids garbage collection is left alone."""
@@ -124,6 +137,8 @@ def test_knobs_reach_the_step() -> None:
                 "remove_orphans.max_delete_ratio": 0.1,
                 "remove_orphans.max_concurrent_deletes": 2,
                 "remove_orphans.inventory": "s3://lists/today/",
+                "remove_orphans.max_files": 77,
+                "execute.check_totals": False,
                 "deletion.delay_hours": 5,
             }
         ),
@@ -139,8 +154,20 @@ def test_knobs_reach_the_step() -> None:
         2,
         "s3://lists/today/",
         168,
+        max_files=77,
+        check_totals=False,
         delay=5 * HOUR,
     )
+
+
+def test_the_step_knows_its_cadence() -> None:
+    """The next run learns from the cadence by which this one ran."""
+    verdict = _verdict(_scan(200, files_scanned=1000, orphans_found=11), AUTO)
+    assert isinstance(verdict, Due)
+    (step,) = verdict.work.steps
+    assert isinstance(step, RemoveOrphans)
+    assert step.every_hours == 84
+    assert remove_orphans.step(knobs(AUTO), NOW).every_hours == 168
 
 
 def test_nothing_younger_than_the_longest_write_is_an_orphan() -> None:
@@ -154,6 +181,7 @@ def test_nothing_younger_than_the_longest_write_is_an_orphan() -> None:
     [
         ({}, 168),
         ({"files_scanned": 1000, "orphans_found": 0}, 336),  # nothing found: twice as long
+        ({"files_scanned": 1000}, 336),
         ({"files_scanned": 1000, "orphans_found": 10}, 168),
         ({"files_scanned": 1000, "orphans_found": 11}, 84),  # more than 1 %: half as long
         ({"files_scanned": 1000, "orphans_found": 0, "every_hours": 2000}, 90 * 24),

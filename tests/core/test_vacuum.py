@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from hypothesis import given
@@ -22,6 +22,7 @@ from icewright.core.vacuum import (
     KeyChange,
     Limit,
     Walk,
+    check_cutoff,
     forbidden_by_user,
     limit_of,
     parse_duration,
@@ -67,6 +68,8 @@ def test_whose_policy_holds(config: GcConfig | None, policy: str | None, cutoff:
         (GcConfig("100"), None, UNSUPPORTED),
         (GcConfig("P1M"), None, UNSUPPORTED),
         (GcConfig("P1W"), None, UNSUPPORTED),
+        (GcConfig("P"), None, UNSUPPORTED),
+        (GcConfig("20261101T180000Z"), None, UNSUPPORTED),
         (GcConfig("PT"), None, UNSUPPORTED),
         (GcConfig("P1DT"), None, UNSUPPORTED),
         (GcConfig("-PT1H"), None, UNSUPPORTED),
@@ -84,6 +87,35 @@ def test_faulty_policies_in_the_words_that_users_know(
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("config", "policy", "source", "text"),
+    [
+        (None, None, "the default", "5 days, 0:00:00"),
+        (None, "PT48H", "the policy's vacuum.cutoff", "2 days, 0:00:00"),
+        (GcConfig("2026-11-01T20:00:00+02:00"), None, "Nessie's configuration", "2026-11-01T18:00:00+00:00"),
+    ],
+)
+def test_a_policy_says_where_it_comes_from(config: GcConfig | None, policy: str | None, source: str, text: str) -> None:
+    """Its source and its age or instant, which is in UTC, are shown to people."""
+    found = resolve(config, policy, DAY, NOW)
+    assert (found.source, str(found)) == (source, text)
+    assert found.instant is None or found.instant.tzinfo is UTC
+
+
+@pytest.mark.parametrize("text", ["PT48H", "2026-11-01T18:00:00Z", "NONE", "none"])
+def test_a_cutoff_that_the_configuration_may_say(text: str) -> None:
+    """A duration, an instant, or that there is none."""
+    check_cutoff(text)
+
+
+@pytest.mark.parametrize(("text", "fault"), [("yesterday", UNSUPPORTED), (" ", EMPTY)])
+def test_a_cutoff_that_the_configuration_may_not_say(text: str, fault: str) -> None:
+    """The error names the text and what is wrong with it."""
+    with pytest.raises(ValueError, match="cut-off") as caught:
+        check_cutoff(text)
+    assert str(caught.value) == f"{text!r}: {fault}"
+
+
 @pytest.mark.parametrize("grace", ["PT23H59M59S", "PT0S", "soon", ""])
 def test_a_grace_period_under_a_day_is_refused(grace: str) -> None:
     """Files that are being written could go."""
@@ -95,6 +127,7 @@ def test_a_cutoff_in_the_future_is_refused() -> None:
     """It would leave the heads alone."""
     with pytest.raises(Refused, match="lies in the future"):
         resolve(GcConfig((NOW + HOUR).isoformat()), None, DAY, NOW)
+    assert resolve(GcConfig(NOW.isoformat()), None, DAY, NOW).at(NOW) == NOW
 
 
 def test_an_endless_duration_ends_with_the_calendar() -> None:
@@ -123,8 +156,9 @@ def test_largest_ages_and_nonsense() -> None:
     """Iceberg's largest long means for ever; what is no number holds the table back."""
     endless = {"history.expire.max-snapshot-age-ms": str(2**63 - 1)}
     assert limit_of(endless, NOW - DAY, NOW).cutoff.year == 1
-    with pytest.raises(Refused, match="not a whole number"):
-        limit_of({"history.expire.min-snapshots-to-keep": "many"}, NOW, NOW)
+    for nonsense in ("many", "٣", "1.5", ""):
+        with pytest.raises(Refused, match="not a whole number"):
+            limit_of({"history.expire.min-snapshots-to-keep": nonsense}, NOW, NOW)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +253,45 @@ def test_what_metadata_keeps_itself_is_not_looked_for() -> None:
     walked.satisfied({"id-t"})
     walk(walked, commits, lambda _hash, _keys: [])
     assert walked.live == {_content("t", 7)}
+
+
+def test_the_catalog_is_asked_for_what_live_commits_see_and_nothing_else() -> None:
+    """Only versions that were not met among the commits, seen by one that is as old as the cut-off or younger."""
+    commits, states = _log((40, "t", 1), (40, "u", 1), (39, "u", 2), (25, "v", 1), (10, "t", 2), (9, "u", 3))
+    cutoff = NOW - 25 * HOUR
+    assert _asked(commits, states, {}, Limit(cutoff)) == ["u", "t"]
+    assert _asked(commits[:4], states, {}, Limit(cutoff)) == ["u", "t"]
+    assert _asked(commits[:2], states, {}, Limit(cutoff)) == ["u"]
+    assert _asked(commits, states, {"id-u": Limit(cutoff, 9)}, Limit(cutoff)) == []
+
+
+def _asked(
+    commits: Sequence[Commit], states: Sequence[Mapping[Key, Content]], limits: Mapping[str, Limit], default: Limit
+) -> list[str]:
+    walked = Walk(states[0], limits, default)
+    for commit in commits:
+        if not walked.add(commit):
+            break
+    return sorted((key[0] for key in walked.unmet()[1]), reverse=True)
+
+
+def test_no_commit_is_read_from_which_nothing_live_can_come() -> None:
+    """Logs are long, and pages of them cost time: the walk ends at the first commit that is older than every cut-off."""
+    commits, states = _log((60, "t", 1), (50, "t", 2), (40, "t", 3), (30, "t", 4), (10, "t", 5))
+    left = iter(commits)
+    walk(Walk(states[0], {}, Limit(NOW - 20 * HOUR)), left, lambda _hash, _keys: [])
+    assert [commit.hash for commit in left] == ["c2", "c1", "c0"]
+
+
+def test_what_a_catalog_says_beside_the_question_is_not_live() -> None:
+    """Of its answer those count that were asked for, and that a commit saw within the cut-off of their own table."""
+    commits, states = _log((40, "t", 1), (40, "u", 1), (20, "t", 2), (20, "u", 2), (15, "w", 1))
+    walked = Walk(states[0], {"id-t": Limit(NOW - 30 * HOUR)}, Limit(NOW - 10 * HOUR))
+    for commit in commits[:3]:
+        walked.add(commit)
+    assert walked.unmet() == ("c2", frozenset({("u",), ("w",)}))
+    walked.state([_content("u", 1), _content("w", 7), _content("t", 7)])
+    assert walked.live == set(states[0].values())
 
 
 Histories = tuple[list[Commit], list[dict[Key, Content]]]

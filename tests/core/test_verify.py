@@ -52,6 +52,14 @@ def test_what_may_change() -> None:
     assert identity_kept(BEFORE, later) == []
 
 
+def test_specs_that_nothing_uses_may_go() -> None:
+    """A spec that the caller names as unused may be gone; any other may not, an expiry's commit included."""
+    unused = spec(1, id="identity")
+    before = replace(BEFORE, specs=(*BEFORE.specs, unused))
+    assert identity_kept(before, BEFORE, {1}) == expiry_kept(before, AFTER, STEP, {1}) == []
+    assert identity_kept(before, BEFORE, {0}) == expiry_kept(before, AFTER, STEP, {0}) == ["a partition spec is gone"]
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -154,6 +162,24 @@ def test_records_of_rewrites(partition_before: PartitionFacts, after: TableMetad
     broken = rewrites_kept(facts(partition_before), after)
     assert len(broken) == (fault is not None)
     assert all(fault in said for said in broken if fault)
+
+
+def test_what_writers_add_and_remove_is_theirs() -> None:
+    """Appends and overwrites beside a rewrite are no part of it, whatever their summaries count."""
+    rewritten = _rewritten((100, 100))
+    append = snapshot(9, parent_id=4, summary={"operation": "append", "added-records": "5"})
+    overwrite = snapshot(10, parent_id=9, operation="overwrite", summary={"deleted-records": "7"})
+    after = replace(rewritten, snapshots=(*rewritten.snapshots, append, overwrite), current_snapshot_id=10)
+    assert rewrites_kept(facts(PLAIN), after) == []
+
+
+def test_delete_files_that_a_rewrite_wrote_excuse_nothing() -> None:
+    """Only a writer's own deletes may explain records that are missing."""
+    table = metadata()
+    summary = {"deleted-records": "100", "added-records": "99", "added-delete-files": "1"}
+    rewrite = snapshot(3, parent_id=2, operation="replace", summary=summary)
+    after = replace(table, snapshots=(*table.snapshots, rewrite), current_snapshot_id=3)
+    assert rewrites_kept(facts(PLAIN), after) == ["snapshot 3 lost 1 of 100 records"]
 
 
 def test_earlier_rewrites_are_not_judged() -> None:
