@@ -36,13 +36,13 @@ class SqlRegistrations(SqlLedger):
     def registrations(self) -> Sequence[Registration]:
         """All registrations, those of now and former ones."""
         with self._reading() as connection:
-            return [_registration(*row) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
+            return [_registration(tuple(row)) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
     def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
         """One registration."""
         with self._reading() as connection:
             row = connection.execute(_ONE, _its(ref, table_uuid)).first()
-        return None if row is None else _registration(*row)
+        return None if row is None else _registration(tuple(row))
 
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read; what was known of their places before stays known."""
@@ -68,7 +68,7 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
     """Add a registration, or bring it up to date."""
     key = named(one.ref) | {"table_uuid": one.table_uuid}
     row = connection.execute(_ONE, _its(one.ref, one.table_uuid)).first()
-    known = None if row is None else _registration(*row)
+    known = None if row is None else _registration(tuple(row))
     new = one.after(known)
     if known == new:
         return
@@ -97,18 +97,12 @@ def _its(ref: TableRef, table_uuid: str) -> dict[str, str]:
     return {f"its_{name}": value for name, value in (named(ref) | {"table_uuid": table_uuid}).items()}
 
 
+_Row = tuple[str, str, str, str, str, str, str, str, datetime]  # the columns of `_ALL`
+
+
 @lru_cache(maxsize=65_536)  # thousands are asked for again and again, and few ever change
-def _registration(
-    catalog: str,
-    namespace: str,
-    name: str,
-    table_uuid: str,
-    metadata_location: str,
-    places: str,
-    folders: str,
-    first_places: str,
-    seen: datetime,
-) -> Registration:
+def _registration(row: _Row) -> Registration:
+    catalog, namespace, name, table_uuid, metadata_location, *lists, seen = row
+    places, folders, first_places = (tuple(json.loads(str(text))) for text in lists)
     ref = TableRef(catalog, namespace_of(namespace), name)
-    lists = (tuple(json.loads(text)) for text in (places, folders, first_places))
-    return Registration(ref, table_uuid, metadata_location, *lists, seen=seen)
+    return Registration(ref, table_uuid, metadata_location, places, folders, first_places, seen)
