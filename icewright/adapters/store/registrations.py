@@ -61,7 +61,7 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
     known = None if row is None else _registration(row)
     new = one.after(known)
     values: dict[str, Any] = {name: list(getattr(new, name)) for name in ("places", "first_places", "folders")}
-    values |= {"metadata_location": new.metadata_location, "seen": now}
+    values |= {"metadata_location": new.metadata_location, "seen": new.seen or now}
     if known is None:
         added = inserting(connection, REGISTRATIONS).values(**key, **values)
         connection.execute(added.on_conflict_do_update(index_elements=list(_KEY), set_=values))

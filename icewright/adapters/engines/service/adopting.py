@@ -43,11 +43,14 @@ class Adopting:
             and any(a.may_meet(b) for a in other.places for b in places)
         ]
         foreign = [uuid for _, uuid in found.foreign if uuid]
-        nameless = [path for path, uuid in found.foreign if not uuid]
+        nameless = [path for path, uuid in found.foreign if not uuid]  # one word is good for one file of them
+        nameless += [o.registration.metadata_location for o in former if not o.registration.table_uuid]
         return Adoptable(
             table_uuid=metadata.table_uuid,
-            tables=tuple(dict.fromkeys((*foreign, *(other.registration.table_uuid for other in former)))),
-            files=(*(s.path for s in found.successors), *unreadable, *nameless),
+            tables=tuple(
+                dict.fromkeys((*foreign, *(o.registration.table_uuid for o in former if o.registration.table_uuid)))
+            ),
+            files=tuple(dict.fromkeys((*(s.path for s in found.successors), *unreadable, *nameless))),
             places=tuple(root for root in roots if root not in adopted),
         )
 

@@ -14,6 +14,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.registry import Other, Registry, Surroundings
 from icewright.core.errors import FileMissing, IcewrightError, Refused
+from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 
@@ -57,7 +58,8 @@ class Guard:
         found, adopted = self.registry.around(metadata, self.spelling(metadata.ref)), self.adopted(metadata)
 
         def counts(other: Other) -> bool:
-            gone_for_good = other.pointer is None and other.registration.table_uuid in adopted
+            name = other.registration.table_uuid or key(other.registration.metadata_location)
+            gone_for_good = other.pointer is None and name in adopted
             return other.via not in self.ignoring and not gone_for_good
 
         found = replace(found, others=tuple(filter(counts, found.others)))
