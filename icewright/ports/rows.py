@@ -180,13 +180,13 @@ class Removal:
 
 
 FIRST_LOOK = 100  # snapshots of a table that is seen for the first time whose files are looked at
-_SKEW = timedelta(hours=1)  # by which the clocks of writers may differ from ours
+_SKEW = timedelta(hours=1)  # by which the clocks of a table's writers may differ
 
 
 def unseen_snapshots(metadata: TableMetadata, seen: datetime | None) -> Sequence[Snapshot]:
     """The snapshots whose files may lie in folders that are not known yet.
 
-    Those that the table, its branches and its tags name, and those that came since it was last `seen`.
+    Those that the table, its branches and its tags name, and those that came since the version that was last `seen`.
     """
     ids = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs)}
     recent = {s.snapshot_id for s in metadata.snapshots[-FIRST_LOOK:]}
@@ -211,7 +211,7 @@ class Registration:
     places: tuple[str, ...]  # its location and write paths, former ones too
     folders: tuple[str, ...] = ()  # outside of these, in which live files of it lie or lay
     first_places: tuple[str, ...] = ()  # those of the places that it had when it was first seen
-    seen: datetime | None = field(default=None, compare=False)  # when it was last written down
+    seen: datetime | None = field(default=None, compare=False)  # when the version that was last read was made
 
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
@@ -221,7 +221,8 @@ class Registration:
         if not any(at.startswith(directory_key(place)) for place in places):  # a move has left it behind
             places = (*places, beside(metadata.metadata_location))
         once = tuple(dict.fromkeys(places))
-        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders))
+        seen = metadata.last_updated
+        return cls(metadata.ref, metadata.table_uuid, metadata.metadata_location, once, tuple(folders), seen=seen)
 
     @property
     def key(self) -> tuple[TableRef, str]:

@@ -15,7 +15,6 @@ from icewright.adapters.files.manifests import (
     EQUALITY_DELETES,
     POSITION_DELETES,
 )
-from icewright.adapters.files.outside import outside_folders
 from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
 from icewright.core.runs import FileFate
@@ -47,7 +46,6 @@ def table_facts(
     `found` says of partitions (spec id and text) what the bounds of columns say.
     """
     live = _live(entries, metadata)
-    paths = live.select("path").collect().to_series()
     counted = _data(live.filter(pl.col("content") == DATA), metadata, thresholds)
     applying: pl.DataFrame | None = None
     if any(m.content is ManifestContent.DELETES for m in manifests):  # most tables have none, and joins take their time
@@ -66,7 +64,6 @@ def table_facts(
         manifests=_manifest_facts(manifests, thresholds),
         delete_files=0 if applying is None else applying["delete"].n_unique(),
         deleted_rows=0 if applying is None else int(applying.filter("applies").unique("delete")["records"].sum()),
-        outside=outside_folders(paths, metadata),
     )
 
 

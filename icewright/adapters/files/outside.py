@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from icewright.core.places import Spelling
@@ -12,17 +14,18 @@ _MOST = 200  # folders that are remembered of a table; of more, the folders abov
 _SPELLING = Spelling()
 
 
-def outside_folders(paths: pl.Series, metadata: TableMetadata) -> tuple[str, ...]:
-    """The folders, without a slash at the end, of paths in neither the table's location nor its write paths."""
-    own = [place.rstrip("/") + "/" for place in (metadata.location, *metadata.write_paths)]
-    beyond = pl.Series("path", paths)
-    for place in own:  # as nearly all files are spelt; what is spelt otherwise is told apart below
-        beyond = beyond.filter(~beyond.str.starts_with(place))
-    if beyond.is_empty():
-        return ()
-    folders = beyond.str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort().to_list()
+def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callable[[str], str]) -> tuple[str, ...]:
+    """The folders, without a slash at the end, of paths in neither the table's location nor its write paths.
+
+    `canonical` takes the links out of folders: one below the location may lead to another table's.
+    """
+    folders = paths.str.extract(r"^(.*)/[^/]*$").drop_nulls().unique().sort()
+    real = {folder: canonical(folder) for folder in folders}
+    own = [canonical(place).rstrip("/") + "/" for place in (metadata.location, *metadata.write_paths)]
+    # nearly all files are spelt as the places are
+    beyond = [folder for folder, leads in real.items() if not any(f"{leads}/".startswith(place) for place in own)]
     places = [_SPELLING.place(place) for place in own]
-    strange = [f for f in folders if not any(_SPELLING.place(f).within(place) for place in places)]
+    strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
     return _fewer(strange)
 
 

@@ -140,7 +140,7 @@ class TableFiles:
         manifests = listed(self.reader.manifest_lists(snapshots))
         paths = [*(m.path for m in manifests), *(s.manifest_list for s in snapshots if s.manifest_list)]
         paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
-        found = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata))
+        found = dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
         fresh: list[ManifestFile] = []
         for manifest in manifests:
             known = self._outside.get((manifest.path, metadata.location, *metadata.write_paths))
@@ -148,7 +148,7 @@ class TableFiles:
             found |= dict.fromkeys(known or ())
         for manifest in fresh:
             live = [frame["path"] for frame in self.reader.live_files([manifest])]
-            folders = outside_folders(pl.concat(live), metadata) if live else ()
+            folders = outside_folders(pl.concat(live), metadata, self.canonical) if live else ()
             self._outside.put((manifest.path, metadata.location, *metadata.write_paths), folders)
             found |= dict.fromkeys(folders)
         return tuple(found)

@@ -73,7 +73,8 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
     if known == new:
         return
     values: dict[str, Any] = {name: list(getattr(new, name)) for name in _LISTS}
-    connection.execute(_write(connection.dialect.name), key | values | {"location": new.metadata_location, "now": now})
+    values |= {"location": new.metadata_location, "seen": new.seen or now}
+    connection.execute(_write(connection.dialect.name), key | values)
 
 
 @lru_cache
@@ -81,7 +82,7 @@ def _write(dialect: str) -> sa.Insert:
     """The statement for a kind of database: made once, as every evaluation executes it."""
     names: dict[str, Any] = {name: sa.bindparam(name) for name in _KEY}
     lists: dict[str, Any] = {name: sa.bindparam(name, type_=sa.JSON) for name in _LISTS}
-    values = {**lists, "metadata_location": sa.bindparam("location"), "seen": sa.bindparam("now", type_=Moment)}
+    values = {**lists, "metadata_location": sa.bindparam("location"), "seen": sa.bindparam("seen", type_=Moment)}
     key = list(_KEY)
     if dialect == "sqlite":
         new = sqlite.insert(REGISTRATIONS).values(**names, **values)

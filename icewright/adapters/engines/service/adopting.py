@@ -43,11 +43,14 @@ class Adopting:
             and any(a.may_meet(b) for a in other.places for b in places)
         ]
         foreign = [uuid for _, uuid in found.foreign if uuid]
-        nameless = [path for path, uuid in found.foreign if not uuid]
+        nameless = [path for path, uuid in found.foreign if not uuid]  # one word is good for one file of them
+        nameless += [o.registration.metadata_location for o in former if not o.registration.table_uuid]
         return Adoptable(
             table_uuid=metadata.table_uuid,
-            tables=tuple(dict.fromkeys((*foreign, *(other.registration.table_uuid for other in former)))),
-            files=(*(s.path for s in found.successors), *unreadable, *nameless),
+            tables=tuple(
+                dict.fromkeys((*foreign, *(o.registration.table_uuid for o in former if o.registration.table_uuid)))
+            ),
+            files=tuple(dict.fromkeys((*(s.path for s in found.successors), *unreadable, *nameless))),
             places=tuple(root for root in roots if root not in adopted),
         )
 
@@ -74,11 +77,11 @@ class Adopting:
                 unreadable.append(bad.path)
                 left = [one for one in left if one is not bad]
 
-    @staticmethod
-    def _nobodys(metadata: TableMetadata, found: Found, around: Surroundings) -> None:
+    def _nobodys(self, metadata: TableMetadata, found: Found, around: Surroundings) -> None:
         live = {o.registration.table_uuid: o for o in around.others if o.pointer is not None}
+        roots = (metadata.location, *metadata.write_paths)
         for path, uuid in found.foreign:
-            if uuid in live:
+            if uuid in live and any(self.guard.lies_in(metadata, root, live[uuid]) for root in roots):
                 raise Refused(
                     f"{metadata.ref}: {path} belongs to {live[uuid]}, which lives: move one of the tables to a place "
                     "of its own",

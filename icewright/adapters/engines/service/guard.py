@@ -14,6 +14,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.registry import Other, Registry, Surroundings
 from icewright.core.errors import FileMissing, IcewrightError, Refused
+from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 
@@ -57,7 +58,8 @@ class Guard:
         found, adopted = self.registry.around(metadata, self.spelling(metadata.ref)), self.adopted(metadata)
 
         def counts(other: Other) -> bool:
-            gone_for_good = other.pointer is None and other.registration.table_uuid in adopted
+            name = other.registration.table_uuid or key(other.registration.metadata_location)
+            gone_for_good = other.pointer is None and name in adopted
             return other.via not in self.ignoring and not gone_for_good
 
         found = replace(found, others=tuple(filter(counts, found.others)))
@@ -183,13 +185,24 @@ class Guard:
 
     def _sharing(self, metadata: TableMetadata, folder: str, around: Surroundings) -> Other | None:
         """Another table with a place of its own that meets the folder, or that ever had one there."""
-        here = self._place(metadata, folder)
+        here, adopted = self._place(metadata, folder), self.adopted(metadata)
         for other in sorted(around.others, key=lambda o: o.pointer is None):
             if not any(here.may_meet(place) for place in other.places):
                 continue
-            if other.pointer is not None or self._still_there(other):
+            gone = not self._still_there(other) if other.pointer is None else False
+            left = folder in adopted and other.pointer is not None and not self.lies_in(metadata, folder, other)
+            if not gone and not left:
                 return other
         return None
+
+    def lies_in(self, metadata: TableMetadata, folder: str, other: Other) -> bool:
+        """Whether a table that some catalog names has a place of its own there now, and not only had one once."""
+        try:
+            now = self.registry.metadata_of(other)
+        except IcewrightError:  # nobody knows
+            return True
+        here = self._place(metadata, folder)
+        return any(here.may_meet(self._place(metadata, place)) for place in (now.location, *now.write_paths))
 
     def _still_there(self, other: Other) -> bool:
         """Whether the metadata of a table that no catalog names any more is there: an unseen catalog may name it."""
@@ -202,7 +215,10 @@ class Guard:
                 "if another catalog has it, move one of both"
             )
         where = f" ({other.problem})" if other.problem else ""
-        return f"move one of the tables to a place of its own{where}"
+        return (
+            f"move one of the tables to a place of its own{where}; if that one has moved away for good, "
+            f"`icewright adopt {metadata.ref}`"
+        )
 
     def _allows(self, metadata: TableMetadata, folder: str) -> bool:
         here = self._place(metadata, folder)

@@ -92,7 +92,9 @@ class Registry:
         read, problems = self._read_all(fresh, named, known)
         if (metadata.ref, metadata.metadata_location) not in at:
             read.append(self._read(metadata, known))
-        merged = {one.key: one.after(known.get(one.key)) for one in read}
+        merged: dict[tuple[TableRef, str], Registration] = {}
+        for one in read:
+            merged[one.key] = one.after(merged.get(one.key, known.get(one.key)))
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
             self.store.register(changed, self.clock.now())
