@@ -80,7 +80,7 @@ def test_a_writer_asks_a_vacuum_for_more_caution(house: House, mode: str) -> Non
     theirs, mine = house.table("sales.theirs"), house.table()
     edit(house.metadata_file(), lambda document: document["properties"].update({"icewright.remove_orphans.mode": mode}))
     files = [*house.plant(theirs, "data/lost.parquet"), *house.plant(mine, "data/lost.parquet")]
-    vacuum(house.world(), "lake")
+    vacuum(house.world({"deletion.delay_hours": 0}), "lake")
     assert [file.exists() for file in files] == [False, True]
 
 

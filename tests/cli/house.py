@@ -55,7 +55,8 @@ class House:
     def write(self, more: str, enabled: str = "true") -> None:
         """Write the configuration; `more` comes at its end."""
         text = CONFIG.format(home=self.home).replace("enabled: true", f"enabled: {enabled}")
-        self.path.write_text(text + more, encoding="utf-8")
+        at_once = "" if "policy:" in more else "policy: [{set: {deletion.delay_hours: 0}}]\n"
+        self.path.write_text(text + at_once + more, encoding="utf-8")
 
     def make(self, *makers: Callable[[Lake], Rot]) -> list[str]:
         """Make tables, of which none needs Spark; their full names."""

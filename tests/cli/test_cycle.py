@@ -123,7 +123,7 @@ def planned(house: House, name: str, paths: list[str], catalog: str = "lake") ->
     uuid = (known.table_uuid if known else None) or "u"
     job_id = store.claim(ref, uuid, (Operation.EXPIRE_SNAPSHOTS,), Trigger("cycle", "me", "gone:1:2"), NOW)
     assert job_id is not None
-    files = [FileFate(path, 1, "data") for path in paths]
+    files = [FileFate(path, None, "data") for path in paths]
     store.plan(job_id, ref, files, LedgerState.PLANNED, NOW)
     store.finish(job_id, JobState.INTERRUPTED, "", NOW)
     store.engine.dispose()

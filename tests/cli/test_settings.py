@@ -63,7 +63,7 @@ def test_pause_and_resume(house: House) -> None:
 
 def test_config_check(house: House) -> None:
     """Says what there is, or every fault, and exit code 2."""
-    assert house("config", "check").out == f"{house.path}: 1 catalog(s), 0 rule(s), no fault\n"
+    assert house("config", "check").out == f"{house.path}: 1 catalog(s), 1 rule(s), no fault\n"
     assert house("config", "check", "--json").json == {"config": str(house.path), "ok": True, "faults": []}
     house.write("polices: []\nlimits: {global: 0}\n")
     said = house("config", "check")

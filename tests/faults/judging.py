@@ -71,7 +71,7 @@ def ledger_lies(house: Lakehouse, want: Want) -> list[str]:
     """Files that are gone though no row says who deleted them, and such that are said to be gone and are not."""
     files = house.files()
     rows = _rows(house, "SELECT path, state FROM deletions")
-    told = {str(local(path)) for path, state in rows if state in ("deleted", "planned")}
+    told = {str(local(path)) for path, state in rows if state in ("deleted", "planned", "deleting")}
     deleted = {str(local(path)) for path, state in rows if state == "deleted"}
     wrong = [f"{path} is gone and the ledger does not say so" for path in sorted(want.gone - files - told)]
     return wrong + [f"{path} is there and the ledger calls it deleted" for path in sorted(deleted & files)]

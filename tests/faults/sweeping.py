@@ -112,6 +112,7 @@ class Sweeps:
             trial.unfinished += open_ends(app.world)
             trial.lost += lost(want, read(self.house))
             app.world.store.pause(REF, None)  # whoever looked at a broken invariant says so
+            clock.advance(minutes=10)  # after which a deletion that failed is tried again
             settle_interrupted(replace(app.world, dead=lambda _: True))
             again = do(app.world, deed)
             if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):

@@ -168,7 +168,7 @@ def gone(bench: Bench, **history: Any) -> set[Key]:
 
 def test_a_job_goes_with_all_that_it_left(bench: Bench) -> None:
     """Its runs and settled deletions go too; a newer job with a run of the operation takes its place."""
-    old = JobSpec(deletions=("deleted", "kept", "failed", "left"))
+    old = JobSpec(deletions=("deleted", "kept", "given up", "left"))
     went = gone(bench, jobs=[old, JobSpec(days=1)])
     assert went == {("jobs", "job-0"), ("runs", 1), *(("deletions", n) for n in range(1, 5))}
 
@@ -177,6 +177,7 @@ def test_a_job_goes_with_all_that_it_left(bench: Bench) -> None:
     "kept",
     [
         pytest.param(JobSpec(deletions=("deleted", "planned")), id="deletions that are to be finished"),
+        pytest.param(JobSpec(deletions=("deleted", "failed")), id="deletions that are tried again"),
         pytest.param(JobSpec(deletions=("found", "deleted")), id="findings that wait"),
         pytest.param(JobSpec(runs=(("rewrite_deletes", "skipped", "p1"),)), id="the last run of an operation"),
         pytest.param(JobSpec(days=None, state="running"), id="a job that runs"),

@@ -171,9 +171,8 @@ def _stat(path: str) -> FileStat | None:
         if error.errno in _ABSENT:
             return None
         raise StorageUnavailable(f"{path} could not be looked at: {error.strerror}") from error
-    if S_ISDIR(found.st_mode):
-        return None
-    modified = None if S_ISLNK(found.st_mode) else _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
+    no_file = S_ISLNK(found.st_mode) or S_ISDIR(found.st_mode)
+    modified = None if no_file else _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
     return FileStat(found.st_size, modified)
 
 

@@ -79,9 +79,8 @@ class Adopting:
 
     def _nobodys(self, metadata: TableMetadata, found: Found, around: Surroundings) -> None:
         live = {o.registration.table_uuid: o for o in around.others if o.pointer is not None}
-        roots = (metadata.location, *metadata.write_paths)
         for path, uuid in found.foreign:
-            if uuid in live and any(self.guard.lies_in(metadata, root, live[uuid]) for root in roots):
+            if uuid in live and not self.guard.has_left(metadata, live[uuid]):
                 raise Refused(
                     f"{metadata.ref}: {path} belongs to {live[uuid]}, which lives: move one of the tables to a place "
                     "of its own",

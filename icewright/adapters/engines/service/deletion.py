@@ -78,6 +78,7 @@ class _Done:
     gone: list[FileFate] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     stays: dict[str, str] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)  # an attempt at these has begun: if they are gone, it deleted them
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Deletion:
         self, job_id: str, location: str, planned: Sequence[FileFate], proof: Proof, concurrency: int
     ) -> Deleted:
         """The same at once, and raise what goes wrong."""
-        done = _Done()
+        done = _Done(tried={file.path for file in planned})
         for batch in _batches(planned):
             self._batch(job_id, batch, proof, concurrency, done)
         return Deleted(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
@@ -171,12 +172,14 @@ class Deletion:
         seen = self.files.stat([f.path for f in mine], concurrency)
         stays = dict(proved.stays) | {f.path: why for f in mine if (why := _other_file(f, seen.get(f.path)))}
         there = [f for f in mine if seen.get(f.path) is not None and f.path not in stays]
+        gone = [f for f in mine if f.path in done.tried and seen.get(f.path) is None]
+        done.tried.update(f.path for f in there)
         report = self.files.delete([f.path for f in there], concurrency)
         failures = dict(report.failures)
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
         states |= {f.path: LedgerState.DELETED for f in mine if f.path not in states}  # also what was gone already
         self.ledger.settle(job_id, states, self.clock.now(), stays | failures)
-        done.gone += [f for f in there if f.path not in failures]
+        done.gone += gone + [f for f in there if f.path not in failures]
         done.failures |= failures
         done.stays |= stays
 

@@ -92,7 +92,7 @@ class Guard:
             if not self._allows(metadata, place):
                 doubt = f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
             elif other := self._sharing(metadata, place, around):
-                doubt = f"it overlaps a place of {other}"
+                doubt = f"it overlaps the place of {other}"
             else:
                 roots.append(place)
                 continue
@@ -190,19 +190,22 @@ class Guard:
             if not any(here.may_meet(place) for place in other.places):
                 continue
             gone = not self._still_there(other) if other.pointer is None else False
-            left = folder in adopted and other.pointer is not None and not self.lies_in(metadata, folder, other)
+            left = folder in adopted and other.pointer is not None and self.has_left(metadata, other)
             if not gone and not left:
                 return other
         return None
 
-    def lies_in(self, metadata: TableMetadata, folder: str, other: Other) -> bool:
-        """Whether a table that some catalog names has a place of its own there now, and not only had one once."""
+    def has_left(self, metadata: TableMetadata, other: Other) -> bool:
+        """Whether a table that some catalog names had a place where this table's are, and has none there any more."""
+        mine = [self._place(metadata, folder) for folder in (metadata.location, *metadata.write_paths)]
+        if not any(one.may_meet(place) for one in mine for place in other.places):
+            return False
         try:
             now = self.registry.metadata_of(other)
         except IcewrightError:  # nobody knows
-            return True
-        here = self._place(metadata, folder)
-        return any(here.may_meet(self._place(metadata, place)) for place in (now.location, *now.write_paths))
+            return False
+        places = (now.location, *now.write_paths, now.metadata_location.rpartition("/")[0])
+        return not any(one.may_meet(self._place(metadata, place)) for one in mine for place in places)
 
     def _still_there(self, other: Other) -> bool:
         """Whether the metadata of a table that no catalog names any more is there: an unseen catalog may name it."""
