@@ -91,11 +91,14 @@ class ObjectStorage:
         What it does not show may be there all the same, and an empty object may be the marker of a directory.
         """
         found: dict[str, FileStat] = {}
-        if len(keys) < _WORTH_A_PAGE:
+        folder = os.path.commonpath([keys[0], keys[-1]])
+        if (
+            len(keys) < _WORTH_A_PAGE or not folder
+        ):  # from the root obstore takes keys that begin with a slash for others
             return found
-        wanted, folder = set(keys), os.path.commonpath([keys[0], keys[-1]])
+        wanted = set(keys)
         try:
-            pages = obstore.list(self.store, folder or None, offset=keys[0][:-1], chunk_size=PAGE)
+            pages = obstore.list(self.store, folder, offset=keys[0][:-1], chunk_size=PAGE)
             for number, page in enumerate(pages, 1):
                 found |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in wanted}
                 if len(found) < number * _WORTH_A_PAGE or page[-1]["path"] >= keys[-1]:
