@@ -201,7 +201,7 @@ def test_what_may_not_be_read_is_told_from_what_is_missing(code: int) -> None:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), No) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         keys = {"s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
         endpoint = {"s3.endpoint": f"http://127.0.0.1:{server.server_port}", **keys}

@@ -46,7 +46,9 @@ def read_inventory(
             for key in own.filter(odd)["key"]:
                 unnamed(displayed(f"{root}/{key}"))
             found = own.filter(~odd).select(
-                path=pl.concat_str(pl.lit(f"{root}/"), "key"), bytes=pl.col("bytes"), modified=pl.col("modified")
+                path=pl.concat_str(pl.lit(f"{root}/"), "key"),
+                bytes=pl.col("bytes"),
+                modified=pl.col("modified").dt.truncate("1s"),  # as the store itself says it
             )
             yield from found.to_arrow().cast(LISTED).to_batches()
 

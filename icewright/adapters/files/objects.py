@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import ObjectStore
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
-from icewright.adapters.files.storage import UNNAMEABLE, Lender, displayed, time_by_probe
+from icewright.adapters.files.storage import UNNAMEABLE, Lender, time_by_probe
 from icewright.adapters.files.stores import store_of
 from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
@@ -75,7 +75,7 @@ class ObjectStorage:
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Length and time of many objects: by listing where they lie close together, and one by one."""
-        keys = {path: self._key(path) for path in paths if self._odd(path) is None}
+        keys = {path: self._key(path) for path in paths if _fault(path) is None}
         asked = sorted(set(keys.values()))
         found: dict[str, FileStat | None] = {}
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
@@ -91,11 +91,14 @@ class ObjectStorage:
         What it does not show may be there all the same, and an empty object may be the marker of a directory.
         """
         found: dict[str, FileStat] = {}
-        if len(keys) < _WORTH_A_PAGE:
+        folder = os.path.commonpath([keys[0], keys[-1]])
+        if (
+            len(keys) < _WORTH_A_PAGE or not folder
+        ):  # from the root obstore takes keys that begin with a slash for others
             return found
-        wanted, folder = set(keys), os.path.commonpath([keys[0], keys[-1]])
+        wanted = set(keys)
         try:
-            pages = obstore.list(self.store, folder or None, offset=keys[0][:-1], chunk_size=PAGE)
+            pages = obstore.list(self.store, folder, offset=keys[0][:-1], chunk_size=PAGE)
             for number, page in enumerate(pages, 1):
                 found |= {one["path"]: _stat(one) for one in page if one["size"] and one["path"] in wanted}
                 if len(found) < number * _WORTH_A_PAGE or page[-1]["path"] >= keys[-1]:
@@ -129,22 +132,12 @@ class ObjectStorage:
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
         """Delete objects, a thousand by one request; of a request that fails each object is tried by itself."""
-        failures = {path: why for path in paths if (why := self._odd(path)) is not None}
+        failures = {path: why for path in paths if (why := _fault(path)) is not None}
         named = [path for path in paths if path not in failures]
         pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             failures |= {path: why for page in pool.map(self._deleted, pages) for path, why in page.items()}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
-
-    def _odd(self, path: str) -> str | None:
-        """Why the object cannot be asked for: obstore would take another key for the path's, or none."""
-        key = path.partition("://")[2].partition("/")[2]
-        if key != self._key(path) or re.search(UNNAMEABLE, key) or not _is_text(key):
-            return (
-                f"{displayed(path)}: a key with an empty part, `.`, `..` or a control character cannot be asked for: "
-                "delete it with the store's own tools"
-            )
-        return None
 
     def _deleted(self, paths: Sequence[str]) -> dict[str, str]:
         try:
@@ -190,12 +183,15 @@ def _stat(meta: obstore.ObjectMeta) -> FileStat:
     return FileStat(meta["size"], meta["last_modified"].replace(microsecond=0))
 
 
-def _is_text(key: str) -> bool:
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _fault(path: str) -> str | None:
+    """Why the object cannot be asked for: obstore would take another key for the path's, or none."""
+    key = path.partition("://")[2].partition("/")[2]
+    if not re.search(UNNAMEABLE, key) and key == key.encode(errors="replace").decode():
+        return None
+    return (
+        "its key, with an empty part, a part `.` or `..`, a control character or what is no text, cannot be asked for: "
+        "delete it with the store's own tools"
+    )
 
 
 def _said(error: Exception) -> str:

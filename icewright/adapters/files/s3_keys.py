@@ -12,7 +12,7 @@ from botocore.parsers import ResponseParserError
 from obstore.exceptions import GenericError, PermissionDeniedError
 from obstore.store import S3Store
 
-_DENIED = ("AccessDenied", "403")
+_DENIED = (401, 403)
 _WAITS: Mapping[str, Any] = {
     "connect_timeout": 60,
     "read_timeout": 60,
@@ -37,7 +37,7 @@ def key_pages(store: S3Store, prefix: str, after: str) -> Iterator[list[dict[str
             if entries:
                 yield entries
     except ClientError as error:
-        denied = error.response.get("Error", {}).get("Code") in _DENIED
+        denied = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _DENIED
         raise (PermissionDeniedError if denied else GenericError)(str(error)) from error
     except (BotoCoreError, ResponseParserError) as error:
         raise GenericError(str(error)) from error
