@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol

@@ -97,7 +97,8 @@ def test_what_fails_is_told(storage: Storages, properties: Mapping[str, str]) ->
     """A missing object, a missing bucket, a server that is away and a scheme that nobody serves have their errors."""
     with pytest.raises(MetadataUnreadable, match="s3://lake/none is missing"):
         storage.read("s3://lake/none")
-    with pytest.raises(StorageUnavailable, match="s3://other/t could not be listed"):
+    # which of both depends on what the machine's network says to a request for credentials
+    with pytest.raises((StorageUnavailable, AccessDenied), match=r"s3://other/t (could|may) not be listed"):
         list(storage.listing("s3://other/t"))
     with pytest.raises(UnsupportedTable, match="only local files, S3, Google"):
         storage.read("hdfs://lake/x")

@@ -1,4 +1,4 @@
-"""Attacks."""
+"""Attempts of a stranger to make Icewright delete what somebody reads, or refuse for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pyiceberg.table import StaticTable, Table
 
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
-from icewright.core.runs import OperationState
 from icewright.flow.cycle import look
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, quickly
 from tests.cases.test_open_world import ROWS, elsewhere, later, quickly_located, reads
@@ -26,6 +25,7 @@ def there(location: str) -> Path:
 
 
 def source_and_borrower(house: House, borrower: str = "lake") -> tuple[Table, Table, list[str]]:
+    """A table, another that may borrow its files, and these files."""
     source = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
     source.append(ROWS)
     lent = source.inspect.files()["file_path"].to_pylist()
@@ -34,6 +34,7 @@ def source_and_borrower(house: House, borrower: str = "lake") -> tuple[Table, Ta
 
 
 def expire_and_clean(house: House, name: str) -> list[object]:
+    """Expire the snapshots of a table, and remove its orphans."""
     return [
         house.run(EXPIRE, name=name),
         house.run(ORPHANS, name=name, remove_orphans__max_delete_ratio=1),
@@ -42,6 +43,7 @@ def expire_and_clean(house: House, name: str) -> list[object]:
 
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 def test_a_dry_run_on_the_borrower_hides_nothing_that_it_borrowed(house: House, operation: Operation) -> None:
+    """A dry run on the borrower hides nothing that it borrowed: whoever reads the files goes on reading them."""
     source, other, lent = source_and_borrower(house)
     other.add_files(lent)
     source.overwrite(ROWS)
@@ -52,6 +54,7 @@ def test_a_dry_run_on_the_borrower_hides_nothing_that_it_borrowed(house: House, 
 
 
 def test_files_borrowed_and_replaced_since_the_last_evaluation(house: House) -> None:
+    """Files borrowed and replaced since the last evaluation: whoever reads the files goes on reading them."""
     source, other, lent = source_and_borrower(house)
     other.append(ROWS)
     look(house.app.world, ["lake", "pond"], force=True)
@@ -66,6 +69,7 @@ def test_files_borrowed_and_replaced_since_the_last_evaluation(house: House) -> 
 
 @pytest.mark.parametrize("tag", ["tag", ""])
 def test_files_borrowed_and_replaced_between_two_evaluations(house: House, tag: str) -> None:
+    """Files borrowed and replaced between two evaluations: whoever reads the files goes on reading them."""
     source, other, lent = source_and_borrower(house)
     other.append(ROWS)
     look(house.app.world, ["lake", "pond"], force=True)
@@ -82,6 +86,7 @@ def test_files_borrowed_and_replaced_between_two_evaluations(house: House, tag: 
 
 @pytest.mark.parametrize("catalog", ["lake", "pond", "hidden"])
 def test_a_copy_under_a_new_uuid_keeps_its_manifests(house: House, catalog: str) -> None:
+    """A copy under a new uuid keeps its manifests: whoever reads the files goes on reading them."""
     house.table()
     path = house.metadata_file()
     document = json.loads(path.read_text())
@@ -97,7 +102,7 @@ def test_a_copy_under_a_new_uuid_keeps_its_manifests(house: House, catalog: str)
     if catalog == "hidden":
         quickly(
             house.home / "lake.db",
-            f"INSERT INTO iceberg_tables ({COLUMNS}) VALUES ('backup','sales','copy',?,'TABLE')",
+            f"INSERT INTO iceberg_tables ({COLUMNS}) VALUES ('backup','sales','copy',?,'TABLE')",  # noqa: S608 - constants
             f"file://{new}",
         )
     else:
@@ -114,6 +119,7 @@ def test_a_copy_under_a_new_uuid_keeps_its_manifests(house: House, catalog: str)
 
 @pytest.mark.parametrize("known", ["known"])
 def test_a_clone_that_cannot_be_read_now(house: House, known: str) -> None:
+    """A clone that cannot be read now: whoever reads the files goes on reading them."""
     house.table()
     clone = elsewhere(house, "sales.clone", "pond")
     quickly_located(clone, house.home / "warehouse" / "clone")
@@ -139,6 +145,7 @@ def test_a_clone_that_cannot_be_read_now(house: House, known: str) -> None:
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("keep", [1, 100])
 def test_a_fork_of_a_version_that_our_log_has_dropped(house: House, operation: Operation, keep: int) -> None:
+    """A fork of a version that our log has dropped: whoever reads the files goes on reading them."""
     table = house.icebergs["lake"].create_table(
         "sales.orders", ROWS.schema, properties={"write.metadata.previous-versions-max": str(keep)}
     )
@@ -174,6 +181,7 @@ def test_a_fork_of_a_version_that_our_log_has_dropped(house: House, operation: O
     [2, 4],
 )
 def test_a_fork_that_set_properties_only(house: House, operation: Operation, commits: int) -> None:
+    """A fork that set properties only: whoever reads the files goes on reading them."""
     table = house.icebergs["lake"].create_table("sales.orders", ROWS.schema)
     table.append(ROWS)
     fork = elsewhere(house)
@@ -197,7 +205,7 @@ def test_a_catalog_of_our_name_in_another_database(house: House, commits: int) -
     location = f"file://{house.metadata_file()}"
     quickly(
         house.home / "pond.db",
-        f"INSERT INTO iceberg_tables ({COLUMNS}) VALUES ('lake','sales','orders',?,'TABLE')",
+        f"INSERT INTO iceberg_tables ({COLUMNS}) VALUES ('lake','sales','orders',?,'TABLE')",  # noqa: S608 - constants
         location,
     )
     if commits:
@@ -210,6 +218,7 @@ def test_a_catalog_of_our_name_in_another_database(house: House, commits: int) -
 
 
 def test_metadata_below_a_folder_named_metadata_claims_nothing_above_it(house: House) -> None:
+    """Metadata below a folder named metadata claims nothing above it: whoever reads the files goes on reading them."""
     props = {"write.metadata.path": f"file://{house.home}/warehouse/metadata/first"}
     table = house.icebergs["lake"].create_table("sales.first", ROWS.schema, properties=props)
     table.append(ROWS)
@@ -218,6 +227,7 @@ def test_metadata_below_a_folder_named_metadata_claims_nothing_above_it(house: H
 
 
 def test_a_borrowers_tag_that_is_older_than_the_first_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A borrowers tag that is older than the first look: whoever reads the files goes on reading them."""
     monkeypatch.setattr("icewright.ports.rows.FIRST_LOOK", 3)
     source, other, lent = source_and_borrower(house)
     other.add_files(lent)
@@ -273,6 +283,7 @@ def blank(house: House, name: str, catalog: str = "lake", **how: Any) -> Path:
 
 
 def test_a_moved_copy_of_a_table_without_a_uuid(house: House) -> None:
+    """A moved copy of a table without a uuid: whoever reads the files goes on reading them."""
     blank(house, NAME)
     doc = json.loads(house.metadata_file().read_text())
     place = house.home / "warehouse" / "copy"
@@ -287,7 +298,7 @@ def test_a_moved_copy_of_a_table_without_a_uuid(house: House) -> None:
 
 @pytest.mark.parametrize("how", ["location", "pool"])
 def test_a_live_table_that_once_lay_here_hinders_nobody(house: House, how: str) -> None:
-    """B lay in A's place by mistake, and moved away for good: is A refused for ever?"""
+    """A table lay in another's place by mistake, and moved away for good: a person's word frees the place."""
     from icewright.flow.adopt import adopt
     from tests.cases.house import ref
 
@@ -318,6 +329,7 @@ def test_a_live_table_that_once_lay_here_hinders_nobody(house: House, how: str) 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_orphan_that_is_borrowed_while_it_waits(house: House, when: str) -> None:
+    """An orphan that is borrowed while it waits: whoever reads the files goes on reading them."""
     from icewright.flow.settle import settle_interrupted
 
     _, other, lent = source_and_borrower(house)
@@ -336,6 +348,7 @@ def test_an_orphan_that_is_borrowed_while_it_waits(house: House, when: str) -> N
 
 @pytest.mark.parametrize("how", ["link", "dots", "double-slash", "plain"])
 def test_files_borrowed_by_another_spelling_of_their_folder(house: House, how: str) -> None:
+    """Files borrowed by another spelling of their folder: whoever reads the files goes on reading them."""
     source, other, lent = source_and_borrower(house)
     path = there(lent[0])
     mine = there(other.location())
