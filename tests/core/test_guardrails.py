@@ -183,6 +183,4 @@ def test_guardrails_are_a_list(raw: Any, count: int) -> None:
 
 def test_a_list_that_is_none_is_called_what_it_is() -> None:
     """The fault says what was given."""
-    assert parse_guardrails({"a": 1})[1] == [
-        "guardrails: a mapping given; write a list of bounds such as 'knob >= 24'"
-    ]
+    assert parse_guardrails({"a": 1})[1] == ["guardrails: a mapping given; write a list of bounds such as 'knob >= 24'"]

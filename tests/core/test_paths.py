@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.paths import Location, directory_key, is_location, key, local_path, metadata_folder, same_place, split
+from icewright.core.paths import (
+    Location,
+    directory_key,
+    is_location,
+    key,
+    local_path,
+    metadata_folder,
+    same_place,
+    split,
+)
 
 S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
 

@@ -276,7 +276,7 @@ def _asked(
 
 
 def test_no_commit_is_read_from_which_nothing_live_can_come() -> None:
-    """Logs are long, and pages of them cost time: the walk ends at the first commit that is older than every cut-off."""
+    """Logs are long, and pages of them cost time: a commit that is older than every cut-off ends the walk."""
     commits, states = _log((60, "t", 1), (50, "t", 2), (40, "t", 3), (30, "t", 4), (10, "t", 5))
     left = iter(commits)
     walk(Walk(states[0], {}, Limit(NOW - 20 * HOUR)), left, lambda _hash, _keys: [])
