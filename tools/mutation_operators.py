@@ -7,19 +7,24 @@ each condition is true once and false once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
 from mutmut.mutation import mutators
 
+_Operator = Callable[[Any], Iterable[cst.CSTNode]]
 _NARROWING = ("filter", "join", "where")  # of frames and of statements: without it more rows are left
 
 
 def install() -> None:
     """Let mutmut use these operators."""
-    replaced = {mutators.operator_string: operator_key, mutators.operator_swap_op: operator_swap}
-    own = [
+    replaced: Mapping[object, _Operator] = {
+        mutators.operator_string: operator_key,
+        mutators.operator_swap_op: operator_swap,
+    }
+    own: list[tuple[type, _Operator]] = [
         (cst.Expr, operator_call_removal),
         (cst.Raise, operator_raise_removal),
         (cst.If, operator_condition),

@@ -78,13 +78,17 @@ class Runner(ForkServerRunner):
             def pytest_runtestloop(self, session: pytest.Session) -> bool:
                 runner.test_runner_class, runner.test_runner_args = Collected, {"session": session}
                 os.chdir(above)
-                warnings.simplefilter("ignore", ResourceWarning)  # mutmut leaves a file open; tests set filters of their own
+                warnings.simplefilter(
+                    "ignore", ResourceWarning
+                )  # mutmut leaves a file open; tests set filters of their own
                 serve(work_fd, result_fd)
                 os._exit(0)
 
         runner, above = self, Path.cwd()
         args: list[str] = [*config().pytest_add_cli_args_test_selection, *config().pytest_add_cli_args]
-        once = settings(database=None, deadline=None, phases=(Phase.explicit, Phase.generate))  # the first failure will do
+        once = settings(
+            database=None, deadline=None, phases=(Phase.explicit, Phase.generate)
+        )  # the first failure will do
         settings.register_profile("mutants", once)
         settings.load_profile("mutants")
         with change_cwd("mutants"):
