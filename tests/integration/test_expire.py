@@ -233,7 +233,7 @@ def test_expiry_by_the_tables_own_properties(bench: Bench, new_name: Callable[[s
     with bench.aside(name):
         bench.call("expire_snapshots", name)
         theirs = left(bench, name, before)
-    done = bench.run(name, Operation.EXPIRE_SNAPSHOTS, {})
+    done = bench.run(name, Operation.EXPIRE_SNAPSHOTS, {"deletion.delay_hours": 0})
     assert left(bench, name, before) == theirs
     assert done.metrics["files_deleted"] == len(theirs.gone) > 0
     assert min(s.timestamp for s in bench.metadata(name).snapshots) > hours_ago(100)[0]

@@ -85,7 +85,7 @@ def _refused(bench: Bench, name: str, other: str) -> None:
 
 
 @pytest.mark.cases(63, 65)
-@pytest.mark.parametrize("foreign", ["uuid", "gzip", "_delta_log", "lance", "broken"])
+@pytest.mark.parametrize("foreign", ["uuid", "gzip", "_delta_log", "lance"])
 def test_foreign_data_stops_the_run(foreign: str, bench: Bench, new_name: Callable[[str], str]) -> None:
     """Metadata of a table that no catalog knows, and datasets of other formats, under the location: nothing goes."""
     name = new_name("foreign")
@@ -97,7 +97,6 @@ def test_foreign_data_stops_the_run(foreign: str, bench: Bench, new_name: Callab
         "gzip": ("metadata/00000-x.gz.metadata.json", gzip.compress(strange)),
         "_delta_log": ("_delta_log/00000000000000000000.json", b"{}"),
         "lance": ("data/some.lance/data/x.lance", b""),
-        "broken": ("metadata/00000-x.metadata.json", b"{"),
     }[foreign]
     make_old(folder)
     plant(folder, planted[0], content=planted[1])
