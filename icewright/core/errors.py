@@ -16,6 +16,7 @@ IcewrightError
 ├── RetryableError         the same call may succeed later
 │   ├── CatalogUnavailable the catalog did not answer
 │   ├── StorageUnavailable the object store or file system did not answer
+│   │   └── FolderMissing  a folder that was to be listed is not there
 │   ├── EngineUnavailable  Spark could not be started or died
 │   ├── CommitConflict     somebody else committed first; plan again from fresh metadata
 │   ├── ChannelUnavailable a channel did not take an alert
@@ -108,6 +109,10 @@ class CatalogUnavailable(RetryableError):
 
 class StorageUnavailable(RetryableError):
     """The storage did not answer."""
+
+
+class FolderMissing(StorageUnavailable):
+    """A folder that was to be listed is not there: it may be a disk that is away."""
 
 
 class EngineUnavailable(RetryableError):

@@ -239,6 +239,7 @@ class Storage(Protocol):
         What is no file, or cannot be asked for by its name, is left out and handed to `unnamed` as printable text:
         directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores,
         names that are not UTF-8 in file systems. Object stores say times in whole seconds, as they do for one object.
+        Raises `FolderMissing` where a file system has no such folder; an object store has none of its own.
         """
         ...
 

@@ -150,6 +150,7 @@ def home(tmp_path: Path, properties: Mapping[str, str]) -> Path:
         "catalogs: {lake: {type: sql, enabled: true, properties: "
         f'{{uri: "sqlite:///{tmp_path}/catalog.db", warehouse: "s3://lake/warehouse"{said}}}}}}}\n'
         f'cache: {{folder: "{tmp_path}/cache"}}\n'
+        "policy: [{set: {deletion.delay_hours: 0}}]\n"
     )
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Two hundred small tables on PostgreSQL, all of them due for something, and the truth about their rows."""
+"""A hundred and twenty small tables on PostgreSQL, all of them due for something, and the truth about their rows."""
 
 from __future__ import annotations
 

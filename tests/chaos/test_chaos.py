@@ -27,7 +27,7 @@ from tests.contracts.bench import new_database
 
 pytestmark = [pytest.mark.chaos, pytest.mark.external]
 
-TABLES = 200
+TABLES = 120
 KINDS = ("serve", "serve", "serve", "worker", "worker", "worker", "worker")
 SECONDS_OF_KILLS = 45
 SECONDS_TO_CALM = 120

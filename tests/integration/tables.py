@@ -46,7 +46,10 @@ def spread_hours(count: int, first: float, last: float) -> list[float]:
 
 
 def backdate_all(bench: Bench, name: str, first: float, last: float) -> Sequence[float]:
-    """Spread all snapshots of a table over the hours from `first` to `last` ago."""
+    """Spread all snapshots of a table over the hours from `first` to `last` ago; earlier versions are gone.
+
+    Unlogged versions would look like those of another writer.
+    """
     table = bench.lake.catalog.load_table(name)
     old = local(table.metadata_location)
     document = json.loads(old.read_text(encoding="utf-8"))
@@ -62,6 +65,8 @@ def backdate_all(bench: Bench, name: str, first: float, last: float) -> Sequence
         "last-updated-ms": max(times.values()),
     }
     path = old.with_name(f"{int(old.name.partition('-')[0]) + 1:05d}-backdated.metadata.json")
+    for earlier in old.parent.glob("*.metadata.json"):
+        earlier.unlink()
     path.write_text(json.dumps(document), encoding="utf-8")
     bench.lake.catalog.drop_table(name)
     bench.lake.catalog.register_table(name, f"file://{path}")

@@ -54,8 +54,7 @@ def kept_files_are_no_orphans(bench: Bench, name: str) -> None:
     make_old(bench.folder(name))
     planted = plant(bench.folder(name), "data/orphan.puffin")
     found = remove(bench, name)
-    unlogged = {p for p in paths(f.path for f in found.files) if p.endswith(".metadata.json")}  # backdating's
-    assert paths(f.path for f in found.files) - unlogged == paths(map(str, planted))
+    assert paths(f.path for f in found.files) == paths(map(str, planted))
 
 
 def run(bench: Bench, name: str, operation: Operation, knobs: Mapping[str, object]) -> None:

@@ -99,7 +99,7 @@ def test_a_table_dropped_on_main_lives_on_its_branch(house: NessieHouse) -> None
     house.drop("t")
     house.rest_table("u", 1)
     house.cutoff(_moment(house))
-    result = house.vacuum()
+    result = house.vacuum(extra="policy: [{set: {deletion.delay_hours: 0, remove_orphans.max_delete_ratio: 1}}]\n")
     assert result.state is JobState.SUCCEEDED, summaries(result)
     assert house.rest_rows("t", "kept") == [0, 1]
     assert main_only not in house.files()

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from icewright.adapters.files.storage import LISTED, displayed, listed, time_by_probe
-from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path
 from icewright.ports import DeleteReport, FileStat, ignore
 
@@ -190,8 +190,12 @@ def _walk(root: str, unnamed: Callable[[str], None]) -> Iterator[tuple[os.DirEnt
                         folders.append((entry.path, f"{above}{entry.name}/"))
                     else:
                         yield entry, above + entry.name
-        except FileNotFoundError:  # as on object stores, where a folder without files is none
-            continue
+        except FileNotFoundError as error:
+            if not above:  # those below are removed by writers
+                raise FolderMissing(
+                    f"{folder} could not be listed: there is no such folder; is a disk away?"
+                ) from error
+            # else: its writer removed it meanwhile
         except OSError as error:
             raise StorageUnavailable(f"{folder} could not be listed: {error.strerror}") from error
 

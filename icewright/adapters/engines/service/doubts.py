@@ -79,12 +79,14 @@ def in_time(metadata: TableMetadata, ours: datetime, storages: datetime) -> None
         )
 
 
-def no_flood(metadata: TableMetadata, found: int, listed: int, most: float, operation: str = "remove_orphans") -> None:
-    """Raise `Refused` when an implausible share of the listed files is called orphan."""
+def no_flood(metadata: TableMetadata, found: int, listed: int, most: float, look: str = "") -> None:
+    """Raise `Refused` when an implausible share of the listed files is called orphan; `look` says how to see them."""
     if listed and found / listed > most:
+        look = look or (
+            f"look at `icewright run {metadata.ref} --op remove_orphans --dry-run --json --set "
+            "remove_orphans.max_delete_ratio=1`, then raise the knob if they really are"
+        )
         raise Refused(
-            f"{metadata.ref}: {operation} calls {found} of {listed} files orphans, more than max_delete_ratio "
-            f"{most:g}: look at `icewright run {metadata.ref} --op remove_orphans --dry-run --json --set "
-            "remove_orphans.max_delete_ratio=1`, then raise the knob if they really are",
+            f"{metadata.ref}: {found} of {listed} files look like orphans, more than max_delete_ratio {most:g}: {look}",
             "max_delete_ratio",
         )

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
-from icewright.core.errors import Refused
+from icewright.core.errors import FolderMissing, Refused
 from icewright.core.paths import directory_key, key, metadata_folder
 from icewright.core.table import TableMetadata
 from icewright.ports import Files
@@ -193,8 +193,12 @@ def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Stran
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     for folder in {directory_key(folder): folder for folder in folders}.values():
-        for batch in files.listing(folder):
-            written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
+        try:
+            for batch in files.listing(folder):
+                written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
+        except FolderMissing:  # the folder of the next metadata file need not be there yet, nor those of former ones
+            if directory_key(folder) == directory_key(metadata.metadata_location.rpartition("/")[0]):
+                raise
     current = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
 
     def newer(one: Strange) -> bool:

@@ -213,7 +213,11 @@ class BranchVacuum:
         manifests = sets.manifests_of(files, list(gone.values()))
         explained = [sets.lists_of(gone.values()), sets.as_files(manifests), *sets.content_of(files, manifests)]
         orphans = pl.DataFrame({"path": [file.path for file in found]}, schema={"path": pl.String})
-        no_flood(base, sets.unreached(orphans, explained, files.canonical).height, scanned, most)
+        look = (
+            "raise remove_orphans.max_delete_ratio by a rule of the table, and look at "
+            f"`icewright vacuum {base.ref.catalog} --dry-run`"
+        )
+        no_flood(base, sets.unreached(orphans, explained, files.canonical).height, scanned, most, look)
 
     def _swept(
         self,
