@@ -8,7 +8,7 @@ DIR    ?= demo
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast mutants lint docs site monitoring bench
+.PHONY: help install demo test test-fast model mutants lint docs site monitoring bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ test: install ## all tests, and the branches of the core that they cover
 
 test-fast: install ## the tests that need neither Spark nor a server
 	$(BIN)/pytest -m "not spark and not external"
+
+model: install ## play 10,000 steps of writers, strangers, clones, crashes and Icewright against a plain model
+	ICEWRIGHT_MODEL_STEPS=10000 $(BIN)/pytest -n 0 -s tests/model
 
 mutants: install ## change the code that decides deletions and commits: does a test notice? MODULES=... of it
 	$(BIN)/python -m tools.mutants $(MODULES)

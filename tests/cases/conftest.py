@@ -34,12 +34,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         catalog.close()
 
 
-@pytest.fixture
-def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
-    """An empty house; whatever a test does with it, Spark is not started.
-
-    Each test has file names of its own: PyIceberg remembers manifest lists by their paths.
-    """
+def fresh(ground: Ground) -> None:
+    """Leave of former houses nothing but empty catalogs and an empty store."""
     kept = {"icewright.yaml", "lake.db", "pond.db"}
     for path in ground.home.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -51,6 +47,15 @@ def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
     shutil.copyfile(ground.store, ground.home / "state.db")
     for folder in ("warehouse", "pond"):
         (ground.home / folder).mkdir()
+
+
+@pytest.fixture
+def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
+    """An empty house; whatever a test does with it, Spark is not started.
+
+    Each test has file names of its own: PyIceberg remembers manifest lists by their paths.
+    """
+    fresh(ground)
     clock = FixedClock(NOW)
     with application(ground.config, kind="tests", clock=clock) as app:
         yield House(ground.home, clock, app, crc32(request.node.nodeid.encode()), ground.icebergs)

@@ -83,10 +83,10 @@ def make_fleet(home: Path, state: str, catalog: str, tables: int) -> Fleet:
         craft = Craft(lake, f"{NAMESPACE}.t{number:03d}", SCHEMA)
         for commit in range(COMMITS):
             ids = range(commit * ROWS, (commit + 1) * ROWS)
-            craft.commit(now - timedelta(days=9 - commit), [craft.data({"id": list(ids)})])
+            craft.commit(now - timedelta(days=10 - commit), [craft.data({"id": list(ids)})])
         craft.publish()
         if number % 5 == 0:
-            _lose(craft.folder / "data" / f"lost-{number}.parquet", now - timedelta(days=4))
+            _lose(craft.folder / "data" / f"lost-{number}.parquet", now - timedelta(days=1.5))
     client.close()
     return fleet
 

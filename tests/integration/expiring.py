@@ -62,7 +62,7 @@ def expired(bench: Bench, name: str, hours: float, keep: int) -> frozenset[str]:
     done = bench.run(name, Operation.EXPIRE_SNAPSHOTS, knobs)
     assert done.state in (OperationState.COMMITTED, OperationState.SKIPPED), done
     ours = left(bench, name, before)
-    assert ours.gone == theirs.gone, (sorted(ours.gone - theirs.gone), sorted(theirs.gone - ours.gone))
+    assert ours.gone == theirs.gone, (done.reason, done.notes, sorted(ours.gone ^ theirs.gone))
     assert ours.document == theirs.document
     assert paths(file.path for file in said.files) == paths(file.path for file in done.files) == paths(ours.gone)
     return ours.gone

@@ -133,6 +133,9 @@ class History(Writers):
         for entry in document["metadata-log"]:
             entry["timestamp-ms"] = min(times.values())
         document["last-updated-ms"] = max(times.values())
+        for version in old.parent.glob("*.metadata.json"):  # one that is newer would look like another writer's
+            earlier = json.loads(version.read_text(encoding="utf-8")) | {"last-updated-ms": min(times.values()) - 1}
+            version.write_text(json.dumps(earlier), encoding="utf-8")
         number = int(old.name.partition("-")[0]) + 1
         path = old.with_name(f"{number:05d}-00000000-0000-4000-8000-{number:012d}.metadata.json")
         path.write_text(json.dumps(document), encoding="utf-8")
