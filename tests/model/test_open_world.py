@@ -54,6 +54,7 @@ KNOBS: dict[str, object] = {
     "remove_orphans.mode": "delete",
     "remove_orphans.older_than_hours": 24,
     "remove_orphans.max_delete_ratio": 1,
+    "remove_orphans.every_hours": 1,
 }
 Entry = tuple[str, str]  # catalog and name
 HAPPENED: Counter[str] = Counter()
@@ -196,7 +197,9 @@ class OpenWorld(RuleBasedStateMachine):
         """A write that failed leaves a file behind."""
         folder = Path(str(local_path(self.table(self.entry(which)).location()))) / "data"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"00000-0-{uuid4()}.parquet").write_bytes(b"x")
+        file = folder / f"00000-0-{uuid4()}.parquet"
+        file.write_bytes(b"x")
+        self.house.age(file, 2)
 
     @rule(hours=st.sampled_from((2, 25, 240, -3)))
     def time_passes(self, hours: float) -> None:
@@ -208,7 +211,7 @@ class OpenWorld(RuleBasedStateMachine):
     @rule(which=entries, operation=operations, hours=waits, delay=delays, by_hand=st.booleans())
     def maintain(self, which: int, operation: Operation, hours: int, delay: int, by_hand: bool) -> None:
         """Maintain one table."""
-        self.clock.advance(hours=hours)
+        self.settle(hours)
         self.do(self.house.app.world, which, operation, delay, by_hand=by_hand)
 
     @rule(which=entries, operation=operations, delay=delays, moment=st.integers(0, 120))
@@ -299,8 +302,9 @@ class OpenWorld(RuleBasedStateMachine):
             request = Request(ref(name, catalog), (operation,), by_hand=by_hand)
             done = execute(self.world(world, delay), request)
             code = _CODE.search(" ".join((done.reason, *(o.reason for o in done.outcomes))))
-            HAPPENED[f"{operation.value} {done.state.value} {code and code[0] or done.summary[:150]}"] += 1
-        self.jobs += [done.job_id] if done.job_id else []
+            HAPPENED[f"{operation.value} {done.state.value} {code[0] if code else done.summary[:60]}"] += 1
+        if done.job_id and "wait until" in done.summary:
+            self.jobs.append(done.job_id)
 
     def undone(self, world: World) -> None:
         """Undo the last job."""
