@@ -191,7 +191,7 @@ def _walk(root: str, unnamed: Callable[[str], None]) -> Iterator[tuple[os.DirEnt
                     else:
                         yield entry, above + entry.name
         except FileNotFoundError as error:
-            if not above:  # those below are removed by writers
+            if not above:
                 raise FolderMissing(
                     f"{folder} could not be listed: there is no such folder; is a disk away?"
                 ) from error

@@ -84,8 +84,6 @@ def _successors(
     since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
     found: list[Strange] = []
     for one, line in own:
-        if key(one.path) in ours:  # what we come from is no successor, whatever its clock said
-            continue
         logged = {key(path) for path in line.log}
         newer = line.last_updated is not None and line.last_updated >= since
         head_moved_on = (
@@ -97,7 +95,7 @@ def _successors(
         after = current in logged or head_moved_on
         extended = key(one.path) in built_on
         builds_on_strange = bool(line.log) and key(line.log[-1]) not in ours
-        fork = (extended or builds_on_strange) and (newer or bool(logged & ours))
+        fork = key(one.path) not in ours and (extended or builds_on_strange) and (newer or bool(logged & ours))
         crashed_here = staged_by_us(one.path) and not extended and key(line.log[-1]) == current if line.log else False
         known = line.snapshot_ids <= metadata.by_id.keys()
         copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
