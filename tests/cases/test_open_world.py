@@ -92,6 +92,40 @@ def test_a_commit_of_ours_that_crashed_is_no_successor(house: House) -> None:
     house.removes({leftover, *_unlogged(house, folder)}, remove_orphans__max_delete_ratio=1)
 
 
+def fork_and_go_on(house: House, *, apart: timedelta) -> Path:
+    """The newest file of an unseen catalog that commits once to the table, as this one does so much later."""
+    table = house.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table.append(ROWS)
+    fork = elsewhere(house)
+    fork.append(ROWS)
+    house.unregister("sales.moved", "pond")
+    table.overwrite(ROWS)
+    tip = Path(local_path(fork.metadata_location) or "")
+    content = json.loads(tip.read_text())
+    content["last-updated-ms"] -= int(apart.total_seconds() * 1000)
+    tip.write_text(json.dumps(content))
+    house.clock.advance(days=10)
+    return tip
+
+
+@pytest.mark.cases(95)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_fork_of_one_commit(house: House, operation: Operation, hours: int) -> None:
+    """It was not made when ours was, so it is no commit that lost a race, and what it reads stays."""
+    fork_and_go_on(house, apart=timedelta(hours=hours))
+    house.refused(operation, "[successor]", "icewright adopt")
+
+
+@pytest.mark.cases(95)
+def test_a_commit_that_lost_a_race_hinders_nobody(house: House) -> None:
+    """Its metadata file was made when the version was that won, nothing builds on it, and it goes as an orphan."""
+    tip = fork_and_go_on(house, apart=timedelta(minutes=1))
+    assert house.run(EXPIRE).state is not OperationState.FAILED
+    house.run(ORPHANS, remove_orphans__max_delete_ratio=1)
+    assert not tip.exists()
+
+
 def _entry(location: str) -> dict[str, object]:
     return {"metadata-file": location, "timestamp-ms": 1}
 

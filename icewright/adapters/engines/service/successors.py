@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from icewright.adapters.metadata.document import staged_by_us
 from icewright.adapters.metadata.lineage import Lineage, lineage
@@ -19,7 +20,7 @@ from icewright.core.table import TableMetadata
 from icewright.ports import Clock
 
 _COMMIT = timedelta(minutes=10)  # within which a commit that is under way has landed, or failed
-_LOOKS = 5  # at a table whose next commit may be under way
+_LOOKS = 7  # at a table whose next commit may be under way: six seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ def identify(
     """Read every strange file. What a person has adopted, by path or by uuid, is told no more.
 
     A successor names the current file in its log, or has the current snapshot and newer ones. Any other file that the
-    current one does not come from belongs to a fork when another file builds on it, or when it builds on such a file: a
-    commit that crashed builds on a version of ours, and nobody builds on it. Raises `MetadataUnreadable` when a
-    file may be somebody's and cannot be read.
+    current one does not come from belongs to a fork, unless it is a commit that lost a race: nothing builds on it, and
+    it was made at the time of the version that replaced its base. Raises `MetadataUnreadable` when a file may be
+    somebody's and cannot be read.
     """
     own: list[tuple[Strange, Lineage]] = []
     foreign: list[tuple[str, str]] = []
@@ -79,7 +80,8 @@ def _successors(
     metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
 ) -> list[Strange]:
     current = key(metadata.metadata_location)
-    ours = _ancestors(metadata, own, read) if own else frozenset()
+    replaced_by = _replaced_by(metadata, own, read) if own else {}
+    ours = replaced_by.keys() | {current}
     built_on = {key(path) for _, line in own for path in line.log}
     since = metadata.log_since or metadata.last_updated  # what is older is a version that the log has dropped
     found: list[Strange] = []
@@ -94,9 +96,12 @@ def _successors(
         )
         after = current in logged or head_moved_on
         extended = key(one.path) in built_on
-        builds_on_strange = bool(line.log) and key(line.log[-1]) not in ours
-        fork = key(one.path) not in ours and (extended or builds_on_strange) and (newer or bool(logged & ours))
-        crashed_here = staged_by_us(one.path) and not extended and key(line.log[-1]) == current if line.log else False
+        base = key(line.log[-1]) if line.log else current
+        lost = base == current or (
+            base in replaced_by and (staged_by_us(one.path) or _raced(line, replaced_by[base], metadata, read))
+        )
+        fork = key(one.path) not in ours and (extended or not lost) and (newer or bool(logged & ours))
+        crashed_here = staged_by_us(one.path) and not extended and bool(line.log) and base == current
         known = line.snapshot_ids <= metadata.by_id.keys()
         copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
         if fork or (after and not crashed_here and not copy):
@@ -104,25 +109,41 @@ def _successors(
     return found
 
 
-def _ancestors(
+def _replaced_by(
     metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
-) -> frozenset[str]:
-    """The versions that the current one comes from, also those that its log has dropped, as far as files tell."""
-    found = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
-    logs = {key(one.path): {key(path) for path in line.log} for one, line in own}
+) -> dict[str, str]:
+    """The next version by the key of each that the current one comes from, as far back as files tell."""
+    logs = {key(one.path): (*line.log, one.path) for one, line in own}
+    waiting = [(*metadata.metadata_log, metadata.metadata_location)]
     if metadata.metadata_log:  # the oldest that is named knows the ones before it
         oldest = metadata.metadata_log[0]
-        try:
-            line = lineage(read(oldest), oldest)
-        except (FileMissing, MetadataUnreadable):
-            line = None
-        found |= {key(path) for path in line.log} if line is not None else set()
-    waiting = found & logs.keys()
+        line = _read(oldest, read)
+        waiting += [(*line.log, oldest)] if line is not None else []
+    found: dict[str, str] = {}
     while waiting:
-        before = logs[waiting.pop()] - found
-        found |= before
-        waiting |= before & logs.keys()
-    return frozenset(found)
+        for before, after in pairwise(waiting.pop()):
+            if key(before) not in found:
+                found[key(before)] = after
+                waiting += [logs[key(before)]] if key(before) in logs else []
+    return found
+
+
+def _raced(line: Lineage, rival: str, metadata: TableMetadata, read: Callable[[str], bytes]) -> bool:
+    """Whether a file was made when the version was that took its place: writers look at the base right before."""
+    if rival == metadata.metadata_location:
+        made: datetime | None = metadata.last_updated
+    else:
+        winner = _read(rival, read)
+        made = winner.last_updated if winner is not None else None
+    return made is not None and line.last_updated is not None and abs(line.last_updated - made) < _COMMIT
+
+
+def _read(path: str, read: Callable[[str], bytes]) -> Lineage | None:
+    """The lineage of a version, None when it is gone or cannot be read."""
+    try:
+        return lineage(read(path), path)
+    except (FileMissing, MetadataUnreadable):
+        return None
 
 
 def without_successor(
@@ -143,9 +164,7 @@ def without_successor(
         if not left or not _under_way(left, clock.now()):
             break
         clock.sleep(backoff(look).total_seconds())
-        now = load()
-        landed = {key(path) for path in (now.metadata_location, *now.metadata_log)}
-        left = [one for one in left if key(one.path) not in landed]
+        left = list(identify(load(), left, read, adopted).successors)
     if left:
         raise Refused(
             f"{metadata.ref}: {left[0].path} is a newer version of the table that this catalog does not know: somebody "
