@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -32,6 +40,7 @@ from icewright.app.bootstrap import application
 from icewright.core.errors import IcewrightError
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
+from icewright.flow.adopt import adopt
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.settle import settle_interrupted
@@ -47,6 +56,7 @@ STEPS = int(os.environ.get("ICEWRIGHT_MODEL_STEPS", "120"))
 STEPS_OF_ONE = 40  # of one history
 OUTSIDE = "outside"  # a catalog that nobody told Icewright about
 NAMES = ("sales.a", "sales.b")
+MADE = "sales.entry"
 SCHEMA = pa.schema([("id", pa.int64())])
 KNOBS: dict[str, object] = {
     "expire_snapshots.retention_hours": 1,
@@ -131,12 +141,14 @@ class OpenWorld(RuleBasedStateMachine):
         (manage.create_branch if branch else manage.create_tag)(head.snapshot_id, f"r{self.number}").commit()
         self.rows[entry][f"r{self.number}"] = self.rows[entry]["main"]
 
+    @precondition(lambda self: self.entries_made() < 1)
     @rule(which=entries, catalog=st.sampled_from(("lake", "pond")))
     def register_twice(self, which: int, catalog: str) -> None:
         """Another entry of the same table, in a catalog that is known."""
         entry = self.entry(which)
         self.register(entry, catalog, self.table(entry).metadata_location)
 
+    @precondition(lambda self: self.entries_made() < 1)
     @rule(which=entries, keep=st.booleans())
     def take_over(self, which: int, keep: bool) -> None:
         """A stranger registers the table, and commits: our entry is stale from then on, though it knows nothing."""
@@ -148,6 +160,17 @@ class OpenWorld(RuleBasedStateMachine):
         document["last-updated-ms"] += 3_600_000  # within minutes of a commit of ours it looks like one that lost
         path.write_text(json.dumps(document), encoding="utf-8")
 
+    @rule()
+    def end_others(self) -> None:
+        """Whoever registered a table a second time drops that entry, and a person says that the table is ours alone."""
+        for catalog, name in [entry for entry in self.rows if entry[1].startswith(MADE)]:
+            self.catalogs[catalog].drop_table(name)
+            del self.rows[catalog, name]
+        for catalog, name in self.rows:
+            with suppress(IcewrightError):
+                adopt(self.house.app.world, ref(name, catalog))
+
+    @precondition(lambda self: self.entries_made() < 1)
     @rule(which=entries, elsewhere=st.booleans())
     def clone(self, which: int, elsewhere: bool) -> None:
         """A table of its own uuid over the same files, its metadata elsewhere or beside."""
@@ -200,7 +223,7 @@ class OpenWorld(RuleBasedStateMachine):
     @rule(which=entries)
     def leave_a_file(self, which: int) -> None:
         """A write that failed leaves a file behind."""
-        folder = Path(str(local_path(self.table(self.entry(which)).location()))) / "data"
+        folder = Path(str(local_path(self.table(self.known(which)).location()))) / "data"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"00000-0-{uuid4()}.parquet"
         file.write_bytes(b"x")
@@ -213,15 +236,20 @@ class OpenWorld(RuleBasedStateMachine):
 
     # What Icewright does
 
-    @rule(which=entries, operation=operations, hours=waits, delay=delays, by_hand=st.booleans())
-    def maintain(self, which: int, operation: Operation, hours: int, delay: int, by_hand: bool) -> None:
-        """Maintain one table."""
+    @rule(which=entries, operation=operations, hours=waits, delay=delays, by_hand=st.booleans(), regret=st.booleans())
+    def maintain(self, which: int, operation: Operation, hours: int, delay: int, by_hand: bool, regret: bool) -> None:
+        """Maintain one table, and perhaps take that back."""
         self.settle(hours)
-        self.do(self.house.app.world, which, operation, delay, by_hand=by_hand)
+        if operation is ORPHANS:
+            self.leave_a_file(which)
+        done = self.do(self.house.app.world, which, operation, delay, by_hand=by_hand)
+        if done and regret:
+            self.undone(self.house.app.world)
 
     @rule(which=entries, operation=operations, delay=delays, moment=st.integers(0, 120))
     def maintain_and_die(self, which: int, operation: Operation, delay: int, moment: int) -> None:
         """Maintain one table until the process ends."""
+        self.settle(0)
         where = died(self.house, moment, lambda world: self.do(world, which, operation, delay))
         HAPPENED["died"] += bool(where)
 
@@ -235,6 +263,7 @@ class OpenWorld(RuleBasedStateMachine):
     @rule(delay=delays)
     def vacuum(self, delay: int) -> None:
         """Vacuum the whole catalog."""
+        self.settle(0)
         with self.counted("vacuumed"):
             vacuum(self.world(self.house.app.world, delay), "lake")
 
@@ -261,10 +290,20 @@ class OpenWorld(RuleBasedStateMachine):
 
     # How
 
+    def entries_made(self) -> int:
+        """How many entries there are of tables that have another."""
+        return sum(name.startswith(MADE) for _, name in self.rows)
+
     def entry(self, which: int) -> Entry:
         """One of the entries that there are."""
         assume(self.rows)
         return list(self.rows)[which % len(self.rows)]
+
+    def known(self, which: int) -> Entry:
+        """One of the entries of configured catalogs."""
+        known = [entry for entry in self.rows if entry[0] != OUTSIDE]
+        assume(known)
+        return known[which % len(known)]
 
     def table(self, entry: Entry) -> Table:
         """The entry's table as PyIceberg loads it."""
@@ -287,7 +326,7 @@ class OpenWorld(RuleBasedStateMachine):
     def register(self, entry: Entry, catalog: str, location: str) -> Entry:
         """One entry more, for a metadata file that has the rows of the entry."""
         self.number += 1
-        name = f"sales.entry{self.number}"
+        name = f"{MADE}{self.number}"
         self.catalogs[catalog].register_table(name, location)
         self.rows[catalog, name] = dict(self.rows[entry])
         return catalog, name
@@ -297,19 +336,18 @@ class OpenWorld(RuleBasedStateMachine):
         policy = replace(world.policy(), command=KNOBS | {"deletion.delay_hours": delay})
         return replace(world, policy=lambda: policy)
 
-    def do(self, world: World, which: int, operation: Operation, delay: int, *, by_hand: bool = True) -> None:
-        """Run one operation over a table of a configured catalog."""
-        known = [e for e in self.rows if e[0] != OUTSIDE]
-        assume(known)
-        catalog, name = known[which % len(known)]
+    def do(self, world: World, which: int, operation: Operation, delay: int, *, by_hand: bool = True) -> bool:
+        """Run one operation over a table of a configured catalog, and say whether its deletions wait."""
+        catalog, name = self.known(which)
         self.house.detect()
         with self.counted(operation.value):
             request = Request(ref(name, catalog), (operation,), by_hand=by_hand)
             done = execute(self.world(world, delay), request)
             code = _CODE.search(" ".join((done.reason, *(o.reason for o in done.outcomes))))
             HAPPENED[f"{operation.value} {done.state.value} {code[0] if code else done.summary[:60]}"] += 1
-        if done.job_id and "wait until" in done.summary:
-            self.jobs.append(done.job_id)
+        waits = done.job_id is not None and "wait until" in done.summary
+        self.jobs += [done.job_id] if done.job_id and waits else []
+        return waits
 
     def undone(self, world: World) -> None:
         """Undo the last job."""
@@ -361,4 +399,8 @@ def test_whatever_happens_what_somebody_reads_is_there(machine: type[OpenWorld])
         ),
     )
     print(dict(HAPPENED))  # noqa: T201 - of use with `-s`
-    assert sum(number for what, number in HAPPENED.items() if what.endswith("files deleted")) > 0
+    deleted = {what for what, number in HAPPENED.items() if number and what.endswith("files deleted")}
+    assert deleted
+    if STEPS > 1000:
+        assert len(deleted) == 4, deleted  # expiry, orphan removal, vacuum and settling
+        assert HAPPENED["undone"]
