@@ -201,6 +201,7 @@ class Storage(Protocol):
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
         """Length and time of many files, by few requests; None when there is no such file.
 
+        A folder or a link of a file system has no time: something bears the name, so the file is not deleted already.
         Of a path that storage cannot ask for by name (see `listing`) nothing is known: it is not in the answer, and
         `delete` says why. Raises `AccessDenied`, and `StorageUnavailable` when any of the others is not answered for.
         """
