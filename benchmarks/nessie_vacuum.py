@@ -20,7 +20,7 @@ from typing import Any
 import obstore
 import requests
 
-from icewright.adapters.engines.service.live import Contents
+from icewright.adapters.engines.service.nessie_live import NessieLiveSet
 from icewright.core.vacuum import CutoffPolicy
 from tests.nessie import nessie_server
 from tests.vacuuming import NessieHouse
@@ -128,7 +128,7 @@ def main() -> None:
             with house.opened() as app:  # anew each time: nothing is known of earlier runs
                 contents = app.engines.vacuums["lake"].contents
 
-                def identify(contents: Contents = contents) -> int:
+                def identify(contents: NessieLiveSet = contents) -> int:
                     found = contents.identify(_EVERYTHING, house.now())
                     assert not found.errors
                     return len({c for versions in found.versions.values() for c in versions})

@@ -19,7 +19,7 @@ from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
 from icewright.core.verify import snapshot_of
-from icewright.ports.engine import Adoptable, Assignment, Probe, Unfinished
+from icewright.ports.engine import Adoptable, Probe, StepRequest, Unfinished
 from icewright.ports.lake import AddSnapshot, Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -362,12 +362,12 @@ def _ref(name: str, raw: Mapping[str, Any]) -> table.Ref:
 class FunctionEngine:
     """An engine that a function is; `assignments`, `resumed` and `probes` hold what it was asked, in order."""
 
-    function: Callable[[Assignment], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
-    assignments: list[Assignment] = field(default_factory=list)
+    function: Callable[[StepRequest], Outcome] = lambda assignment: committed(assignment.operation, "done", {})
+    assignments: list[StepRequest] = field(default_factory=list)
     resumed: list[Unfinished] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
 
-    def run(self, assignment: Assignment) -> Outcome:
+    def run(self, assignment: StepRequest) -> Outcome:
         """What the function answers, or raises."""
         self.assignments.append(assignment)
         return self.function(assignment)

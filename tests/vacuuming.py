@@ -216,7 +216,7 @@ class NessieHouse:
     def vacuum(self, *, dry_run: bool = False, extra: str = "") -> VacuumResult:
         """Vacuum the whole repository."""
         with self.opened(extra=extra) as app:
-            return vacuum(app.world, "lake", dry_run=dry_run)
+            return vacuum(app.runtime, "lake", dry_run=dry_run)
 
     def mine(self, result: VacuumResult) -> VacuumResult:
         """The part of a result that is about this test's tables."""

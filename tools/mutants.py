@@ -44,7 +44,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "core/paths.py": ("tests/core/test_paths.py",),
     "core/places.py": ("tests/core/test_places.py",),
     "core/guardrails.py": ("tests/core/test_guardrails.py", "tests/core/test_layering.py"),
-    "core/environment.py": ("tests/core/test_environment.py",),
+    "core/allowlist.py": ("tests/core/test_allowlist.py",),
     "core/operations/expire_snapshots.py": ("tests/core/test_expire_snapshots.py",),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),

@@ -43,9 +43,9 @@ class Control:
 
     def detect(self, *, profile: bool = False) -> Answer:
         """Ask the catalog once for its tables."""
-        world = self.app.world
+        runtime = self.app.runtime
         with profiled(profile), measured() as found:
-            result = detect(world, [CATALOG])
+            result = detect(runtime, [CATALOG])
         if result.errors:
             raise RuntimeError(str(result.errors))
         return found.answer(tables=result.tables, moved=result.moved)
@@ -53,26 +53,26 @@ class Control:
     def fingerprint(self) -> Answer:
         """By what a table is known to have been held against the policy as it is."""
         ref = TableRef(CATALOG, ("any",), "any")
-        return {"policy": self.app.world.policy().knobs_for(ref, None).fingerprint}
+        return {"policy": self.app.runtime.policy().knobs_for(ref, None).fingerprint}
 
     def plan(self, *, profile: bool = False) -> Answer:
         """What would start, and what waits."""
         with profiled(profile), measured() as found:
-            made = plan_now(self.app.world, [CATALOG])
+            made = plan_now(self.app.runtime, [CATALOG])
         return found.answer(jobs=len(made.jobs), waiting=len({waits.ref for waits in made.deferred}))
 
     def tick(self, *, profile: bool = False) -> Answer:
         """Plan, queue what is admitted, and write down why all else waits, and at which place."""
         with profiled(profile), measured() as found:
-            queued = Planning(self.app.world).due()
+            queued = Planning(self.app.runtime).due()
         return found.answer(queued=queued)
 
     def pages(self, repeats: int) -> Answer:
         """Seconds of what people and workers ask of the store again and again."""
-        store, now = self.app.world.store, self.app.world.clock.now
+        store, now = self.app.runtime.store, self.app.runtime.clock.now
         newest = store.jobs(limit=1)[0]
         asked: Mapping[str, Callable[[], object]] = {
-            "take": lambda: store.take("benchmark", [CATALOG], now(), 1),
+            "take": lambda: store.dequeue("benchmark", [CATALOG], now(), 1),
             "jobs": lambda: store.jobs(limit=50),
             "jobs of a table": lambda: store.jobs(newest.ref),
             "job": lambda: store.job(newest.job_id),

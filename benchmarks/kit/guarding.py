@@ -22,13 +22,13 @@ _ROW = sa.text(
 
 def seconds_of_the_guard(app: Application, lake: Lake, table: str, beside: int) -> float:
     """The median time of one question about a table beside so many others, all of which evaluations know."""
-    metadata = app.world.catalogs["lake"].load(TableRef("lake", ("bench",), table))
+    metadata = app.runtime.catalogs["lake"].load(TableRef("lake", ("bench",), table))
     others = [_other(lake, number) for number in range(beside)]
     engine = sa.create_engine(lake.properties["uri"])
     with engine.begin() as connection:
         rows = [{"name": one.ref.name, "location": one.metadata_location} for one in others]
         connection.execute(_ROW, rows)
-    app.world.store.register(others, app.world.clock.now())
+    app.runtime.store.register(others, app.runtime.clock.now())
     try:
         return statistics.median(_asked(app, metadata) for _ in range(_ASKED))
     finally:

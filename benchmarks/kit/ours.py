@@ -88,15 +88,15 @@ class Ours:
         """One operation by hand, as `icewright run` with --set, on a table that was evaluated: else nobody ran it."""
         ref = TableRef("lake", ("bench",), table)
         with self._application(parse_settings("--set", knobs), fresh=True) as app:
-            world = app.world
+            runtime = app.runtime
             if listing is not None:
                 orphans = _listing_other_files(app, listing)
-                world = replace(world, engine=replace(app.engines, orphans=orphans))
-            detect(world, ["lake"])  # a table that the store does not know cannot be claimed
-            evaluate_table(world, ref, world.clock.now())
-            request = Request(ref, (Operation(operation),), by_hand=True, dry_run=dry_run)
+                runtime = replace(runtime, engine=replace(app.engines, orphans=orphans))
+            detect(runtime, ["lake"])  # a table that the store does not know cannot be claimed
+            evaluate_table(runtime, ref, runtime.clock.now())
+            request = Request(ref, (Operation(operation),), manual=True, dry_run=dry_run)
             with profiled(profile), self._measured() as found:
-                result = execute(world, request)
+                result = execute(runtime, request)
         if [outcome.state for outcome in result.outcomes] != [OperationState.COMMITTED]:
             raise RuntimeError(f"{result.state}: {result.summary}")
         return found.answer(summary=result.summary, rows=[[f.path] for f in result.outcomes[0].files])
@@ -112,7 +112,7 @@ class Ours:
             self._copy(self.kept, self.home)
         command = parse_settings("--set", knobs)
         with self._application(command, fresh=fresh) as app, profiled(profile), self._measured() as found:
-            result = run_cycle(app.world, ["lake"])
+            result = run_cycle(app.runtime, ["lake"])
         faults = [
             f"{job.ref}: {job.state}: {job.summary}" for job in result.jobs if job.state is not JobState.SUCCEEDED
         ]
@@ -124,9 +124,9 @@ class Ours:
     def known(self, uuids: Mapping[str, str]) -> Answer:
         """Let an Icewright that has seen no table know these, and have looked for their orphans."""
         with self._application({}, fresh=True) as app:
-            detect(app.world, ["lake"])
+            detect(app.runtime, ["lake"])
             engine = open_database(self.config.state)
-            scanned(engine, uuids, app.world.clock.now())
+            scanned(engine, uuids, app.runtime.clock.now())
             engine.dispose()
         return {}
 
@@ -134,8 +134,8 @@ class Ours:
         """What a pass does before its jobs: detect, evaluate, plan; from what was kept."""
         self._copy(self.kept, self.home)
         with self._application(parse_settings("--set", knobs), fresh=False) as app, self._measured() as found:
-            look(app.world, ["lake"])
-            plan = plan_now(app.world, ["lake"])
+            look(app.runtime, ["lake"])
+            plan = plan_now(app.runtime, ["lake"])
         return found.answer(rows=[str(job.ref) for job in plan.jobs])
 
     def keep(self) -> Answer:
@@ -159,7 +159,7 @@ class Ours:
         """Load the metadata and read the facts, with an empty manifest cache or as the last question left it."""
         ref = TableRef("lake", ("bench",), table)
         with self._application({}, fresh=fresh) as app, profiled(profile), measured() as found:
-            facts, _ = read_facts(app.world, app.world.catalog(ref).load(ref))
+            facts, _ = read_facts(app.runtime, app.runtime.catalog(ref).load(ref))
         return found.answer(rows=sorted((p.values[0], p.data_files, p.data_bytes) for p in facts.partitions))
 
     @contextmanager
@@ -174,7 +174,7 @@ class Ours:
                 yield app
                 return
             engines = replace(app.engines, spark=replace(app.engines.spark, pools=self.pools))
-            yield replace(app, engines=engines, world=replace(app.world, engine=engines))
+            yield replace(app, engines=engines, runtime=replace(app.runtime, engine=engines))
 
     def _measured(self) -> AbstractContextManager[Measured]:
         return self.jvm.measured() if self.jvm else measured()
@@ -182,7 +182,7 @@ class Ours:
 
 def _listing_other_files(app: Application, listing: Mapping[str, int]) -> RemoveOrphansInService:
     orphans = app.engines.orphans
-    return replace(orphans, deletion=replace(orphans.deletion, files=Listing(app.world.files, **listing)))
+    return replace(orphans, deletion=replace(orphans.deletion, files=Listing(app.runtime.files, **listing)))
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.dispatch import Engines
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
-from icewright.adapters.engines.service.guard import Guard
-from icewright.adapters.engines.service.live import Contents
+from icewright.adapters.engines.service.guard import DeletionGuard
+from icewright.adapters.engines.service.nessie_live import NessieLiveSet
 from icewright.adapters.engines.service.registry import Registry
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
@@ -60,9 +60,9 @@ from icewright.core.steps import Kernel
 from icewright.core.table import Hold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, WhenNeeded
-from icewright.flow.taught import Taught
-from icewright.flow.world import Listener, World
-from icewright.ports import Archive, Clock, CommitReports, Grant, Trigger
+from icewright.flow.calibration import Calibration
+from icewright.flow.runtime import Listener, Runtime
+from icewright.ports import Archive, Clock, CommitReports, Trigger, VendedCredentials
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Application:
     """A wired world, and what only the edges need."""
 
     config: Config
-    world: World
+    runtime: Runtime
     pools: Mapping[str, SparkPool]
     engines: Engines
     shared_clock: SharedClock
@@ -82,11 +82,11 @@ class Application:
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
         """How many old files under the table's location nothing of it reaches."""
-        return self.engines.orphans.count(self.world.catalog(ref).load(ref), older_than)
+        return self.engines.orphans.count(self.runtime.catalog(ref).load(ref), older_than)
 
     def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
         """What can be asked of a catalog beyond its list of tables, each as a question that may raise."""
-        catalog = self.world.catalogs[name]
+        catalog = self.runtime.catalogs[name]
         if not isinstance(catalog, RestCatalog):
             return
 
@@ -103,7 +103,7 @@ class Application:
         yield "commits", commits
 
 
-def _files(config: Config, grants: Callable[[str], Grant | None]) -> TableFiles:
+def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) -> TableFiles:
     storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: inside(config, path))
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
@@ -184,7 +184,7 @@ def _engines(
     storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = Guard(Registry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
+    guard = DeletionGuard(Registry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
     deletion, held = Deletion(files, store, clock), partial(_held, store)
     return Engines(
         catalogs=catalogs,
@@ -226,7 +226,7 @@ def application(
         return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
 
     engine = _engines(config, catalogs, pools, files, store, policy, clock, storage_time)
-    world = World(
+    runtime = Runtime(
         catalogs=catalogs,
         files=files,
         engine=engine,
@@ -237,16 +237,16 @@ def application(
         limits=config.limits,
         trigger=Trigger(kind, user(), holder()),
         vacuums=engine.vacuums,
-        dead=is_dead,
-        typical=Taught(store, clock),
+        process_has_ended=is_dead,
+        calibration=Calibration(store, clock),
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
         with (
-            heard(config.openlineage, config.path.parent, world, tell or world.tell) as told,
+            heard(config.openlineage, config.path.parent, runtime, tell or runtime.emit) as told,
             _archiving(config, store) as archiving,
         ):
-            mine = replace(world, tell=told)
+            mine = replace(runtime, emit=told)
             faults = partial(store_faults, store)
             yield Application(
                 config, mine, pools, engine, shared, archiving, alerting, directory(config), reports, faults
@@ -323,7 +323,7 @@ def _properties(catalog: CatalogConfig) -> CatalogProperties:
 def _vacuums(
     catalogs: Mapping[str, AnyCatalog],
     deletion: Deletion,
-    guard: Guard,
+    guard: DeletionGuard,
     policy: Callable[[], Policy],
     held: Callable[[TableMetadata], list[Hold]],
     storage_time: Callable[[str], datetime],
@@ -337,7 +337,7 @@ def _vacuums(
                 catalog,
                 deletion,
                 replace(guard, ignoring=frozenset(same)),
-                Contents(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
+                NessieLiveSet(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
                 storage_time,
             )
@@ -354,7 +354,7 @@ def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -
     return catalog.policies.of(ref) if wanted else Served()
 
 
-def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> Grant | None:
+def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
     """What the catalog that a file belongs to lends for it."""
     lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
     return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)

@@ -46,7 +46,7 @@ from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
 from icewright.core.table import split_name
 from icewright.core.words import kind, near
-from icewright.flow.world import Scope
+from icewright.flow.runtime import Scope
 
 DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")

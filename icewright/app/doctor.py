@@ -29,9 +29,9 @@ def examine(app: Application) -> tuple[Check, ...]:
 
 
 def _checks(app: Application) -> Iterator[Check]:
-    world = app.world
-    yield _check("state store", lambda: f"{len(world.store.tables())} tables known")
-    for name, catalog in world.catalogs.items():
+    runtime = app.runtime
+    yield _check("state store", lambda: f"{len(runtime.store.tables())} tables known")
+    for name, catalog in runtime.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
         for what, ask in app.catalog_checks(name):
             yield _check(f"catalog {name}: {what}", ask)
@@ -55,7 +55,7 @@ def _check(name: str, run: Callable[[], str]) -> Check:
 
 
 def _enabled(app: Application, name: str) -> str:
-    if app.world.scopes[name].enabled:
+    if app.runtime.scopes[name].enabled:
         return "maintained automatically"
     return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
 
@@ -67,8 +67,8 @@ def _kernel(against: str | None) -> str:
 def _writable(app: Application, place: str) -> str:
     """Writes and deletes a small file, as maintenance will."""
     probe = f"{place.rstrip('/')}/.icewright-doctor"
-    app.world.files.write(probe, b"doctor")
-    failures = app.world.files.delete([probe], 1).failures
+    app.runtime.files.write(probe, b"doctor")
+    failures = app.runtime.files.delete([probe], 1).failures
     if failures:
         return f"can be written to, but not deleted from: {failures[probe]}; nothing could be cleaned up here"
     return "can be written to and deleted from"

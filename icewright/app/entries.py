@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from icewright.core.environment import Environment
+from icewright.core.allowlist import Allowlist
 from icewright.core.plan import CatalogLimits
-from icewright.flow.world import Scope
+from icewright.flow.runtime import Scope
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class CatalogConfig:
     limits: CatalogLimits = field(default_factory=CatalogLimits)
     aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
     commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     policies: str = "auto"  # whose policies beside ours: polaris, none, or auto: Polaris's where the server has them
 
 

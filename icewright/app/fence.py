@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from icewright.app.config import Config
 from icewright.app.entries import CatalogConfig
-from icewright.core.environment import Environment
+from icewright.core.allowlist import Allowlist
 
 
 def outside(catalog: CatalogConfig, hosts: Mapping[str, str]) -> list[str]:
@@ -35,4 +35,4 @@ def inside(config: Config, path: str) -> bool:
     if all(environment.locations is None for environment in declared):
         return True
     places = tuple(p for c in config.catalogs.values() if c.environment is None for p in c.allowed_locations)
-    return any(environment.holds(path) for environment in (*declared, Environment(locations=places)))
+    return any(environment.holds(path) for environment in (*declared, Allowlist(locations=places)))

@@ -17,7 +17,7 @@ from icewright.app.sections import OpenLineageSection
 from icewright.core.errors import ConfigError, IcewrightError
 from icewright.core.runs import JobState
 from icewright.core.table import TableMetadata, TableRef
-from icewright.flow.world import Listener, World
+from icewright.flow.runtime import Listener, Runtime
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, RunEvent
@@ -168,13 +168,13 @@ def _fields(schema: Mapping[str, Any]) -> list[schema_dataset.SchemaDatasetFacet
 
 
 @contextmanager
-def heard(section: OpenLineageSection | None, folder: Path, world: World, tell: Listener) -> Iterator[Listener]:
+def heard(section: OpenLineageSection | None, folder: Path, runtime: Runtime, tell: Listener) -> Iterator[Listener]:
     """A listener that tells on, and sends run events too where the configuration names a receiver."""
     if section is None:
         yield tell
         return
     send = opened(section, folder)
-    lineage = Lineage(section.namespace, send, lambda ref: world.catalog(ref).load(ref), tell, world.clock.now)
+    lineage = Lineage(section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), tell, runtime.clock.now)
 
     def both(kind: str, details: Mapping[str, Any]) -> None:
         tell(kind, details)

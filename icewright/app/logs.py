@@ -13,7 +13,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from icewright.app.config import Config
 from icewright.app.redaction import Redaction
-from icewright.flow.world import Listener
+from icewright.flow.runtime import Listener
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,

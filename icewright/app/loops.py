@@ -11,7 +11,7 @@ from typing import Protocol
 
 from icewright.core.errors import IcewrightError
 from icewright.core.runs import later
-from icewright.flow.world import Listener
+from icewright.flow.runtime import Listener
 from icewright.ports import Clock
 
 MOST_BACKOFF = timedelta(minutes=5)

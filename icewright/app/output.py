@@ -21,8 +21,8 @@ from icewright.core.alerts import Alert
 from icewright.core.runs import JobState, OperationState, Outcome
 from icewright.flow.cycle import CycleResult
 from icewright.flow.execute import JobResult
+from icewright.flow.runtime import Listener
 from icewright.flow.vacuum import VacuumResult
-from icewright.flow.world import Listener
 from icewright.ports import JobRow
 
 _PLAIN_WIDTH = 160  # of what is piped or logged: a file has no edge

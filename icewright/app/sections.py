@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from icewright.core.environment import Environment
+from icewright.core.allowlist import Allowlist
 from icewright.core.words import kind, near
 
 _ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
@@ -41,12 +41,12 @@ class EnvironmentSection(Section):
     hosts: list[str] | None = None
     locations: list[str] | None = None
 
-    def declared(self) -> Environment | None:
+    def declared(self) -> Allowlist | None:
         """None where nothing is declared."""
         if self.hosts is None and self.locations is None:
             return None
         hosts, locations = (None if said is None else tuple(said) for said in (self.hosts, self.locations))
-        return Environment(hosts, locations)
+        return Allowlist(hosts, locations)
 
 
 class CatalogSection(Section):

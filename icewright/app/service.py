@@ -25,8 +25,8 @@ from icewright.flow.evaluate import BATCH, evaluate_due
 from icewright.flow.events import read_reports
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning
-from icewright.flow.settle import Settling
-from icewright.flow.world import World
+from icewright.flow.reconcile import Reconciler
+from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow, ProcessRow
 
 HEARTBEAT = timedelta(seconds=10)
@@ -37,9 +37,9 @@ _SECOND = timedelta(seconds=1)
 class Worker:
     """Takes queued jobs and runs them, so many at the same time."""
 
-    def __init__(self, world: World, slots: int, done: Callable[[], None]) -> None:
+    def __init__(self, runtime: Runtime, slots: int, done: Callable[[], None]) -> None:
         self.slots = slots
-        self._world, self._done = world, done
+        self._runtime, self._done = runtime, done
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="job")
         self._running: set[Future[None]] = set()
         self._lock = threading.Lock()
@@ -52,11 +52,11 @@ class Worker:
 
     def take(self) -> int:
         """Begin as many of the queued jobs as there is room for."""
-        world = self._world
+        runtime = self._runtime
         free = self.slots - self.busy
-        if free <= 0 or world.stopping():
+        if free <= 0 or runtime.stopping():
             return 0
-        jobs = world.store.take(world.trigger.holder, sorted(world.scopes), world.clock.now(), free)
+        jobs = runtime.store.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
         for job in jobs:
             future = self._pool.submit(self._run, job)
             with self._lock:
@@ -73,10 +73,10 @@ class Worker:
 
     def _run(self, job: JobRow) -> None:
         try:
-            execute_taken(self._world, job)
+            execute_taken(self._runtime, job)
         except Exception as error:  # noqa: BLE001 - a fault of ours in one job ends no other
             said = f"unexpected {type(error).__name__}: {error}"
-            self._world.tell("job_broken", {"job_id": job.job_id, "table": str(job.ref), "error": said})
+            self._runtime.emit("job_broken", {"job_id": job.job_id, "table": str(job.ref), "error": said})
 
     def _ended(self, future: Future[None]) -> None:
         with self._lock:
@@ -90,26 +90,26 @@ class Service:
     def __init__(self, app: Application, *, kind: str, slots: int) -> None:
         self._stopping = threading.Event()  # running jobs are to end
         self._app, self._kind, self._slots = app, kind, slots
-        self._world = replace(app.world, stopping=self._stopping.is_set)
-        self._started = self._world.clock.now()
-        self._settling = Settling(self._world)
-        self.worker = Worker(self._world, slots, self._woken) if slots else None
-        self.telemetry = Telemetry(self._world.store, self._world.clock, self._lags, self._world.scopes)
-        self.loops = Loops(self._made(), self._world.clock, self._world.tell, self.telemetry.loop_ran)
+        self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
+        self._started = self._runtime.clock.now()
+        self._settling = Reconciler(self._runtime)
+        self.worker = Worker(self._runtime, slots, self._woken) if slots else None
+        self.telemetry = Telemetry(self._runtime.store, self._runtime.clock, self._lags, self._runtime.scopes)
+        self.loops = Loops(self._made(), self._runtime.clock, self._runtime.emit, self.telemetry.loop_ran)
 
     def _made(self) -> list[Loop]:
-        world, catalogs = self._world, sorted(self._world.scopes)
-        self._plan = Loop("plan", 3 * _SECOND, Planning(world).due)
-        evaluate = Loop("evaluate", _SECOND, lambda: len(evaluate_due(world, catalogs, BATCH)), (self._plan,))
+        runtime, catalogs = self._runtime, sorted(self._runtime.scopes)
+        self._plan = Loop("plan", 3 * _SECOND, Planning(runtime).due)
+        evaluate = Loop("evaluate", _SECOND, lambda: len(evaluate_due(runtime, catalogs, BATCH)), (self._plan,))
         loops = [Loop("heartbeat", HEARTBEAT, self._beat)]
         if self._kind == "service":
-            detect = Loop("detect", 2 * _SECOND, lambda: detect_due(world).moved, (evaluate,))
+            detect = Loop("detect", 2 * _SECOND, lambda: detect_due(runtime).moved, (evaluate,))
             loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
-            loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(world, self._app.alerting))]
+            loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._cool)]
             if self._app.reports:
-                read = partial(read_reports, world, self._app.directory, self._app.reports)
+                read = partial(read_reports, runtime, self._app.directory, self._app.reports)
                 loops += [Loop("reports", 60 * _SECOND, read, (evaluate,))]
         if self.worker is not None:
             self._take = Loop("work", _SECOND, self.worker.take)
@@ -118,13 +118,13 @@ class Service:
         return loops
 
     def _archive(self, archiving: Archiving) -> Loop:
-        return Loop("archive", timedelta(hours=1), lambda: archive_due(self._world, archiving))
+        return Loop("archive", timedelta(hours=1), lambda: archive_due(self._runtime, archiving))
 
     def _lags(self) -> Mapping[str, float]:
         return self.loops.lags()
 
     def _cool(self) -> int:
-        self._world.store.cool(self._world.clock.now())
+        self._runtime.store.cool(self._runtime.clock.now())
         return 0
 
     def _woken(self) -> None:
@@ -134,7 +134,7 @@ class Service:
 
     def _beat(self) -> int:
         self._app.shared_clock.measure()
-        self._world.store.alive(self._row())
+        self._runtime.store.record_heartbeat(self._row())
         return 0
 
     def _row(self) -> ProcessRow:
@@ -144,8 +144,8 @@ class Service:
             "loops": self.loops.state(),
             "busy": self.worker.busy if self.worker is not None else 0,
         }
-        world = self._world
-        return ProcessRow(world.trigger.holder, self._kind, self._started, world.clock.now(), self._slots, details)
+        runtime = self._runtime
+        return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
 
     def faults(self) -> list[str]:
         """Why this process cannot do its work; nothing while it can."""
@@ -153,7 +153,7 @@ class Service:
 
     def start(self) -> None:
         """Let the loops run."""
-        self._world.store.alive(self._row())
+        self._runtime.store.record_heartbeat(self._row())
         self.loops.start()
 
     def stop(self, grace: timedelta) -> None:
@@ -163,12 +163,12 @@ class Service:
             self._stopping.set()
             self._ended_within(grace, self.worker)
         try:
-            world = self._world
+            runtime = self._runtime
             for name in ("plan", "settle", "alerts"):
-                world.store.release(name, world.trigger.holder)
-            world.store.gone([world.trigger.holder])
+                runtime.store.release_lease(name, runtime.trigger.holder)
+            runtime.store.deregister([runtime.trigger.holder])
         except IcewrightError as error:  # the store is away: others see by the heartbeat that this one is gone
-            self._world.tell("left_without_a_word", {"error": str(error)})
+            self._runtime.emit("left_without_a_word", {"error": str(error)})
 
     def _ended_within(self, grace: timedelta, worker: Worker) -> bool:
         """Whether its jobs came to their end; meanwhile others hear that this process is there still."""

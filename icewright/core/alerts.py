@@ -179,7 +179,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Delivery:
     """What became of telling one channel."""
 
     channel: str
@@ -202,7 +202,7 @@ class Alert:
     raised_at: datetime | None = None
     resolved_at: datetime | None = None
     ref: TableRef | None = None
-    tellings: tuple[Told, ...] = ()
+    tellings: tuple[Delivery, ...] = ()
 
     @property
     def catalog(self) -> str | None:
@@ -275,7 +275,7 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Notification:
     """What a channel is told."""
 
     title: str
@@ -283,7 +283,7 @@ class Letter:
     severity: Severity
 
 
-def letter(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) -> Letter:
+def notification(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) -> Notification:
     """One message for all alerts of a rule that are told at the same time, so that a storm is one message too."""
     first, kind = alerts[0], RULES[rule]
     what = "resolved" if resolved else str(first.severity)
@@ -295,7 +295,7 @@ def letter(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) -> Lette
     if not resolved:
         remedy = kind.remedy if many or first.ref is None else kind.remedy.replace("TABLE", str(first.ref))
         lines.append(f"What to do: {remedy}")
-    return Letter(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
+    return Notification(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
 
 
 def _line(alert: Alert, *, resolved: bool, named: bool) -> str:

@@ -14,7 +14,7 @@ from icewright.core.windows import WEEK, open_time
 
 
 @dataclass(frozen=True, slots=True)
-class TableSigns:
+class TableInputs:
     """A table with which something may be wrong."""
 
     ref: TableRef
@@ -36,7 +36,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogSigns:
+class CatalogInputs:
     """A configured catalog as detection knows it."""
 
     name: str
@@ -56,7 +56,7 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopSigns:
+class LoopInputs:
     """What a process says of one of its loops."""
 
     name: str
@@ -66,32 +66,32 @@ class LoopSigns:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessSigns:
+class ProcessInputs:
     """A service or a worker."""
 
     holder: str
     kind: str
     heartbeat: datetime
     slots: int
-    loops: tuple[LoopSigns, ...] = ()
+    loops: tuple[LoopInputs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class AlertInputs:
     """Everything that rules look at."""
 
-    tables: Sequence[TableSigns] = ()
+    tables: Sequence[TableInputs] = ()
     failures: Sequence[Failure] = ()
     unsupported: Mapping[TableRef, str] | None = None  # tables that no operation can maintain, with the reason
-    catalogs: Sequence[CatalogSigns] = ()
+    catalogs: Sequence[CatalogInputs] = ()
     spending: Sequence[Spending] = ()
     queued: int = 0
     oldest_queued: datetime | None = None
-    processes: Sequence[ProcessSigns] = ()
+    processes: Sequence[ProcessInputs] = ()
     serving_since: datetime | None = None  # since when the process that looks is a service; None: it is none
 
 
-def conditions(signs: Signs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
+def conditions(signs: AlertInputs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
     """What is so now, of the rules that are enabled."""
     found: list[Condition] = []
     for rule, terms in rules.items():
@@ -100,7 +100,7 @@ def conditions(signs: Signs, rules: Mapping[AlertRule, RuleTerms], now: datetime
     return found
 
 
-def _failed(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _failed(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     by_table: dict[TableRef, list[Failure]] = {}
     for failure in signs.failures:
         by_table.setdefault(failure.ref, []).append(failure)
@@ -109,20 +109,20 @@ def _failed(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Ite
         yield Condition(AlertRule.JOB_FAILED, str(ref), said, ref)
 
 
-def _paused(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _paused(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for table in signs.tables:
         if table.paused is not None and not table.paused.startswith(VERIFICATION_FAILED):
             yield Condition(AlertRule.TABLE_PAUSED, str(table.ref), f"the table is paused: {table.paused}", table.ref)
 
 
-def _broken(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _broken(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for table in signs.tables:
         if table.paused is not None and table.paused.startswith(VERIFICATION_FAILED):
             said = f"{table.paused}; the table is paused"
             yield Condition(AlertRule.VERIFICATION_FAILED, str(table.ref), said, table.ref)
 
 
-def _unhealthy(signs: Signs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _unhealthy(signs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     below, lasting = parameters["below"], timedelta(hours=parameters["hours"])
     for table in signs.tables:
         if table.maintained and table.health is not None and table.health < below:
@@ -130,7 +130,7 @@ def _unhealthy(signs: Signs, parameters: Mapping[str, int], _now: datetime) -> I
             yield Condition(AlertRule.TABLE_UNHEALTHY, str(table.ref), said, table.ref, lasting)
 
 
-def _stale(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _stale(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     limit = timedelta(hours=parameters["hours"])
     for table in signs.tables:
         since = table.overdue_since
@@ -148,7 +148,7 @@ def _allowed_for(limit: timedelta, windows: str | None, since: datetime, now: da
     )
 
 
-def _unmaintainable(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _unmaintainable(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for table in signs.tables:
         if table.maintained and table.error is not None:
             said = f"the table cannot be read: {table.error}"
@@ -157,20 +157,20 @@ def _unmaintainable(signs: Signs, _parameters: Mapping[str, int], _now: datetime
         yield Condition(AlertRule.UNMAINTAINABLE, str(ref), f"no operation supports the table: {reason}", ref)
 
 
-def _spent(signs: Signs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _spent(signs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for spending in signs.spending:
         if spending.spent >= spending.budget * parameters["percent"] / 100:
             said = f"{spending.spent:.3g} of {spending.budget:g} GB-hours of the day are spent"
             yield Condition(AlertRule.BUDGET_SPENT, spending.subject, said)
 
 
-def _unreachable(signs: Signs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
+def _unreachable(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for catalog in signs.catalogs:
         if catalog.failures:
             yield Condition(AlertRule.CATALOG_UNREACHABLE, catalog.name, f"the catalog cannot be read: {catalog.error}")
 
 
-def _not_asked(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _not_asked(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     """A catalog that was asked and failed has an alert of its own.
 
     Only a service can tell that nobody asks, once it has had the time to ask itself: a single pass sees but its own
@@ -186,7 +186,7 @@ def _not_asked(signs: Signs, parameters: Mapping[str, int], now: datetime) -> It
             yield Condition(AlertRule.NO_DETECTION, catalog.name, said)
 
 
-def _stuck(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _stuck(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     oldest = signs.oldest_queued
     if oldest is not None and now - oldest > timedelta(minutes=parameters["minutes"]):
         takers = sum(process.slots > 0 for process in signs.processes)
@@ -197,7 +197,7 @@ def _stuck(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterat
         yield Condition(AlertRule.QUEUE_STUCK, "queue", said)
 
 
-def _failing(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _failing(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     most, longest = parameters["failures"], timedelta(minutes=parameters["minutes"])
     for process in signs.processes:
         if now - process.heartbeat > longest:
@@ -213,14 +213,14 @@ def _failing(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iter
             yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", said)
 
 
-def _lost(signs: Signs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+def _lost(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
     for process in signs.processes:
         if now - process.heartbeat > timedelta(minutes=parameters["minutes"]):
             said = f"the {process.kind} has said nothing since {process.heartbeat:%Y-%m-%d %H:%M} UTC"
             yield Condition(AlertRule.WORKER_LOST, process.holder, said)
 
 
-_OF_RULE: Mapping[AlertRule, Callable[[Signs, Mapping[str, int], datetime], Iterator[Condition]]] = {
+_OF_RULE: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
     AlertRule.JOB_FAILED: _failed,
     AlertRule.TABLE_PAUSED: _paused,
     AlertRule.VERIFICATION_FAILED: _broken,

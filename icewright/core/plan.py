@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DueOperation:
     """A due operation as the queue sees it."""
 
     benefit: float
@@ -62,7 +62,7 @@ class Candidate:
 
     ref: TableRef
     table_uuid: str
-    wishes: Mapping[Operation, Wish]
+    wishes: Mapping[Operation, DueOperation]
     due_since: datetime
     importance: str = "normal"
     order: str = "canonical"
@@ -127,7 +127,7 @@ class Plan:
     deferred: tuple[Deferred, ...]
 
 
-def score(wish: Wish, importance: str, waited: timedelta, heat: float = 1.0) -> float:
+def score(wish: DueOperation, importance: str, waited: timedelta, heat: float = 1.0) -> float:
     """Benefit per cost, weighted by importance and heat, growing with the time waited.
 
     Not relative to the other candidates: one alone scores as it would among many. Failures do not enter.
@@ -162,7 +162,7 @@ def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, us
     return Plan(jobs, (*queued, *deferred))
 
 
-def _cooling(wish: Wish, now: datetime) -> str | None:
+def _cooling(wish: DueOperation, now: datetime) -> str | None:
     if wish.cooled is None or now >= wish.cooled:
         return None
     return f"cooling down until {wish.cooled:%Y-%m-%d %H:%M} UTC"
@@ -233,7 +233,9 @@ class _Room:
             return f"limit of catalog {catalog} ({most}) reached"
         return None
 
-    def _refused(self, candidate: Candidate, operation: Operation, wish: Wish, *, new_on_pool: bool) -> str | None:
+    def _refused(
+        self, candidate: Candidate, operation: Operation, wish: DueOperation, *, new_on_pool: bool
+    ) -> str | None:
         limits, catalog = self._limits, candidate.ref.catalog
         most = limits.per_operation.get(operation, limits.total)
         if self._operations[operation] >= most:

@@ -53,7 +53,7 @@ VERIFICATION_FAILED = "verification failed"  # how the reason begins when a tabl
 
 
 @dataclass(frozen=True, slots=True)
-class FileFate:
+class FileAction:
     """A file that an operation rewrites or deletes. `kind` says what it is, such as data or manifest."""
 
     path: str
@@ -86,7 +86,7 @@ class Outcome:
     reason: str = ""  # why nothing was done, or what went wrong
     summary: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    files: tuple[FileFate, ...] = ()
+    files: tuple[FileAction, ...] = ()
     statements: tuple[str, ...] = ()  # SQL that was run, for the record
     notes: tuple[str, ...] = ()
     kept: tuple[Pin, ...] = ()  # old snapshots that stay, and who keeps them
@@ -98,7 +98,7 @@ def committed(
     operation: Operation,
     summary: str,
     metrics: Mapping[str, float],
-    files: tuple[FileFate, ...] = (),
+    files: tuple[FileAction, ...] = (),
     **more: Any,  # noqa: ANN401
 ) -> Outcome:
     """The operation did its work."""

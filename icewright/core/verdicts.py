@@ -154,7 +154,7 @@ def verdict(
     history: History,
     now: datetime,
     *,
-    by_hand: bool = False,
+    manual: bool = False,
     typical: Mapping[Operation, Factors] = _UNKNOWN,
 ) -> Verdict:
     """One operation's verdict, after what holds for all of them. `enabled` bounds what happens by itself alone."""
@@ -163,7 +163,7 @@ def verdict(
         return Unsupported(f"format version {metadata.format_version} is newer than {LATEST_FORMAT}")
     if "encryption.key-id" in metadata.properties:
         return Unsupported("the table is encrypted")
-    if not knobs[ENABLED[operation]] and not by_hand:
+    if not knobs[ENABLED[operation]] and not manual:
         if not knobs.is_set(ENABLED[operation]):
             return NotDue(f"{operation} is off unless a policy asks for it")
         return Blocked(f"{operation}.enabled is false")

@@ -20,7 +20,7 @@ _TOTALS = (
 )
 
 
-def identity_kept(
+def identity_violations(
     before: TableMetadata, after: TableMetadata, unused_specs: Collection[int] = frozenset()
 ) -> list[str]:
     """What no maintenance may change: the table's identity, schema and partition specs, but for unused ones."""
@@ -36,11 +36,11 @@ def identity_kept(
     return broken
 
 
-def expiry_kept(
+def expiry_violations(
     before: TableMetadata, after: TableMetadata, step: ExpireSnapshots, unused_specs: Collection[int] = frozenset()
 ) -> list[str]:
     """An expiry's own commit: everything but the planned snapshots and refs, and unused specs, is as it was."""
-    broken = identity_kept(before, after, unused_specs)
+    broken = identity_violations(before, after, unused_specs)
     if before.metadata_location not in after.metadata_log:  # what came in between the catalog has compared
         replaced = after.metadata_log[-1] if after.metadata_log else "nothing known"
         broken.append(f"the commit replaced {replaced}, not {before.metadata_location}")
@@ -73,14 +73,14 @@ def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs
     return [*broken, *lost]
 
 
-def refs_kept(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:
+def ref_violations(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:
     """A rewrite moves the branch it commits to and no other ref."""
     names = set(moved)
     had = {r for r in before.refs if r.name not in names}
     return [f"ref {r.name} changed" for r in sorted(had - set(after.refs), key=lambda r: r.name)]
 
 
-def totals_kept(before: Snapshot, after: Snapshot) -> list[str]:
+def total_violations(before: Snapshot, after: Snapshot) -> list[str]:
     """A manifest rewrite changes no count of the table; only totals that both snapshots state are compared."""
     return [
         f"{name} changed from {before.summary[name]} to {after.summary[name]}"
@@ -89,7 +89,7 @@ def totals_kept(before: Snapshot, after: Snapshot) -> list[str]:
     ]
 
 
-def rewrites_kept(before: TableFacts, after: TableMetadata) -> list[str]:
+def rewrite_violations(before: TableFacts, after: TableMetadata) -> list[str]:
     """Each `replace` snapshot since `before` adds as many records as it removes, less rows that deletes named.
 
     Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must

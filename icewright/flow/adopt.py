@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from icewright.core.table import TableRef
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Adoptable
 
 
-def adopt(world: World, ref: TableRef, *, dry_run: bool = False) -> Adoptable:
+def adopt(runtime: Runtime, ref: TableRef, *, dry_run: bool = False) -> Adoptable:
     """Write down that everything that stops deletions in the table's places is its own, and say what that is.
 
     Raises `Refused` when some of it belongs to a table that a catalog names, and what reading the table raises.
     """
-    world.catalog(ref)
-    found = world.engine.adoptable(ref)
+    runtime.catalog(ref)
+    found = runtime.engine.adoptable(ref)
     if not dry_run:
-        world.store.adopt(found.table_uuid, found.what, world.trigger.actor, world.clock.now())
-        world.store.event("adopted", world.clock.now(), ref, what=list(found.what))
+        runtime.store.adopt(found.table_uuid, found.what, runtime.trigger.actor, runtime.clock.now())
+        runtime.store.record_event("adopted", runtime.clock.now(), ref, what=list(found.what))
     return found

@@ -8,14 +8,24 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Raise, Resolve, RuleTerms, default_terms, letter
+from icewright.core.alerts import (
+    Alert,
+    AlertChange,
+    AlertRule,
+    Begin,
+    Raise,
+    Resolve,
+    RuleTerms,
+    default_terms,
+    notification,
+)
 from icewright.core.alerts import evaluate as changed
-from icewright.core.conditions import CatalogSigns, LoopSigns, ProcessSigns, Signs, Spending, conditions
+from icewright.core.conditions import AlertInputs, CatalogInputs, LoopInputs, ProcessInputs, Spending, conditions
 from icewright.core.errors import RetryableError
 from icewright.core.runs import later
 from icewright.core.table import TableRef
-from icewright.flow.world import World
-from icewright.ports import CatalogRow, Notifier, ProcessRow, Telling
+from icewright.flow.runtime import Runtime
+from icewright.ports import CatalogRow, Notifier, PendingDelivery, ProcessRow
 
 TURN = timedelta(minutes=2)  # how long a process that looks after alerts keeps others from it
 CLAIM = timedelta(minutes=5)  # after which another process may tell what this one has not
@@ -32,75 +42,81 @@ class Alerting:
     unwritten: set[tuple[int, str, bool]] = field(default_factory=set)  # told, though the store could not write it down
 
 
-def alert_due(world: World, alerting: Alerting) -> int:
+def alert_due(runtime: Runtime, alerting: Alerting) -> int:
     """Raise, resolve and tell what there is; returns how much was done.
 
     One process at a time does it. Should it take so long that another begins, each telling is claimed, so that nobody
     is told twice.
     """
-    now = world.clock.now()
-    if not world.turn("alerts", TURN):
+    now = runtime.clock.now()
+    if not runtime.try_acquire_lease("alerts", TURN):
         return 0
     try:
-        changes = judge(world, alerting.rules, now)
-        world.store.alerts_changed(changes, sorted(alerting.channels), now)
+        changes = judge(runtime, alerting.rules, now)
+        runtime.store.alerts_changed(changes, sorted(alerting.channels), now)
         for kind, alert in _news(changes):
-            world.tell(kind, alert)
-        return len(changes) + _tell(world, alerting)
+            runtime.emit(kind, alert)
+        return len(changes) + _tell(runtime, alerting)
     finally:
-        world.store.release("alerts", world.trigger.holder)
+        runtime.store.release_lease("alerts", runtime.trigger.holder)
 
 
-def judge(world: World, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
+def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
     """What changes by what the store says now."""
-    rows = world.store.catalogs()
-    signs = _signs(world, rules, rows, now)
+    rows = runtime.store.catalogs()
+    signs = _signs(runtime, rules, rows, now)
     return changed(
-        conditions(signs, rules, now), world.store.open_alerts(), rules, now, _unknown(world, rules, signs, rows, now)
+        conditions(signs, rules, now),
+        runtime.store.open_alerts(),
+        rules,
+        now,
+        _unknown(runtime, rules, signs, rows, now),
     )
 
 
-def _signs(world: World, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[CatalogRow], now: datetime) -> Signs:
-    catalogs = sorted(world.scopes)
+def _signs(
+    runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], rows: Sequence[CatalogRow], now: datetime
+) -> AlertInputs:
+    catalogs = sorted(runtime.scopes)
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
-    enabled = [name for name in catalogs if world.scopes[name].enabled]
-    tables = world.store.table_signs(catalogs, enabled, below, overdue)
-    waiting, processes = world.store.waiting(), world.store.processes()
-    return Signs(
-        tables=[replace(table, maintained=_maintained(world, table.ref)) for table in tables],
-        failures=world.store.failures(catalogs),
-        unsupported={ref: why for ref, why in world.store.unsupported(catalogs) if _maintained(world, ref)},
+    enabled = [name for name in catalogs if runtime.scopes[name].enabled]
+    tables = runtime.store.table_signs(catalogs, enabled, below, overdue)
+    waiting, processes = runtime.store.waiting(), runtime.store.processes()
+    return AlertInputs(
+        tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
+        failures=runtime.store.failures(catalogs),
+        unsupported={ref: why for ref, why in runtime.store.unsupported(catalogs) if _maintained(runtime, ref)},
         catalogs=[
-            CatalogSigns(row.name, world.scopes[row.name].interval, row.detected_at, row.failures, row.error)
+            CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows
-            if row.name in world.scopes
+            if row.name in runtime.scopes
         ],
-        spending=_spending(world, now),
+        spending=_spending(runtime, now),
         queued=waiting.jobs,
         oldest_queued=waiting.oldest,
         processes=[_process(row) for row in processes],
-        serving_since=_serving_since(world, processes),
+        serving_since=_serving_since(runtime, processes),
     )
 
 
-def _serving_since(world: World, processes: Sequence[ProcessRow]) -> datetime | None:
-    me = world.trigger.holder
+def _serving_since(runtime: Runtime, processes: Sequence[ProcessRow]) -> datetime | None:
+    me = runtime.trigger.holder
     return next((row.started for row in processes if row.holder == me and row.kind == "service"), None)
 
 
-def _maintained(world: World, ref: TableRef) -> bool:
-    scope = world.scopes[ref.catalog]
+def _maintained(runtime: Runtime, ref: TableRef) -> bool:
+    scope = runtime.scopes[ref.catalog]
     return scope.enabled and scope.holds(ref)
 
 
-def _spending(world: World, now: datetime) -> list[Spending]:
+def _spending(runtime: Runtime, now: datetime) -> list[Spending]:
     """Budgets of the day; without any, the runs are not summed up."""
-    pools = {name: pool.gb_hours_per_day for name, pool in world.limits.pools.items()}
-    catalogs = {name: catalog.gb_hours_per_day for name, catalog in world.limits.catalogs.items()}
+    pools = {name: pool.gb_hours_per_day for name, pool in runtime.limits.pools.items()}
+    catalogs = {name: catalog.gb_hours_per_day for name, catalog in runtime.limits.catalogs.items()}
     if not any((*pools.values(), *catalogs.values())):
         return []
-    usage = world.store.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
+    usage = runtime.store.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
     kinds = (("pool", pools, usage.spent_by_pool), ("catalog", catalogs, usage.spent_by_catalog))
     return [
         Spending(f"{kind} {name}", budget, spent.get(name, 0.0))
@@ -110,17 +126,21 @@ def _spending(world: World, now: datetime) -> list[Spending]:
     ]
 
 
-def _process(row: ProcessRow) -> ProcessSigns:
+def _process(row: ProcessRow) -> ProcessInputs:
     loops: Mapping[str, Mapping[str, Any]] = row.details.get("loops", {})
     said = tuple(
-        LoopSigns(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
+        LoopInputs(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
         for name, loop in loops.items()
     )
-    return ProcessSigns(row.holder, row.kind, row.heartbeat, row.slots, said)
+    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, said)
 
 
 def _unknown(
-    world: World, rules: Mapping[AlertRule, RuleTerms], signs: Signs, rows: Sequence[CatalogRow], now: datetime
+    runtime: Runtime,
+    rules: Mapping[AlertRule, RuleTerms],
+    signs: AlertInputs,
+    rows: Sequence[CatalogRow],
+    now: datetime,
 ) -> Callable[[Alert], bool]:
     """Of which alerts this process cannot tell whether they still hold.
 
@@ -128,7 +148,7 @@ def _unknown(
     about catalogs that nobody asks, until somebody has asked: no pass and no new service can tell before. Nor can who
     knows no such budget tell that it is not spent any more, until the day is over. Of a rule that is off nothing holds.
     """
-    elsewhere = {row.name for row in rows if row.name not in world.scopes and not row.left(world.scopes, now)}
+    elsewhere = {row.name for row in rows if row.name not in runtime.scopes and not row.left(runtime.scopes, now)}
     unread = {table.ref for table in signs.tables if table.error is not None}
     asked_at = {c.name: c.detected_at for c in signs.catalogs if not c.failures and c.detected_at is not None}
     budgets = {spending.subject for spending in signs.spending}
@@ -160,54 +180,56 @@ def _event(rule: AlertRule, subject: str, severity: str, message: str) -> Mappin
     return {"rule": str(rule), "subject": subject, "severity": str(severity), "message": message}
 
 
-def _tell(world: World, alerting: Alerting) -> int:
+def _tell(runtime: Runtime, alerting: Alerting) -> int:
     """Tell each channel what it does not know; one that does not answer is left alone for a while."""
     if not alerting.channels:
         return 0
-    now = world.clock.now()
+    now = runtime.clock.now()
     until = now + CLAIM
-    claimed = world.store.claim_tellings(sorted(alerting.channels), now, until)
+    claimed = runtime.store.claim_tellings(sorted(alerting.channels), now, until)
     written_late = [telling for telling in claimed if _mark(telling) in alerting.unwritten]
-    world.store.told(written_late, now)
+    runtime.store.told(written_late, now)
     alerting.unwritten.difference_update(map(_mark, written_late))
     done = 0
     new = (telling for telling in claimed if telling not in written_late)
     for name, mine in groupby(new, key=lambda telling: telling.channel):
-        done += _tell_channel(world, alerting, name, list(mine), until)
+        done += _tell_channel(runtime, alerting, name, list(mine), until)
     return done
 
 
-def _mark(telling: Telling) -> tuple[int, str, bool]:
+def _mark(telling: PendingDelivery) -> tuple[int, str, bool]:
     return telling.alert.id, telling.channel, telling.resolved
 
 
-def _tell_channel(world: World, alerting: Alerting, name: str, tellings: Sequence[Telling], until: datetime) -> int:
+def _tell_channel(
+    runtime: Runtime, alerting: Alerting, name: str, tellings: Sequence[PendingDelivery], until: datetime
+) -> int:
     done = 0
     letters = _letters(tellings)
     for place, group in enumerate(letters):
-        if world.stopping() or world.clock.now() >= until:
+        if runtime.stopping() or runtime.clock.now() >= until:
             return done  # the claim runs out, and whoever comes next tells the rest
-        said = letter(group[0].alert.rule, [t.alert for t in group], resolved=group[0].resolved)
+        said = notification(group[0].alert.rule, [t.alert for t in group], resolved=group[0].resolved)
         try:
             alerting.channels[name].send(said.title, said.body, said.severity)
         except RetryableError as error:
             left = [telling for rest in letters[place:] for telling in rest]
             failures = max(telling.failures for telling in left) + 1
-            now = world.clock.now()
-            world.store.not_told(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
-            world.tell("alert_not_told", {"channel": name, "failures": failures, "error": str(error)})
+            now = runtime.clock.now()
+            runtime.store.not_told(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
+            runtime.emit("alert_not_told", {"channel": name, "failures": failures, "error": str(error)})
             return done
         alerting.unwritten.update(map(_mark, group))
-        world.store.told(group, world.clock.now())
+        runtime.store.told(group, runtime.clock.now())
         alerting.unwritten.difference_update(map(_mark, group))
         done += len(group)
     return done
 
 
-def _letters(tellings: Sequence[Telling]) -> list[list[Telling]]:
+def _letters(tellings: Sequence[PendingDelivery]) -> list[list[PendingDelivery]]:
     """What is told together: what failed before goes last, so that one bad message does not hold up the others."""
 
-    def together(telling: Telling) -> tuple[int, bool, str]:
+    def together(telling: PendingDelivery) -> tuple[int, bool, str]:
         return telling.failures, telling.resolved, telling.alert.rule
 
     return [list(group) for _, group in groupby(sorted(tellings, key=together), key=together)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, LeaseLost
 from icewright.core.runs import backoff
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Archive, Batch, OldHistory
 from icewright.ports.archive import SOURCES
 
@@ -50,66 +50,66 @@ class WhenNeeded:
             self._opened.close()
 
 
-def archived(world: World, archiving: Archiving, before: datetime) -> Iterator[Batch]:
+def archived(runtime: Runtime, archiving: Archiving, before: datetime) -> Iterator[Batch]:
     """Carry batch after batch, those first that an earlier process left; each is done when it comes out.
 
     Whoever stops asking stops the work. Raises `LeaseLost` when another process archives, and what the ports raise:
     then the batch is taken up where it stands by whoever archives next.
     """
-    _renewed(world)
+    _renewed(runtime)
     try:
         for left in archiving.history.unfinished():
-            yield _carried(world, archiving, left)
+            yield _carried(runtime, archiving, left)
         for source in SOURCES:
-            while batch := _planned(world, archiving, source, before):
-                yield _carried(world, archiving, batch)
+            while batch := _planned(runtime, archiving, source, before):
+                yield _carried(runtime, archiving, batch)
     finally:
-        world.store.release(_LEASE, world.trigger.holder)
+        runtime.store.release_lease(_LEASE, runtime.trigger.holder)
 
 
-def archive_due(world: World, archiving: Archiving) -> int:
+def archive_due(runtime: Runtime, archiving: Archiving) -> int:
     """One batch of what was old when the day began, unless another process is at it; returns how many rows went.
 
     By whole days: so each day's history goes at once, into few files, and the store is asked no more until the next.
     """
-    now, holder = world.clock.now(), world.trigger.holder
+    now, holder = runtime.clock.now(), runtime.trigger.holder
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    if world.store.lease(_DAY, holder, now, now) != holder:
+    if runtime.store.acquire_lease(_DAY, holder, now, now) != holder:
         return 0
     try:
-        batch = next(archived(world, archiving, midnight - archiving.after), None)
+        batch = next(archived(runtime, archiving, midnight - archiving.after), None)
     except LeaseLost:
         return 0
     if batch is None:
-        world.store.lease(_DAY, _DONE, world.clock.now(), midnight + timedelta(days=1))
+        runtime.store.acquire_lease(_DAY, _DONE, runtime.clock.now(), midnight + timedelta(days=1))
         return 0
     return batch.rows
 
 
-def _renewed(world: World) -> None:
-    if not world.turn(_LEASE, TURN):
+def _renewed(runtime: Runtime) -> None:
+    if not runtime.try_acquire_lease(_LEASE, TURN):
         raise LeaseLost("another process archives now")
 
 
-def _planned(world: World, archiving: Archiving, source: str, before: datetime) -> Batch | None:
-    _renewed(world)
-    return archiving.history.plan(source, before, world.clock.now())
+def _planned(runtime: Runtime, archiving: Archiving, source: str, before: datetime) -> Batch | None:
+    _renewed(runtime)
+    return archiving.history.plan(source, before, runtime.clock.now())
 
 
-def _carried(world: World, archiving: Archiving, batch: Batch) -> Batch:
+def _carried(runtime: Runtime, archiving: Archiving, batch: Batch) -> Batch:
     """From where it stands to its end: the store deletes nothing before the table has it."""
-    _renewed(world)
+    _renewed(runtime)
     if not batch.written:
-        _write(world, archiving, batch)
+        _write(runtime, archiving, batch)
         archiving.history.written(batch)
     archiving.history.prune(batch)
     said: dict[str, Any] = {"source": batch.source, "rows": batch.rows, "batch": batch.batch_id}
-    world.store.event("archived", world.clock.now(), **said)
-    world.tell("archived", said)
+    runtime.store.record_event("archived", runtime.clock.now(), **said)
+    runtime.emit("archived", said)
     return batch
 
 
-def _write(world: World, archiving: Archiving, batch: Batch) -> None:
+def _write(runtime: Runtime, archiving: Archiving, batch: Batch) -> None:
     """Written again until the table is known to have it: writing looks for the batch first."""
     rows = archiving.history.rows(batch)
     if rows.num_rows != batch.rows:
@@ -121,5 +121,5 @@ def _write(world: World, archiving: Archiving, batch: Batch) -> None:
         try:
             return archiving.archive.write(batch, rows)
         except (CommitConflict, CommitStateUnknown):
-            world.clock.sleep(backoff(attempt).total_seconds())
+            runtime.clock.sleep(backoff(attempt).total_seconds())
     return archiving.archive.write(batch, rows)

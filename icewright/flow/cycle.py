@@ -15,7 +15,7 @@ from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class CycleResult:
     errors: tuple[tuple[str, str], ...]
 
 
-def run_cycle(world: World, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
+def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
     """One pass over the given catalogs."""
-    world.store.event("scan_started", world.clock.now(), catalogs=list(catalogs))
-    found, changed = look(world, catalogs, force=force)
-    plan = plan_now(world, catalogs)
+    runtime.store.record_event("scan_started", runtime.clock.now(), catalogs=list(catalogs))
+    found, changed = look(runtime, catalogs, force=force)
+    plan = plan_now(runtime, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
-    world.tell("evaluated", {"due": len(due)})
-    jobs, plan = _run(world, catalogs, plan, dry_run=dry_run)
-    known = [row for name in catalogs for row in world.store.tables(name) if not row.dropped]
+    runtime.emit("evaluated", {"due": len(due)})
+    jobs, plan = _run(runtime, catalogs, plan, dry_run=dry_run)
+    known = [row for name in catalogs for row in runtime.store.tables(name) if not row.dropped]
     unreadable = [(str(row.ref), row.error) for row in known if row.error]
     result = CycleResult(
         tables=found.tables,
@@ -50,23 +50,28 @@ def run_cycle(world: World, catalogs: Sequence[str], *, dry_run: bool = False, f
         deferred=plan.deferred,
         errors=(*found.errors, *unreadable),
     )
-    world.store.event(
-        "scan_finished", world.clock.now(), tables=result.tables, changed=result.changed, due=result.due, run=result.run
+    runtime.store.record_event(
+        "scan_finished",
+        runtime.clock.now(),
+        tables=result.tables,
+        changed=result.changed,
+        due=result.due,
+        run=result.run,
     )
     return result
 
 
-def look(world: World, catalogs: Sequence[str], *, force: bool = False) -> tuple[Detected, list[TableRef]]:
+def look(runtime: Runtime, catalogs: Sequence[str], *, force: bool = False) -> tuple[Detected, list[TableRef]]:
     """Detect, and evaluate what moved or whose time has come; `force` looks past the evaluation cooldown."""
-    found = detect(world, catalogs)
+    found = detect(runtime, catalogs)
     read = [name for name in catalogs if name not in dict(found.errors)]
     if force:
-        look_now(world, read, world.clock.now())
-    world.tell("detected", {"tables": found.tables, "changed": found.moved})
-    return found, evaluate_due(world, read)
+        look_now(runtime, read, runtime.clock.now())
+    runtime.emit("detected", {"tables": found.tables, "changed": found.moved})
+    return found, evaluate_due(runtime, read)
 
 
-def _run(world: World, catalogs: Sequence[str], plan: Plan, *, dry_run: bool) -> tuple[list[JobResult], Plan]:
+def _run(runtime: Runtime, catalogs: Sequence[str], plan: Plan, *, dry_run: bool) -> tuple[list[JobResult], Plan]:
     """The jobs of the plan, and of the plans that are made when some of them have ended; and the plan at the end.
 
     Each table and operation has one try in a pass; the plans keep to the limits.
@@ -74,24 +79,24 @@ def _run(world: World, catalogs: Sequence[str], plan: Plan, *, dry_run: bool) ->
     begun: list[Future[JobResult]] = []
     running: dict[Future[JobResult], PlannedJob] = {}
     tried: set[tuple[TableRef, Operation]] = set()
-    with ThreadPoolExecutor(world.limits.per_worker) as threads:
+    with ThreadPoolExecutor(runtime.limits.per_worker) as threads:
         while plan.jobs or running:
             for job in plan.jobs:
                 request = Request(job.ref, job.operations, job.table_uuid, dry_run=dry_run)
-                begun.append(threads.submit(_guarded, world, request))
+                begun.append(threads.submit(_guarded, runtime, request))
                 running[begun[-1]] = job
                 tried |= {(job.ref, operation) for operation in job.operations}
             for ended in wait(running, return_when=FIRST_COMPLETED).done:
                 del running[ended]
-            plan = plan_now(world, catalogs, len(begun), tried, tuple(running.values()))
+            plan = plan_now(runtime, catalogs, len(begun), tried, tuple(running.values()))
     return [job.result() for job in begun], plan
 
 
-def _guarded(world: World, request: Request) -> JobResult:
+def _guarded(runtime: Runtime, request: Request) -> JobResult:
     """A fault of ours in one job ends no other."""
     try:
-        return execute(world, request)
+        return execute(runtime, request)
     except Exception as error:  # noqa: BLE001
         reason = f"unexpected {type(error).__name__}: {error}"
-        world.tell("job_broken", {"table": str(request.ref), "error": reason})
+        runtime.emit("job_broken", {"table": str(request.ref), "error": reason})
         return JobResult(request.ref, None, JobState.FAILED, (), request.dry_run, reason)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from icewright.core.errors import CatalogUnavailable, IcewrightError
 from icewright.core.runs import later
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Pointer
 
 MOST_BACKOFF = timedelta(minutes=30)
@@ -24,49 +24,49 @@ class Detected:
     errors: tuple[tuple[str, str], ...]  # catalog, error
 
 
-def detect(world: World, catalogs: Sequence[str]) -> Detected:
+def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
     """Ask each catalog for its tables, and write down what moved."""
     tables = moved = 0
     errors: list[tuple[str, str]] = []
-    failures = {row.name: row.failures for row in world.store.catalogs()}
+    failures = {row.name: row.failures for row in runtime.store.catalogs()}
     for name in catalogs:
-        scope, began = world.scopes[name], world.clock.now()
+        scope, began = runtime.scopes[name], runtime.clock.now()
         try:
-            pointers = _asked(world, name)
-            moved += world.store.detected(name, pointers, world.clock.now())
-            _hold_policy(world, name)
+            pointers = _asked(runtime, name)
+            moved += runtime.store.record_catalog_listing(name, pointers, runtime.clock.now())
+            _hold_policy(runtime, name)
             tables += sum(scope.holds(p.ref) for p in pointers)
-            now = world.clock.now()
-            world.store.catalog_read(name, began, now, now + scope.interval)
+            now = runtime.clock.now()
+            runtime.store.record_catalog_read(name, began, now, now + scope.interval)
         except IcewrightError as error:
             errors.append((name, str(error)))
-            now = world.clock.now()
+            now = runtime.clock.now()
             wait = later(failures.get(name, 0) + 1, scope.interval, MOST_BACKOFF)
-            world.store.catalog_failed(name, str(error), now + wait)
-            world.store.event("catalog_failed", now, catalog=name, error=str(error))
-            world.tell("catalog_failed", {"catalog": name, "error": str(error)})
+            runtime.store.record_catalog_failure(name, str(error), now + wait)
+            runtime.store.record_event("catalog_failed", now, catalog=name, error=str(error))
+            runtime.emit("catalog_failed", {"catalog": name, "error": str(error)})
     return Detected(tables, moved, tuple(errors))
 
 
-def detect_due(world: World) -> Detected:
+def detect_due(runtime: Runtime) -> Detected:
     """Ask the catalogs whose turn it is, unless another process is asking them."""
-    now = world.clock.now()
-    until = now + max((s.timeout for s in world.scopes.values()), default=timedelta(0)) + timedelta(minutes=1)
-    mine = world.store.claim_catalogs(sorted(world.scopes), world.trigger.holder, now, until)
-    return detect(world, [row.name for row in mine])
+    now = runtime.clock.now()
+    until = now + max((s.timeout for s in runtime.scopes.values()), default=timedelta(0)) + timedelta(minutes=1)
+    mine = runtime.store.claim_catalogs(sorted(runtime.scopes), runtime.trigger.holder, now, until)
+    return detect(runtime, [row.name for row in mine])
 
 
-def _asked(world: World, name: str) -> Sequence[Pointer]:
+def _asked(runtime: Runtime, name: str) -> Sequence[Pointer]:
     """The catalog's tables, or `CatalogUnavailable` when it does not answer in time."""
     answer: list[Sequence[Pointer] | BaseException] = []
 
     def ask() -> None:
         try:
-            answer.append(world.catalogs[name].pointers())
+            answer.append(runtime.catalogs[name].pointers())
         except BaseException as error:  # noqa: BLE001 - raised again by who waits
             answer.append(error)
 
-    limit = world.scopes[name].timeout
+    limit = runtime.scopes[name].timeout
     thread = threading.Thread(target=ask, name=f"detect {name}", daemon=True)
     thread.start()
     thread.join(limit.total_seconds())
@@ -84,24 +84,24 @@ def _asked(world: World, name: str) -> Sequence[Pointer]:
             return pointers
 
 
-def _hold_policy(world: World, name: str) -> None:
+def _hold_policy(runtime: Runtime, name: str) -> None:
     """When the policy or the scope is another than before, the tables that it changes are looked at again."""
-    policy, scope, now = world.policy(), world.scopes[name], world.clock.now()
+    policy, scope, now = runtime.policy(), runtime.scopes[name], runtime.clock.now()
     mark = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}:{scope.archive}"
-    if any(row.name == name and row.policy == mark for row in world.store.catalogs()):
+    if any(row.name == name and row.policy == mark for row in runtime.store.catalogs()):
         return
-    rows = [row for row in world.store.tables(name) if not row.dropped and scope.holds(row.ref)]
+    rows = [row for row in runtime.store.tables(name) if not row.dropped and scope.holds(row.ref)]
     changed = [
         row.ref  # one that has no time to be looked at was out of scope until now
         for row in rows
         if row.evaluate_at is None or row.policy != policy.knobs_for(row.ref, None).fingerprint
     ]
-    world.store.look_again(changed, now)
-    world.store.policy_held(name, mark, now)
+    runtime.store.schedule_evaluation(changed, now)
+    runtime.store.record_policy_applied(name, mark, now)
 
 
-def look_now(world: World, names: Sequence[str], now: datetime) -> None:
+def look_now(runtime: Runtime, names: Sequence[str], now: datetime) -> None:
     """Look past the evaluation cooldown: whatever moved is evaluated now."""
     for name in names:
-        rows = [row for row in world.store.tables(name) if not row.dropped]
-        world.store.look_again([r.ref for r in rows if r.metadata_location != r.evaluated_location], now)
+        rows = [row for row in runtime.store.tables(name) if not row.dropped]
+        runtime.store.schedule_evaluation([r.ref for r in rows if r.metadata_location != r.evaluated_location], now)

@@ -9,7 +9,7 @@ from icewright.core.errors import BadEvent, IcewrightError
 from icewright.core.events.directory import Directory
 from icewright.core.events.fields import dotted_name
 from icewright.core.events.model import Message, Name, TableTouched, message_id
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import CommitReports, Receipt
 
 
@@ -21,7 +21,7 @@ class Taken:
     ignored: tuple[str, ...]
 
 
-def take(world: World, directory: Directory, messages: Sequence[Message], *, ask: bool = True) -> Taken:
+def take(runtime: Runtime, directory: Directory, messages: Sequence[Message], *, ask: bool = True) -> Taken:
     """Take messages in: all of them, or none and `BadEvent` says why."""
     found = []
     faults: list[str] = []
@@ -32,24 +32,24 @@ def take(world: World, directory: Directory, messages: Sequence[Message], *, ask
             faults += error.faults
     if faults:
         raise BadEvent(tuple(dict.fromkeys(faults)))
-    receipt = world.store.receive([f.message for f in found], world.clock.now(), ask=ask)
+    receipt = runtime.store.receive([f.message for f in found], runtime.clock.now(), ask=ask)
     return Taken(receipt, tuple(dict.fromkeys(said for one in found for said in one.ignored)))
 
 
-def read_reports(world: World, directory: Directory, reports: Mapping[str, CommitReports]) -> int:
+def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, CommitReports]) -> int:
     """Read what is new in each catalog's table of commit reports; returns how many tables were named.
 
     One that cannot be read is written down, and the others go on. After a gap the catalog itself is asked.
     """
     named = 0
     for catalog, table in reports.items():
-        now = world.clock.now()
-        last = world.store.reported(catalog)
+        now = runtime.clock.now()
+        last = runtime.store.reported(catalog)
         try:
             new = table.since(last)
         except IcewrightError as error:
-            world.store.event("reports_failed", now, catalog=catalog, error=str(error))
-            world.tell("reports_failed", {"catalog": catalog, "error": str(error)})
+            runtime.store.record_event("reports_failed", now, catalog=catalog, error=str(error))
+            runtime.emit("reports_failed", {"catalog": catalog, "error": str(error)})
             continue
         if new.snapshot_id == last:
             continue
@@ -57,10 +57,10 @@ def read_reports(world: World, directory: Directory, reports: Mapping[str, Commi
         if names:
             # by its id the same reading counts once, should this process end before the last line
             reading = message_id("reports", catalog, str(last), str(new.snapshot_id))
-            world.store.receive([Message(reading, (TableTouched(names),))], now, ask=False)
+            runtime.store.receive([Message(reading, (TableTouched(names),))], now, ask=False)
         if new.gap:
-            world.store.detect_soon([catalog], now)
-        world.store.reports_read(catalog, new.snapshot_id, now)
+            runtime.store.detect_soon([catalog], now)
+        runtime.store.reports_read(catalog, new.snapshot_id, now)
         named += len(names)
     return named
 

@@ -10,7 +10,7 @@ from icewright.core.policy import MAX_PLANNING, MEGABYTE, PLANNING, PROBE, PROBE
 from icewright.core.steps import Step, on_pool
 from icewright.core.table import Snapshot, TableFacts
 from icewright.flow.lease import Lease
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Probe
 
 REWRITES = frozenset({Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MANIFESTS})
@@ -29,7 +29,7 @@ class Impact:
 class Measuring:
     """Measures the rewrites of one job, each when it is done: what the snapshots before it list is still there."""
 
-    world: World
+    runtime: Runtime
     job_id: str
     lease: Lease
     knobs: Knobs
@@ -73,7 +73,7 @@ class Measuring:
     def _planning(self, snapshot: Snapshot) -> float:
         known = self._planned.get(snapshot.snapshot_id)
         if known is None:
-            known = round(1000 * self.world.files.planning_seconds(snapshot), 3)
+            known = round(1000 * self.runtime.files.planning_seconds(snapshot), 3)
             self._planned[snapshot.snapshot_id] = known
         return known
 
@@ -81,5 +81,5 @@ class Measuring:
         limit = timedelta(seconds=self.knobs[PROBE_TIMEOUT])
         ids = tuple(s.snapshot_id for s in snapshots)
         asked = Probe(self.job_id, new.metadata, query, ids, limit, self.lease.check)
-        before, after = (round(1000 * seconds, 3) for seconds in self.world.engine.probe(asked))
+        before, after = (round(1000 * seconds, 3) for seconds in self.runtime.engine.probe(asked))
         return before, after

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
-from icewright.flow.world import PATIENCE, World
-from icewright.ports import Beat
+from icewright.flow.runtime import PATIENCE, Runtime
+from icewright.ports import LeaseStatus
 
 HEARTBEAT_SECONDS = 30
 
@@ -17,16 +17,16 @@ HEARTBEAT_SECONDS = 30
 class Lease:
     """A job's hold on its table."""
 
-    def __init__(self, world: World, job_id: str, limit: timedelta) -> None:
-        self._world, self._job_id, self._limit = world, job_id, limit
-        self._renewed = world.clock.now()
+    def __init__(self, runtime: Runtime, job_id: str, limit: timedelta) -> None:
+        self._runtime, self._job_id, self._limit = runtime, job_id, limit
+        self._renewed = runtime.clock.now()
         self._until = self._renewed + limit
 
-    def renew(self) -> Beat:
+    def renew(self) -> LeaseStatus:
         """What the store says of the hold, which is longer now if it is one."""
-        now = self._world.clock.now()
-        beat = self._world.store.heartbeat(self._job_id, now)
-        if beat is not Beat.LOST:
+        now = self._runtime.clock.now()
+        beat = self._runtime.store.heartbeat(self._job_id, now)
+        if beat is not LeaseStatus.LOST:
             self._renewed = now
         return beat
 
@@ -38,19 +38,19 @@ class Lease:
         try:
             beat = self.renew()
         except StorageUnavailable:
-            if self._world.clock.now() - self._renewed > PATIENCE:
+            if self._runtime.clock.now() - self._renewed > PATIENCE:
                 raise
-            beat = Beat.HELD
+            beat = LeaseStatus.HELD
         match beat:
-            case Beat.LOST:
+            case LeaseStatus.LOST:
                 raise LeaseLost(f"job {self._job_id} does not hold its table any more")
-            case Beat.CANCELLED:
+            case LeaseStatus.CANCELLED:
                 raise Cancelled("somebody asked it to stop")
-            case Beat.HELD:
+            case LeaseStatus.HELD:
                 pass
-        if self._world.stopping():
+        if self._runtime.stopping():
             raise Cancelled("the process that runs it stops")
-        if self._world.clock.now() >= self._until:
+        if self._runtime.clock.now() >= self._until:
             raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
 
 
@@ -65,14 +65,14 @@ class NoLease(Lease):
 
 
 @contextmanager
-def held(world: World, job_id: str, limit: timedelta) -> Iterator[Lease]:
+def lease_heartbeat(runtime: Runtime, job_id: str, limit: timedelta) -> Iterator[Lease]:
     """The lease of a running job, renewed beside the work, which may block for long."""
-    lease, stop = Lease(world, job_id, limit), threading.Event()
+    lease, stop = Lease(runtime, job_id, limit), threading.Event()
 
     def beat() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
             try:
-                if lease.renew() is Beat.LOST:
+                if lease.renew() is LeaseStatus.LOST:
                     return
             except Exception:  # noqa: BLE001, S112 - the store is away for a moment: the lease outlives some beats
                 continue

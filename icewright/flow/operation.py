@@ -28,7 +28,7 @@ from icewright.core.runs import (
     REFUSED,
     TIME_AND_COST,
     VERIFICATION_FAILED,
-    FileFate,
+    FileAction,
     OperationState,
     Outcome,
     backoff,
@@ -51,8 +51,8 @@ from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
 from icewright.flow.evaluate import read_facts
 from icewright.flow.lease import Lease
-from icewright.flow.world import World
-from icewright.ports import Assignment, LedgerState, PinRow, Unfinished
+from icewright.flow.runtime import Runtime
+from icewright.ports import LedgerState, PinRow, StepRequest, Unfinished
 
 YIELD_AFTER = 2  # conflicts after which compaction gives way to the writer
 
@@ -64,7 +64,7 @@ class Request:
     ref: TableRef
     operations: tuple[Operation, ...]
     table_uuid: str | None = None
-    by_hand: bool = False
+    manual: bool = False
     force: bool = False  # run though the table is paused
     dry_run: bool = False
 
@@ -78,10 +78,10 @@ class Stop(Exception):
 
 
 @dataclass
-class Attempts:
+class OperationRunner:
     """One operation over all its attempts; what earlier attempts committed is kept."""
 
-    world: World
+    runtime: Runtime
     request: Request
     operation: Operation
     job_id: str
@@ -110,12 +110,12 @@ class Attempts:
                 if conflicts >= self._most_conflicts():
                     lost = deferred(self.operation, f"lost the commit {conflicts} times to other writers: {error}")
                     return self._merged(lost)
-                self.world.clock.sleep(backoff(conflicts).total_seconds())
+                self.runtime.clock.sleep(backoff(conflicts).total_seconds())
             except RetryableError as error:
                 retries += 1
                 if retries > self.knobs[RETRIES]:
                     return self._merged(failed(self.operation, str(error)))
-                self.world.clock.sleep(backoff(retries).total_seconds())
+                self.runtime.clock.sleep(backoff(retries).total_seconds())
             except Refused as error:
                 return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
@@ -129,9 +129,9 @@ class Attempts:
 
     def _paused(self, error: InvariantViolated) -> str:
         """Pause the table, whose files may be what a rollback needs; says whether it is."""
-        pause = partial(self.world.store.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
+        pause = partial(self.runtime.store.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
         try:
-            self.world.patiently(pause)
+            self.runtime.retry_idempotent(pause)
         except StorageUnavailable as away:
             return f"the table could not be paused: {away}"
         return "the table is paused"
@@ -143,14 +143,14 @@ class Attempts:
             return Stop(self._merged(failed(self.operation, said)), error)
         if isinstance(error, LeaseLost):
             return error
-        put_off = replace(deferred(self.operation, said), tried=not self.world.stopping())
-        return Stop(self._merged(put_off), error)
+        deferral = replace(deferred(self.operation, said), tried=not self.runtime.stopping())
+        return Stop(self._merged(deferral), error)
 
     def _settled(self, error: CommitStateUnknown) -> Outcome:
         """After a lost reply: what the table itself says of the last step's commit."""
         step, unknown = self.tried, failed(self.operation, f"{error}; nothing was cleaned up")
         try:
-            now = load(self.world, self.request)
+            now = load(self.runtime, self.request)
         except IcewrightError:
             return unknown
         landed = "the reply to the commit was lost, but the table shows that it landed"
@@ -163,16 +163,16 @@ class Attempts:
 
     def _finished(self, table_uuid: str, expired: Outcome) -> Outcome:
         """Carry out the deletions that the expiry had planned."""
-        rows = self.world.store.deleted_files(self.job_id)
+        rows = self.runtime.store.deleted_files(self.job_id)
         mine = [r for r in rows if r["state"] == LedgerState.PLANNED]
         delayed = [r for r in mine if r["delete_after"] is not None]
-        files = tuple(FileFate(r["path"], r["bytes"], r["kind"], r["modified"]) for r in mine if r not in delayed)
-        intent, since = self.world.store.intent(self.job_id), self.world.clock.now()
+        files = tuple(FileAction(r["path"], r["bytes"], r["kind"], r["modified"]) for r in mine if r not in delayed)
+        intent, since = self.runtime.store.commit_intent(self.job_id), self.runtime.clock.now()
         if not files and intent is None:
             return expired
         planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
         try:
-            done = self.world.engine.resume(planned)
+            done = self.runtime.engine.resume(planned)
         except IcewrightError as error:
             waiting = f"{len(files)} planned deletion(s) wait for the next start: {error}"
             metrics = {**expired.metrics, "files_failed": len(files)}
@@ -187,14 +187,14 @@ class Attempts:
         return min(limit, YIELD_AFTER) if self.operation is Operation.COMPACT else limit
 
     def _attempt(self) -> Outcome:
-        request, world, now = self.request, self.world, self.world.clock.now()
-        metadata = load(world, request)
-        facts, knobs = read_facts(world, metadata)
-        history = world.store.history(request.ref, metadata.table_uuid)
-        if request.by_hand:
+        request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
+        metadata = load(runtime, request)
+        facts, knobs = read_facts(runtime, metadata)
+        history = runtime.store.history(request.ref, metadata.table_uuid)
+        if request.manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
-        typical, by_hand = world.typical(), request.by_hand
-        found = verdict(self.operation, facts, knobs, history, now, by_hand=by_hand, typical=typical)
+        typical, manual = runtime.calibration(), request.manual
+        found = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
         if not isinstance(found, Due):
             self.notes = list(found.notes) if isinstance(found, NotDue) else []
             return skipped(self.operation, why(found), tried=False)
@@ -204,27 +204,27 @@ class Attempts:
         base = metadata
         for step in first:
             self.done.append(self._step(step, base, facts))
-            base = load(world, request)
+            base = load(runtime, request)
         return self._step(last, base, facts)
 
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
         dry_run, self.tried, self.known = self.request.dry_run, step, frozenset(base.by_id)
-        assignment = Assignment(
+        assignment = StepRequest(
             self.job_id,
             self.operation,
             step,
             base,
             dry_run,
-            automatic=not self.request.by_hand,
+            automatic=not self.request.manual,
             check=self.lease.check,
-            kept=self.done.append,
-            progress=self._progress,
+            on_partial_result=self.done.append,
+            on_progress=self._progress,
         )
         done = len(self.done)
         try:
             with self._held(step, base):
-                outcome = self.world.engine.run(assignment)
+                outcome = self.runtime.engine.run(assignment)
         except IcewrightError:
             if any(o.state is OperationState.COMMITTED for o in self.done[done:]):
                 self._verified(facts, step)
@@ -234,7 +234,7 @@ class Attempts:
     def _progress(self, numbers: Mapping[str, int]) -> None:
         if not self.request.dry_run:
             details = {"job_id": self.job_id, "operation": self.operation, **numbers}
-            self.world.report("progress", self.request.ref, details)
+            self.runtime.record_event("progress", self.request.ref, details)
 
     def _verified(self, facts: TableFacts, step: Step) -> list[str]:
         try:
@@ -247,13 +247,13 @@ class Attempts:
     @contextmanager
     def _held(self, step: Step, base: TableMetadata) -> Iterator[None]:
         """While a rewrite runs, the snapshot that it began on stays, whoever expires, even when its process dies."""
-        store, request, now = self.world.store, self.request, self.world.clock.now()
+        store, request, now = self.runtime.store, self.request, self.runtime.clock.now()
         current, name = base.current_snapshot_id, f"the running rewrite of job {self.job_id}"
         if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans):
             yield
             return
         until = now + timedelta(seconds=self.knobs[TIMEOUT])
-        pin = PinRow(name, current, now, until, self.world.trigger.actor)
+        pin = PinRow(name, current, now, until, self.runtime.trigger.actor)
         if not store.pin(request.ref, base.table_uuid, pin, job_id=self.job_id):
             raise LeaseLost(f"job {self.job_id} does not hold its table any more")
         try:
@@ -267,12 +267,12 @@ class Attempts:
     def _verify(self, before: TableFacts, step: Step) -> list[str]:
         """What the commit must have kept, read back from the catalog; what a writer may have done is a note."""
         ref = self.request.ref
-        after = self.world.catalog(ref).load(ref)
+        after = self.runtime.catalog(ref).load(ref)
         if after.table_uuid != before.metadata.table_uuid:
             raise TableReplaced(f"{ref} was replaced while the job ran")
         if not isinstance(step, RewriteDataFiles | RewritePositionDeletes):
             return []  # the service compares its own commits with what they replaced
-        if broken := verify.rewrites_kept(before, after):
+        if broken := verify.rewrite_violations(before, after):
             raise InvariantViolated(f"{ref}: {'; '.join(broken)}")
         known = {r.name for r in after.refs}
         gone = [r.name for r in before.metadata.refs if r.name not in known]
@@ -315,9 +315,9 @@ def _summary(operation: Operation, real: Sequence[Outcome], metrics: dict[str, f
     return said if kept in real else "; ".join(s for s in (said, kept.summary) if s)
 
 
-def load(world: World, request: Request) -> TableMetadata:
+def load(runtime: Runtime, request: Request) -> TableMetadata:
     """The table's metadata. Raises `TableReplaced` when it is another table than was asked for."""
-    metadata = world.catalog(request.ref).load(request.ref)
+    metadata = runtime.catalog(request.ref).load(request.ref)
     if request.table_uuid is not None and metadata.table_uuid != request.table_uuid:
         raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it anew")
     return metadata

@@ -13,7 +13,7 @@ from icewright.core.policy import KNOBS, Operation
 from icewright.core.steps import VERDICT_NAMES, why
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_table
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 
 TIME = timedelta(seconds=10)  # after which no further table is evaluated
 
@@ -36,17 +36,17 @@ class Previewed:
     changed: Sequence[Changed]
 
 
-def preview(world: World, rule: Rule, refs: Sequence[TableRef], most: int) -> Previewed:
+def preview(runtime: Runtime, rule: Rule, refs: Sequence[TableRef], most: int) -> Previewed:
     """Compare knobs of all of these tables that the rule names, and the verdicts of the first that change."""
-    before = world.policy()
+    before = runtime.policy()
     after = with_rule(before, rule)
     mine = [ref for ref in refs if matches(rule.match, ref.parts[: len(rule.match)])]
     changed = [Changed(ref, found) for ref in mine if (found := _knobs(before, after, ref))]
-    until = world.clock.now() + TIME
+    until = runtime.clock.now() + TIME
     for i, one in enumerate(changed[:most]):
-        if world.clock.now() >= until:
+        if runtime.clock.now() >= until:
             break
-        changed[i] = _judged(world, one, before, after)
+        changed[i] = _judged(runtime, one, before, after)
     return Previewed(len(mine), changed)
 
 
@@ -62,11 +62,11 @@ def _knobs(before: Policy, after: Policy, ref: TableRef) -> dict[str, tuple[Any,
     return {n: (old[KNOBS[n]], new[KNOBS[n]]) for n in sorted(names) if old[KNOBS[n]] != new[KNOBS[n]]}
 
 
-def _judged(world: World, one: Changed, before: Policy, after: Policy) -> Changed:
-    now = world.clock.now()
+def _judged(runtime: Runtime, one: Changed, before: Policy, after: Policy) -> Changed:
+    now = runtime.clock.now()
     try:
-        old = evaluate_table(replace(world, policy=lambda: before), one.ref, now)
-        new = evaluate_table(replace(world, policy=lambda: after), one.ref, now)
+        old = evaluate_table(replace(runtime, policy=lambda: before), one.ref, now)
+        new = evaluate_table(replace(runtime, policy=lambda: after), one.ref, now)
     except ConfigError as error:
         return replace(one, error="; ".join(error.faults))
     except IcewrightError as error:

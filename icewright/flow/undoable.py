@@ -14,7 +14,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import TRANSITIONS, OperationState
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import snapshot_of
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import WAITING, JobRow, LedgerState, Removal, RestoreSnapshots
 
 UNDO = "undo"  # option of a job that undoes another: whose id it is
@@ -66,9 +66,9 @@ def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
     return tuple(map(snapshot_of, RestoreSnapshots.from_json(removal.document).snapshots))
 
 
-def ended_job(world: World, job_id: str) -> JobRow:
+def ended_job(runtime: Runtime, job_id: str) -> JobRow:
     """The job of this id, or of this beginning of it. Raises `UsageError` when there is none or it has not ended."""
-    job = world.store.job(job_id)
+    job = runtime.store.job(job_id)
     if job is None:
         raise UsageError(f"no job, or more than one, begins with {job_id!r}; `icewright history` lists them")
     if TRANSITIONS[job.state]:
@@ -76,42 +76,42 @@ def ended_job(world: World, job_id: str) -> JobRow:
     return job
 
 
-def returning(world: World, job: JobRow) -> Returning:
+def returning(runtime: Runtime, job: JobRow) -> Returning:
     """What comes back. Raises `UsageError` when the job left nothing to undo, `Refused` when it cannot be undone."""
-    removals, files = world.store.removals(job.job_id), ledger_files(world, job)
+    removals, files = runtime.store.removals(job.job_id), ledger_files(runtime, job)
     missing = tuple(removal for removal in removals if removal.undone_at is None)
     if not missing and not files.waiting:
         if removals or files.states[LedgerState.UNDONE]:
             return Returning(already=True)
         raise _nothing(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
-    lost = files.gone or _not_there(world, files.there if missing else ())
-    unreadable = _unreadable(world, snapshots, lost) if lost else []
+    lost = files.gone or _not_there(runtime, files.there if missing else ())
+    unreadable = _unreadable(runtime, snapshots, lost) if lost else []
     if files.gone or unreadable:
         raise _lost(job, lost, unreadable)
-    notes = tuple(_what_stays(world, job, removals))
+    notes = tuple(_what_stays(runtime, job, removals))
     if not missing:
         return Returning((), files.waiting, files.bytes, notes=notes)
-    base = table_of(world, job)
+    base = table_of(runtime, job)
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
     there = {ref.name: ref.snapshot_id for ref in base.refs}
     refs = [(name, ref["snapshot-id"]) for change in changes for name, ref in change.refs.items()]
     names = tuple(name for name, snapshot_id in refs if there.get(name, snapshot_id) == snapshot_id)
-    words = [said for change in changes if (said := world.catalog(job.ref).restorable(base, change))]
+    words = [said for change in changes if (said := runtime.catalog(job.ref).restorable(base, change))]
     if refused := [said for said in words if said.startswith("nothing:")]:
         raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {refused[0]}")
     return Returning(missing, files.waiting, files.bytes, names, tuple(words), notes)
 
 
-def table_of(world: World, job: JobRow) -> TableMetadata:
+def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:
     """The table that the job worked on, as it is now. Raises `TableReplaced` when it is another one by now."""
-    found = world.catalog(job.ref).load(job.ref)
+    found = runtime.catalog(job.ref).load(job.ref)
     if found.table_uuid != job.table_uuid:
         raise TableReplaced(f"{job.ref} is another table than job {job.job_id} worked on: the job cannot be undone")
     return found
 
 
-def needed_by_later_jobs(world: World, job: JobRow, removals: Sequence[Removal]) -> Mapping[str, Sequence[str]]:
+def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Mapping[str, Sequence[str]]:
     """Files that the returning snapshots need, and that later jobs of the table mean to delete, by the job.
 
     Raises `Refused` when one of them is deleted.
@@ -119,25 +119,25 @@ def needed_by_later_jobs(world: World, job: JobRow, removals: Sequence[Removal])
     if not removals:
         return {}
     since = min(removal.at for removal in removals) - _CLOCKS_APART
-    later = world.store.later_deletions(job.job_id, since)
+    later = runtime.store.later_deletions(job.job_id, since)
     keys = {key(path) for files in later.values() for path in files}
     snapshots = [snapshot for removal in removals for snapshot in removed_snapshots(removal)]
-    needed = set(_needed(world, snapshots, keys)) if keys else set()
+    needed = set(_needed(runtime, snapshots, keys)) if keys else set()
     found = {}
     for other, files in later.items():
         wanted = {path: state for path, state in files.items() if key(path) in needed}
         if lost := sorted(path for path, state in wanted.items() if state in _GONE):
-            raise _lost(job, lost, _unreadable(world, snapshots, lost), f" by job {other}")
+            raise _lost(job, lost, _unreadable(runtime, snapshots, lost), f" by job {other}")
         if wanted:
             found[other] = list(wanted)
     return found
 
 
-def ledger_files(world: World, job: JobRow) -> LedgerFiles:
+def ledger_files(runtime: Runtime, job: JobRow) -> LedgerFiles:
     """What the ledger says of the job's files, read page by page."""
     found, after = LedgerFiles(), None
     while True:
-        page = world.store.list_files(job.job_id, after, _PAGE)
+        page = runtime.store.list_files(job.job_id, after, _PAGE)
         for file in page.items:
             _count(found, file, job.operations)
         if (after := page.after) is None:
@@ -157,28 +157,28 @@ def _count(found: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Ope
         found.operations |= {Operation(operation)} if operation else set(operations)
 
 
-def _not_there(world: World, paths: Sequence[str]) -> list[str]:
+def _not_there(runtime: Runtime, paths: Sequence[str]) -> list[str]:
     """Those of the files that somebody else deleted."""
-    return [path for path, stat in world.files.stat(paths, _AT_ONCE).items() if stat is None] if paths else []
+    return [path for path, stat in runtime.files.stat(paths, _AT_ONCE).items() if stat is None] if paths else []
 
 
-def _needed(world: World, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
+def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
     """Those of the files, known by their keys, that the snapshots read."""
     yield from (key(s.manifest_list) for s in snapshots if s.manifest_list and key(s.manifest_list) in keys)
     names = [field.name for field in fields(ManifestFile)]
-    rows = world.files.manifest_lists(snapshots).select(names).to_pylist()
+    rows = runtime.files.manifest_lists(snapshots).select(names).to_pylist()
     manifests = [ManifestFile.of(list(row.values())) for row in rows]
     yield from (key(manifest.path) for manifest in manifests if key(manifest.path) in keys)
-    for batch in world.files.live_files(manifests):
+    for batch in runtime.files.live_files(manifests):
         yield from (found for path in batch.column("path").to_pylist() if (found := key(path)) in keys)
 
 
-def _unreadable(world: World, snapshots: Iterable[Snapshot], paths: Iterable[str]) -> list[int]:
+def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable[str]) -> list[int]:
     """Those of the snapshots that cannot be read without the files."""
     keys, found = {key(path) for path in paths}, []
     for snapshot in snapshots:
         try:
-            needs = any(True for _ in _needed(world, [snapshot], keys))
+            needs = any(True for _ in _needed(runtime, [snapshot], keys))
         except MetadataUnreadable:
             needs = True
         found += [snapshot.snapshot_id] if needs else []
@@ -207,9 +207,9 @@ def _nothing(job: JobRow, files: LedgerFiles) -> UsageError:
     )
 
 
-def _what_stays(world: World, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
+def _what_stays(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
     """What else the job did, which an undo leaves as it is."""
-    done = {run["operation"] for run in world.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
+    done = {run["operation"] for run in runtime.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
     if rewrote := [op for op in _REWRITES if op in done]:
         yield f"what {', '.join(rewrote)} rewrote stays as it is: it reads the same rows"
     if Operation.EXPIRE_SNAPSHOTS in done and not removals:

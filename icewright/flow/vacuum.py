@@ -27,9 +27,9 @@ from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
-from icewright.flow.lease import Lease, held
+from icewright.flow.lease import Lease, lease_heartbeat
 from icewright.flow.operation import Request
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
 
 VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
@@ -99,73 +99,73 @@ def anybody(_catalog: str) -> None:
     """Where there are no roles, whoever can start the command may vacuum."""
 
 
-def vacuum(world: World, catalog: str, *, dry_run: bool = False, allowed: Allowed = anybody) -> VacuumResult:
+def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Allowed = anybody) -> VacuumResult:
     """Vacuum one catalog. Raises `Refused` when its cut-off policy is faulty, or another process is at it."""
     allowed(catalog)
-    if catalog not in world.catalogs:
-        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(world.catalogs))}")
-    with _turn(world, catalog, dry_run=dry_run):
-        one = world.vacuums.get(catalog)
+    if catalog not in runtime.catalogs:
+        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
+    with _turn(runtime, catalog, dry_run=dry_run):
+        one = runtime.vacuums.get(catalog)
         result = (
-            _each_table(world, catalog, dry_run=dry_run) if one is None else _branched(world, catalog, one, dry_run)
+            _each_table(runtime, catalog, dry_run=dry_run) if one is None else _branched(runtime, catalog, one, dry_run)
         )
     if not dry_run:
         said = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
-        world.store.event("vacuumed", world.clock.now(), None, catalog=catalog, **said)
+        runtime.store.record_event("vacuumed", runtime.clock.now(), None, catalog=catalog, **said)
     return result
 
 
 @contextmanager
-def _turn(world: World, catalog: str, *, dry_run: bool) -> Iterator[None]:
+def _turn(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[None]:
     """One process vacuums a catalog at a time; a dry run changes nothing and waits for nobody."""
     name = f"vacuum {catalog}"
-    if not dry_run and not world.turn(name, _TURN):
+    if not dry_run and not runtime.try_acquire_lease(name, _TURN):
         raise Refused(f"another process vacuums catalog {catalog}: let it end")
     try:
         yield
     finally:
         if not dry_run:
-            world.store.release(name, world.trigger.holder)
+            runtime.store.release_lease(name, runtime.trigger.holder)
 
 
-def _each_table(world: World, catalog: str, *, dry_run: bool) -> VacuumResult:
+def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
     """Expiry and orphan removal of every table in scope, past cooldowns and cadence."""
-    found = detect(world, [catalog])
+    found = detect(runtime, [catalog])
     if error := dict(found.errors).get(catalog):
         return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
-    scope = world.scopes[catalog]
-    counts, jobs, deleting = Counts(), [], _deleting(world)
-    for row in world.store.tables(catalog):
+    scope = runtime.scopes[catalog]
+    counts, jobs, deleting = Counts(), [], _deleting(runtime)
+    for row in runtime.store.tables(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
         counts.num_tables += 1
         try:
-            metadata = world.catalog(row.ref).load(row.ref)
+            metadata = runtime.catalog(row.ref).load(row.ref)
             counts.num_total_snapshots += len(metadata.snapshots)
         except IcewrightError as unreadable:
             counts.failure(unreadable)
             jobs.append(JobResult(row.ref, None, JobState.FAILED, (), dry_run, str(unreadable)))
             continue
-        job = execute(deleting, Request(row.ref, VACUUMED, by_hand=True, dry_run=dry_run))
+        job = execute(deleting, Request(row.ref, VACUUMED, manual=True, dry_run=dry_run))
         counts.num_partial_failures += job.state in (JobState.FAILED, JobState.PARTIAL)
         jobs.append(job)
     return _result(catalog, counts, jobs, dry_run=dry_run)
 
 
-def _deleting(world: World) -> World:
+def _deleting(runtime: Runtime) -> Runtime:
     """Who asks for a vacuum asks for deletion, unless somebody says what orphan removal may do: the weakest rule."""
     asked = Rule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
 
     def policy() -> Policy:
-        said = world.policy()
+        said = runtime.policy()
         return replace(said, rules=(asked, *said.rules))
 
-    return replace(world, policy=policy)
+    return replace(runtime, policy=policy)
 
 
-def _branched(world: World, catalog: str, one: Vacuum, dry_run: bool) -> VacuumResult:
+def _branched(runtime: Runtime, catalog: str, one: Vacuum, dry_run: bool) -> VacuumResult:
     """Every live table over all branches and tags."""
-    survey = one.survey(world.clock.now())
+    survey = one.survey(runtime.clock.now())
     counts = Counts(
         num_tables=len(survey.tables),
         num_total_snapshots=sum(len(table.snapshots) for table in survey.tables),
@@ -175,29 +175,29 @@ def _branched(world: World, catalog: str, one: Vacuum, dry_run: bool) -> VacuumR
     )
     said = f"{survey.policy} ({survey.policy.source})"
     instant = survey.policy.instant
-    acted = {row.name: row.vacuumed for row in world.store.catalogs()}.get(catalog)
+    acted = {row.name: row.vacuumed for row in runtime.store.catalogs()}.get(catalog)
     if instant is not None and acted == instant.isoformat():
         reason = f"the cut-off {acted} has been acted on already: a time-based cut-off acts once"
         return VacuumResult(catalog, dry_run, (), counts, said, reason)
     if not dry_run:
-        _written_down(world, catalog, survey)
-    jobs = [_table(world, one, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables]
+        _written_down(runtime, catalog, survey)
+    jobs = [_table(runtime, one, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables]
     result = _result(catalog, counts, jobs, dry_run=dry_run)
     if instant is not None and not dry_run and not counts.num_partial_failures:
-        world.store.vacuumed(catalog, instant.isoformat(), world.clock.now())
+        runtime.store.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
     return replace(result, cutoff=said)
 
 
-def _written_down(world: World, catalog: str, survey: Survey) -> None:
+def _written_down(runtime: Runtime, catalog: str, survey: Survey) -> None:
     """The store knows every live table, also those that other branches alone have."""
-    pointers = {p.ref: p for p in world.catalogs[catalog].pointers()}
+    pointers = {p.ref: p for p in runtime.catalogs[catalog].pointers()}
     for table in survey.tables:
         place = max(c.metadata_location for c in table.versions)
         pointers.setdefault(table.ref, Pointer(table.ref, place))
-    world.store.detected(catalog, list(pointers.values()), world.clock.now())
+    runtime.store.record_catalog_listing(catalog, list(pointers.values()), runtime.clock.now())
 
 
-def _table(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
+def _table(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
     """One table as a job."""
     table = work.table
     if table.problem:  # nothing of it is touched, so no job is begun
@@ -210,32 +210,32 @@ def _table(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResu
         for operation, run in _runs(one):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    row = world.store.table(table.ref)
+    row = runtime.store.table(table.ref)
     if row is not None and row.paused:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
-    now = world.clock.now()
-    job_id = world.store.claim(table.ref, table.table_uuid, VACUUMED, world.trigger, now)
+    now = runtime.clock.now()
+    job_id = runtime.store.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
     if job_id is None:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
-    return _job(world, one, replace(work, job_id=job_id), counts)
+    return _job(runtime, one, replace(work, job_id=job_id), counts)
 
 
 def _runs(one: Vacuum) -> Sequence[tuple[Operation, Callable[[VacuumOf], Outcome]]]:
     return ((Operation.EXPIRE_SNAPSHOTS, one.expire), (Operation.REMOVE_ORPHANS, one.sweep))
 
 
-def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
+def _job(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
     ref, job_id = work.table.ref, work.job_id
-    world.tell("job_started", {"job_id": job_id, "table": str(ref), "operations": VACUUMED})
+    runtime.emit("job_started", {"job_id": job_id, "table": str(ref), "operations": VACUUMED})
     outcomes: list[Outcome] = []
     state, reason = JobState.INTERRUPTED, ""
     try:
-        limit = timedelta(seconds=world.policy().knobs_for(ref, None)[TIMEOUT])
-        with held(world, job_id, limit) as lease:
+        limit = timedelta(seconds=runtime.policy().knobs_for(ref, None)[TIMEOUT])
+        with lease_heartbeat(runtime, job_id, limit) as lease:
             for operation, run in _runs(one):
                 if _failed(outcomes):
                     break
-                outcomes.append(_recorded(world, work, lease, operation, run, counts))
+                outcomes.append(_recorded(runtime, work, lease, operation, run, counts))
         state = job_state(tuple(outcomes))
     except Cancelled as error:
         state, reason = JobState.CANCELLED, f"cancelled: {error}"
@@ -243,8 +243,8 @@ def _job(world: World, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult
         reason = str(error)
     finally:
         result = JobResult(ref, job_id, state, tuple(outcomes), reason=reason)
-        world.store.finish(job_id, state, result.summary, world.clock.now())
-    world.tell("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
+        runtime.store.finish(job_id, state, result.summary, runtime.clock.now())
+    runtime.emit("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
     return result
 
 
@@ -254,7 +254,7 @@ def _failed(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _recorded(
-    world: World,
+    runtime: Runtime,
     work: VacuumOf,
     lease: Lease,
     operation: Operation,
@@ -263,24 +263,24 @@ def _recorded(
 ) -> Outcome:
     """One operation with its row in the history."""
     lease.check()
-    started = world.clock.now()
+    started = runtime.clock.now()
     who: Mapping[str, Any] = {"job_id": work.job_id, "table": str(work.table.ref), "operation": operation}
-    world.tell("operation_started", who)
+    runtime.emit("operation_started", who)
 
     def check() -> None:
         lease.check()
-        world.turn(f"vacuum {work.table.ref.catalog}", _TURN)
+        runtime.try_acquire_lease(f"vacuum {work.table.ref.catalog}", _TURN)
 
-    outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, world, work))
-    row = RunRow(work.job_id, outcome, started, world.clock.now(), "", "", {}, {})
-    world.store.run_recorded(row, work.table.ref)
-    world.tell("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
+    outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, runtime, work))
+    row = RunRow(work.job_id, outcome, started, runtime.clock.now(), "", "", {}, {})
+    runtime.store.record_run(row, work.table.ref)
+    runtime.emit("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
     return outcome
 
 
-def _pause(world: World, work: VacuumOf, error: IcewrightError) -> None:
+def _pause(runtime: Runtime, work: VacuumOf, error: IcewrightError) -> None:
     if isinstance(error, InvariantViolated):
-        world.store.pause(work.table.ref, f"verification failed: {error}")
+        runtime.store.pause(work.table.ref, f"verification failed: {error}")
 
 
 def _attempt(

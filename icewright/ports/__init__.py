@@ -4,8 +4,8 @@ from icewright.ports.alerts import (
     AlertReader,
     AlertStore,
     Notifier,
-    Telling,
-    Waiting,
+    PendingDelivery,
+    QueueBacklog,
 )
 from icewright.ports.archive import (
     Archive,
@@ -14,10 +14,10 @@ from icewright.ports.archive import (
 )
 from icewright.ports.engine import (
     Adoptable,
-    Assignment,
     Engine,
     Intent,
     Probe,
+    StepRequest,
     Unfinished,
 )
 from icewright.ports.events import (
@@ -35,12 +35,12 @@ from icewright.ports.lake import (
     DeleteReport,
     Files,
     FileStat,
-    Grant,
     Pointer,
     RemoveSnapshots,
     RestoreSnapshots,
     Restoring,
     Storage,
+    VendedCredentials,
     ignore,
 )
 from icewright.ports.measures import (
@@ -50,11 +50,11 @@ from icewright.ports.measures import (
     QueueMeasure,
 )
 from icewright.ports.rows import (
-    BY_HAND,
+    MANUAL,
     WAITING,
-    Beat,
     CatalogRow,
     JobRow,
+    LeaseStatus,
     LedgerState,
     PinRow,
     ProcessRow,
@@ -65,21 +65,19 @@ from icewright.ports.rows import (
     Trigger,
     WaitingDeletions,
 )
-from icewright.ports.store import Ledger, Registrations, Store, StoreReader
+from icewright.ports.store import DeletionLedger, Registrations, Store, StoreReader
 from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
 
 __all__ = [
-    "BY_HAND",
+    "MANUAL",
     "WAITING",
     "AddSnapshot",
     "Adoptable",
     "AlertReader",
     "AlertStore",
     "Archive",
-    "Assignment",
     "AvroFile",
     "Batch",
-    "Beat",
     "Branched",
     "Catalog",
     "CatalogRow",
@@ -87,16 +85,16 @@ __all__ = [
     "Clock",
     "CommitReports",
     "DeleteReport",
+    "DeletionLedger",
     "Distribution",
     "Engine",
     "Events",
     "FileStat",
     "Files",
-    "Grant",
     "Head",
     "Intent",
     "JobRow",
-    "Ledger",
+    "LeaseStatus",
     "LedgerState",
     "LiveTable",
     "MeasureReader",
@@ -104,10 +102,12 @@ __all__ = [
     "NewReports",
     "Notifier",
     "OldHistory",
+    "PendingDelivery",
     "PinRow",
     "Pointer",
     "Probe",
     "ProcessRow",
+    "QueueBacklog",
     "QueueMeasure",
     "Receipt",
     "Registration",
@@ -117,17 +117,17 @@ __all__ = [
     "RestoreSnapshots",
     "Restoring",
     "RunRow",
+    "StepRequest",
     "Storage",
     "Store",
     "StoreReader",
     "Survey",
     "TableRow",
-    "Telling",
     "Trigger",
     "Unfinished",
     "Vacuum",
     "VacuumOf",
-    "Waiting",
+    "VendedCredentials",
     "WaitingDeletions",
     "ignore",
 ]

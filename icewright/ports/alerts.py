@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from icewright.core.alerts import Alert, AlertChange, Severity
-from icewright.core.conditions import Failure, TableSigns
+from icewright.core.conditions import Failure, TableInputs
 from icewright.core.table import TableRef
 
 
@@ -21,7 +21,7 @@ class Notifier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class PendingDelivery:
     """What one channel is to be told of one alert: that it is raised, or that it is over."""
 
     alert: Alert
@@ -31,7 +31,7 @@ class Telling:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueueBacklog:
     """The queue: jobs that no worker has taken, and when the oldest came."""
 
     jobs: int
@@ -43,7 +43,7 @@ class AlertReader(Protocol):
 
     def table_signs(
         self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
-    ) -> Sequence[TableSigns]:
+    ) -> Sequence[TableInputs]:
         """Tables that are paused or unreadable; of enabled catalogs, unhealthy or without a success since then too."""
         ...
 
@@ -55,7 +55,7 @@ class AlertReader(Protocol):
         """Tables that no operation can maintain, with a reason."""
         ...
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> QueueBacklog:
         """The queue."""
         ...
 
@@ -78,17 +78,17 @@ class AlertStore(AlertReader, Protocol):
         """
         ...
 
-    def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[Telling]:
+    def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         """What these channels are to be told now, for this process until then.
 
         Of one key each channel hears in order: the end waits for the beginning, the next alert for the end.
         """
         ...
 
-    def told(self, tellings: Sequence[Telling], now: datetime) -> None:
+    def told(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
         """The channel took them."""
         ...
 
-    def not_told(self, tellings: Sequence[Telling], try_at: datetime) -> None:
+    def not_told(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
         """The channel did not take them; when it is tried again."""
         ...

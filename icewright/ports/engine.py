@@ -9,13 +9,13 @@ from typing import Protocol
 
 from icewright.core.paths import key
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, Outcome
+from icewright.core.runs import FileAction, Outcome
 from icewright.core.steps import Step
 from icewright.core.table import TableMetadata, TableRef
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class StepRequest:
     """What an engine is asked to do: one step on one table, as seen when it was planned."""
 
     job_id: str
@@ -27,8 +27,12 @@ class Assignment:
     check: Callable[[], None] = field(
         default=lambda: None
     )  # raises `LeaseLost` or `Cancelled`: asked before each commit
-    kept: Callable[[Outcome], None] = field(default=lambda _: None)  # told what a step that then raises had committed
-    progress: Callable[[Mapping[str, int]], None] = field(default=lambda _: None)  # told in numbers how far it has come
+    on_partial_result: Callable[[Outcome], None] = field(
+        default=lambda _: None
+    )  # told what a step that then raises had committed
+    on_progress: Callable[[Mapping[str, int]], None] = field(
+        default=lambda _: None
+    )  # told in numbers how far it has come
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Unfinished:
     ref: TableRef
     table_uuid: str
     operations: tuple[Operation, ...]
-    files: tuple[FileFate, ...]
+    files: tuple[FileAction, ...]
     planned_at: datetime  # when the first of the files was planned
     intent: Intent | None = None
 
@@ -89,7 +93,7 @@ class Engine(Protocol):
     A dry run changes nothing and its `files` are exactly those that the real run would rewrite or delete.
     """
 
-    def run(self, assignment: Assignment) -> Outcome:
+    def run(self, assignment: StepRequest) -> Outcome:
         """Do the step, or say what it would do."""
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from icewright.core.runs import FileFate
+from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, TableRef, Thresholds
 
@@ -85,7 +85,7 @@ Change = AddSnapshot | RemoveSnapshots | RestoreSnapshots
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class VendedCredentials:
     """How files below a prefix are opened: properties, credentials among them, that a catalog lends for a while."""
 
     prefix: str
@@ -258,11 +258,11 @@ class Files(Storage, Protocol):
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
-    ) -> tuple[FileFate, ...]:
+    ) -> tuple[FileAction, ...]:
         """The files of the step's partitions that Spark's planner takes by the step's options."""
         ...
 
-    def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileFate, ...]:
+    def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
         """The data files that hold rows older than the step's day, as far as their bounds tell."""
         ...
 

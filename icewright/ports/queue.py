@@ -10,10 +10,10 @@ from icewright.core.plan import Deferred, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.ports.rows import Beat, CatalogRow, JobRow, ProcessRow, TableRow, Trigger
+from icewright.ports.rows import CatalogRow, JobRow, LeaseStatus, ProcessRow, TableRow, Trigger
 
 
-class Queue(Protocol):
+class JobQueue(Protocol):
     """Jobs. Each change is a compare-and-set: of two that want a table or a job, one gets it.
 
     A table has one job at a time, from the moment that it is queued.
@@ -25,11 +25,11 @@ class Queue(Protocol):
         """Let a job wait for a worker: its id, or None when the table has a job already."""
         ...
 
-    def waits(self, deferred: Sequence[Deferred]) -> None:
+    def record_deferred(self, deferred: Sequence[Deferred]) -> None:
         """Write down what the plan did not start, with reasons and places."""
         ...
 
-    def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
+    def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         """The best jobs that wait, begun by this process."""
         ...
 
@@ -46,7 +46,7 @@ class Queue(Protocol):
         """Start a job at once: its id, or None when another runs on the table. One that waits there gives way."""
         ...
 
-    def heartbeat(self, job_id: str, now: datetime) -> Beat:
+    def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
         """Renew the job's lease."""
         ...
 
@@ -54,7 +54,7 @@ class Queue(Protocol):
         """End a job and free its table."""
         ...
 
-    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
+    def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         """Running jobs whose lease ran out, or whose holder is `dead`: ended, their tables freed, for settling."""
         ...
 
@@ -66,7 +66,7 @@ class Queue(Protocol):
         """Jobs on tables of these catalogs that wait for a worker."""
         ...
 
-    def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
+    def count_consecutive(self, ref: TableRef, state: JobState) -> int:
         """How many of the table's last jobs ended so, up to now."""
         ...
 
@@ -78,11 +78,11 @@ class Loops(Protocol):
         """Those of the catalogs whose turn it is to be asked, for this process until then."""
         ...
 
-    def catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
+    def record_catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
         """The catalog answered, and is asked again then; sooner, if somebody asked for that since it was begun."""
         ...
 
-    def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:
+    def record_catalog_failure(self, name: str, error: str, detect_at: datetime) -> None:
         """The catalog could not be read, and is tried again then."""
         ...
 
@@ -90,11 +90,11 @@ class Loops(Protocol):
         """Ask these catalogs at the next opportunity."""
         ...
 
-    def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
+    def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
         """The catalog's tables have been held against the policy of this fingerprint."""
         ...
 
-    def vacuumed(self, name: str, instant: str, now: datetime) -> None:
+    def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
         """Vacuum has acted on this instant as the catalog's cut-off, and will not again."""
         ...
 
@@ -104,31 +104,31 @@ class Loops(Protocol):
         """Tables that are to be evaluated now, for this process until then."""
         ...
 
-    def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """When tables are to be evaluated next; None: not before they move."""
         ...
 
-    def forget_due(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+    def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """Nothing is known to be due of tables, or wrong with them; when they are evaluated next is as `look_again`."""
         ...
 
-    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
+    def acquire_lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
         """Take or renew what one process alone does at a time; says who holds it now, blank: nobody any more."""
         ...
 
-    def release(self, name: str, holder: str) -> None:
+    def release_lease(self, name: str, holder: str) -> None:
         """Give it back."""
         ...
 
-    def alive(self, row: ProcessRow) -> None:
+    def record_heartbeat(self, row: ProcessRow) -> None:
         """This process is there."""
         ...
 
-    def abandon(self, dead: Callable[[str], bool]) -> None:
+    def release_claims_of_ended(self, dead: Callable[[str], bool]) -> None:
         """Free the catalogs and tables that ended processes had claimed to read."""
         ...
 
-    def gone(self, holders: Sequence[str]) -> None:
+    def deregister(self, holders: Sequence[str]) -> None:
         """These processes have ended."""
         ...
 

@@ -36,7 +36,7 @@ class TableRow:
 
 
 UNWATCHED = timedelta(days=1)  # a catalog that nobody was to ask for so long is configured nowhere any more
-BY_HAND = "manual"  # the kind of trigger of what a person asked for
+MANUAL = "manual"  # the kind of trigger of what a person asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ProcessRow:
     details: Mapping[str, Any]  # what its pools and loops say
 
 
-class Beat(enum.Enum):
+class LeaseStatus(enum.Enum):
     """What became of a lease that was to be renewed."""
 
     HELD = enum.auto()

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from icewright.core.layering import Rule
 from icewright.core.plan import Candidate, Usage
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, History, Outcome
+from icewright.core.runs import FileAction, History, Outcome
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation
 from icewright.ports.access import AccessStore
@@ -18,7 +18,7 @@ from icewright.ports.engine import Intent, Unfinished
 from icewright.ports.events import Events
 from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
-from icewright.ports.queue import Loops, Queue
+from icewright.ports.queue import JobQueue, Loops
 from icewright.ports.rows import (
     CatalogRow,
     JobRow,
@@ -33,14 +33,14 @@ from icewright.ports.rows import (
 from icewright.ports.views import Views
 
 
-class Ledger(Protocol):
+class DeletionLedger(Protocol):
     """Deletions, written down before they happen."""
 
-    def plan(
+    def plan_deletions(
         self,
         job_id: str,
         ref: TableRef,
-        files: Iterable[FileFate],
+        files: Iterable[FileAction],
         state: str,
         now: datetime,
         delete_after: datetime | None = None,
@@ -52,14 +52,14 @@ class Ledger(Protocol):
         """
         ...
 
-    def start(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
+    def claim_deletions(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
         """Claim waiting files of a job for an attempt to delete them; returns those that may be deleted.
 
         One transaction: a file that somebody undoes, or gives up, at the same time is either claimed here or theirs.
         """
         ...
 
-    def settle(
+    def record_deletions(
         self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
     ) -> None:
         """Set the state of waiting files by path, and why they are still there.
@@ -68,23 +68,23 @@ class Ledger(Protocol):
         """
         ...
 
-    def found(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
+    def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
         """Orphans that scans of the table of this uuid have found and not deleted, with the time of the first."""
         ...
 
-    def forget(self, ref: TableRef, paths: Iterable[str]) -> None:
+    def forget_orphans(self, ref: TableRef, paths: Iterable[str]) -> None:
         """Findings that a later scan did not repeat."""
         ...
 
-    def export(self, job_id: str) -> str:
+    def export_deletions(self, job_id: str) -> str:
         """Write what the ledger says of a job as a Parquet file; says where it is, or why there is none."""
         ...
 
-    def intend(self, job_id: str, intent: Intent | None) -> None:
+    def set_commit_intent(self, job_id: str, intent: Intent | None) -> None:
         """Write down a commit that must be looked after, or with None that it was; durable when the call returns."""
         ...
 
-    def intent(self, job_id: str) -> Intent | None:
+    def commit_intent(self, job_id: str) -> Intent | None:
         """The commit of a job that nobody has looked after."""
         ...
 
@@ -104,7 +104,7 @@ class Ledger(Protocol):
         """The paths of a table's files that some job is still to delete, or that an undo is about to take back."""
         ...
 
-    def give_up(self, job_id: str, now: datetime) -> int:
+    def abandon_deletions(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are, for good; returns how many."""
         ...
 
@@ -122,11 +122,11 @@ class Ledger(Protocol):
         """
         ...
 
-    def undoing(self) -> Sequence[str]:
+    def unfinished_undos(self) -> Sequence[str]:
         """The jobs whose undo has begun and has not ended."""
         ...
 
-    def removal(self, removal: Removal) -> None:
+    def record_removal(self, removal: Removal) -> None:
         """Write down what a commit is about to remove from a table's metadata; durable when the call returns."""
         ...
 
@@ -134,7 +134,7 @@ class Ledger(Protocol):
         """What the commits of a job removed, in their order."""
         ...
 
-    def removal_over(self, removal: Removal, undone_at: datetime | None) -> None:
+    def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
         """Write down that a removal was undone, or with None that its commit came to nothing."""
         ...
 
@@ -239,29 +239,29 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
 
-class Store(StoreReader, Ledger, Registrations, Queue, Loops, Events, AlertStore, AccessStore, Protocol):
+class Store(StoreReader, DeletionLedger, Registrations, JobQueue, Loops, Events, AlertStore, AccessStore, Protocol):
     """The state store."""
 
-    def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
+    def record_catalog_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """Write down what a catalog lists: new, moved and dropped tables. Returns how many moved or are new."""
         ...
 
-    def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
+    def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         """Write down an evaluation that began `now`, and the fingerprint of the policy, without table properties.
 
         One that began later and was done sooner stays.
         """
         ...
 
-    def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
+    def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
         """A table whose evaluation failed whole, with the reason."""
         ...
 
-    def run_recorded(self, run: RunRow, ref: TableRef) -> None:
+    def record_run(self, run: RunRow, ref: TableRef) -> None:
         """Write down one operation's outcome."""
         ...
 
-    def work_finished(self, catalog: str, outcome: Outcome) -> None:
+    def record_work(self, catalog: str, outcome: Outcome) -> None:
         """Count what somebody finished of a run that had ended without a word."""
         ...
 
@@ -280,7 +280,7 @@ class Store(StoreReader, Ledger, Registrations, Queue, Loops, Events, AlertStore
         """Release a reader's pin; False when it has none."""
         ...
 
-    def event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+    def record_event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
         """Write down an activity."""
         ...
 

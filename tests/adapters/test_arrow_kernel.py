@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.adapters.engines.arrow import order
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Failed, Piece, Written, bins
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Failed, FileSlice, Written, bins
 from icewright.adapters.engines.arrow.metrics import leaves, truncated
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 from icewright.core.sortedness import overlap
@@ -367,9 +367,9 @@ def test_a_z_order_keeps_neighbours_together(outputs: int, tmp_path: Path) -> No
         assert len({row["y"] for row in quarter}) <= 8
 
 
-def _piece(number: int, size: int, groups: int = 1) -> Piece:
+def _piece(number: int, size: int, groups: int = 1) -> FileSlice:
     offsets = tuple(4 + part * size // groups for part in range(groups))
-    return Piece(f"f{number}", size, size, size, 1, None, (), 0, offsets)
+    return FileSlice(f"f{number}", size, size, size, 1, None, (), 0, offsets)
 
 
 @given(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.metadata.changes import changed
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
@@ -117,7 +117,7 @@ def test_files_are_parsed_once() -> None:
         asked.append(location)
         return made[location]
 
-    memo = Memo(max_bytes=len(made["a"]) + len(made["b"]))
+    memo = MetadataCache(max_bytes=len(made["a"]) + len(made["b"]))
     sizes = {name: len(content) for name, content in made.items()}
     first = memo.parsed(REF, "a", sizes["a"], read)
     assert memo.parsed(REF, "a", sizes["a"], read) is first

@@ -168,9 +168,9 @@ def test_a_table_on_s3_is_maintained(home: Path, properties: Mapping[str, str]) 
     store(properties).put(f"{table.location().removeprefix('s3://lake/')}/data/lost.parquet", b"x")
     ref, later = TableRef("lake", ("sales",), "orders"), datetime.now(UTC) + timedelta(days=30)
     with application(read_config(home / "icewright.yaml"), kind="manual", clock=FixedClock(later)) as app:
-        detect(app.world, ["lake"])
+        detect(app.runtime, ["lake"])
         operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
-        results = {op: execute(app.world, Request(ref, (op,), by_hand=True)) for op in operations}
+        results = {op: execute(app.runtime, Request(ref, (op,), manual=True)) for op in operations}
         (found,) = results[Operation.REMOVE_ORPHANS].outcomes
     assert {r.state for r in results.values()} <= {JobState.SUCCEEDED, JobState.SKIPPED}, results
     assert results[Operation.EXPIRE_SNAPSHOTS].outcomes[0].metrics["files_deleted"] > 0

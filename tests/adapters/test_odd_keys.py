@@ -22,7 +22,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import UNNAMEABLE, displayed
 from icewright.core.errors import AccessDenied, StorageUnavailable
-from icewright.ports import Grant, Storage
+from icewright.ports import Storage, VendedCredentials
 from tests.s3 import s3_server
 
 PAGE = 3  # keys that the server lists at once
@@ -175,7 +175,7 @@ def test_credentials_that_are_lent(properties: Mapping[str, str], client: Any) -
     put(client, "t/a", "t//x", "t/z")
     lent = {**properties, "s3.session-token": "token"}
     endpoint = {key: properties[key] for key in ("s3.endpoint", "s3.region")}
-    storage = bucket_storage([("s3://lake/", endpoint)])("s3://lake", lambda: Grant("s3://lake", lent))
+    storage = bucket_storage([("s3://lake/", endpoint)])("s3://lake", lambda: VendedCredentials("s3://lake", lent))
     assert listed(storage) == (["t/a", "t/z"], ["s3://lake/t//x"])
 
 

@@ -10,7 +10,7 @@ import pytest
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from icewright.adapters.catalogs.rest.answers import StorageCredential
-from icewright.adapters.catalogs.rest.credentials import Lent
+from icewright.adapters.catalogs.rest.credentials import CredentialStore
 from icewright.adapters.catalogs.translate import (
     pyiceberg_properties,
     rest_catalog,
@@ -24,7 +24,7 @@ from icewright.adapters.files.storage import Storages
 from icewright.adapters.files.stores import store_of
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.table import TableRef
-from icewright.ports import Grant
+from icewright.ports import VendedCredentials
 from icewright.testing import FixedClock
 
 S3 = {
@@ -125,14 +125,14 @@ def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, 
     assert not rest_catalog("lake", {"uri": "https://host/api", **S3}).vended
 
 
-def _lent(clock: FixedClock, renewed: list[TableRef]) -> Lent:
+def _lent(clock: FixedClock, renewed: list[TableRef]) -> CredentialStore:
     def renew(ref: TableRef) -> None:
         renewed.append(ref)
         expires = str(int((clock.now() + timedelta(hours=1)).timestamp() * 1000))
         config = {"s3.access-key-id": f"key{len(renewed)}", "s3.session-token-expires-at-ms": expires}
         lent.keep(ref, "", {"s3.region": "eu-1"}, {}, (StorageCredential("s3://lake/sales/orders", config),))
 
-    lent = Lent(clock, renew)
+    lent = CredentialStore(clock, renew)
     renew(REF)
     return lent
 
@@ -158,7 +158,7 @@ def test_what_is_lent_is_renewed_in_time() -> None:
 
 def test_a_grant_is_no_secret_in_print() -> None:
     """Properties are not shown."""
-    assert "hush" not in repr(Grant("s3://lake/t", {"s3.secret-access-key": "hush"}))
+    assert "hush" not in repr(VendedCredentials("s3://lake/t", {"s3.secret-access-key": "hush"}))
 
 
 def test_the_fence_holds(tmp_path: Path) -> None:

@@ -47,22 +47,22 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(empty: Path, tmp_path: Path) -> Iterator[SqlStore]:
     """A store with something for each metric."""
     made = SqlStore(open_database(f"sqlite:///{shutil.copy(empty, tmp_path / 'state.db')}"))
-    made.detected("lake", [Pointer(REF, "m1")], NOW)
-    made.detected(ODD, [Pointer(TableRef(ODD, ("a",), "t"), "m1")], NOW)
+    made.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
+    made.record_catalog_listing(ODD, [Pointer(TableRef(ODD, ("a",), "t"), "m1")], NOW)
     job_id = made.claim(REF, "u1", (COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)
     assert job_id is not None
     finished = NOW + timedelta(seconds=2)
     for outcome in (committed(COMPACT, "", METRICS), committed(Operation.EXPIRE_SNAPSHOTS, "", MORE)):
-        made.run_recorded(RunRow(job_id, outcome, NOW, finished, "m2", "p1", {}, {}), REF)
+        made.record_run(RunRow(job_id, outcome, NOW, finished, "m2", "p1", {}, {}), REF)
     made.finish(job_id, JobState.SUCCEEDED, "", finished)
     with made.engine.begin() as connection:
         connection.execute(sa.update(TABLES).values(health=60, due_since=NOW, evaluated_at=NOW))
         connection.execute(sa.insert(VERDICTS).values(table_id=1, operation=COMPACT, verdict="due", reason="", at=NOW))
-    made.catalog_read("lake", NOW, NOW, NOW)
-    made.catalog_failed(ODD, "away", NOW)
+    made.record_catalog_read("lake", NOW, NOW, NOW)
+    made.record_catalog_failure(ODD, "away", NOW)
     made.alerts_changed([Begin(Condition(AlertRule.STALE, "x", "y"), Severity.WARNING, raised=True)], ["slack"], NOW)
-    made.alive(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))
-    made.alive(ProcessRow("b:1:1", "worker", NOW, NOW - timedelta(hours=1), 4, {}))
+    made.record_heartbeat(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))
+    made.record_heartbeat(ProcessRow("b:1:1", "worker", NOW, NOW - timedelta(hours=1), 4, {}))
     yield made
     made.engine.dispose()
 
@@ -101,8 +101,8 @@ def telemetry(store: Any, clock: FixedClock | None = None, **lags: float) -> Tel
 def test_catalogs_that_nobody_looks_after_have_no_tables(store: SqlStore) -> None:
     """What is wrong in them nobody will mend: else their gauges would stand, and alert, for ever."""
     for name in ("attic", "lake"):
-        store.detected(name, [Pointer(TableRef(name, ("sales",), "orders"), "m1")], NOW)
-        store.catalog_read(name, NOW, NOW, NOW + timedelta(minutes=1))
+        store.record_catalog_listing(name, [Pointer(TableRef(name, ("sales",), "orders"), "m1")], NOW)
+        store.record_catalog_read(name, NOW, NOW, NOW + timedelta(minutes=1))
 
     def seen(clock: FixedClock, *configured: str) -> set[str]:
         values = scraped(Telemetry(store, clock, configured=configured)).values
@@ -169,7 +169,7 @@ def test_no_series_is_a_tables(store: SqlStore) -> None:
     """Ten times the tables are not one series more."""
     before = scraped(telemetry(store)).values.keys()
     more = [Pointer(TableRef("lake", ("s",), f"t{n}"), "m") for n in range(10)]
-    store.detected("lake", [Pointer(REF, "m1"), *more], NOW)
+    store.record_catalog_listing("lake", [Pointer(REF, "m1"), *more], NOW)
     after = scraped(telemetry(store)).values.keys()
     assert before == after
 

@@ -29,7 +29,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.testing import FixedClock
 
 EXPIRE, ORPHANS, MANIFESTS = Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS, Operation.REWRITE_MANIFESTS
@@ -149,28 +149,28 @@ class House:
 
     def metadata(self, name: str = NAME, catalog: str = "lake") -> TableMetadata:
         """The table as the catalog has it."""
-        return self.app.world.catalogs[catalog].load(ref(name, catalog))
+        return self.app.runtime.catalogs[catalog].load(ref(name, catalog))
 
-    def world(self, knobs: Mapping[str, object] | None = None) -> World:
+    def runtime(self, knobs: Mapping[str, object] | None = None) -> Runtime:
         """Icewright's world as `--set` makes it."""
         said = dict(knobs or {})
         assert said.keys() <= KNOBS.keys(), said.keys() - KNOBS.keys()
-        policy = replace(self.app.world.policy(), command=said)
-        return replace(self.app.world, policy=lambda: policy)
+        policy = replace(self.app.runtime.policy(), command=said)
+        return replace(self.app.runtime, policy=lambda: policy)
 
     def detect(self) -> None:
         """Let the store know every table: one that it does not know cannot be claimed."""
-        detect(self.app.world, list(self.icebergs))
+        detect(self.app.runtime, list(self.icebergs))
 
     def job(
         self, *operations: Operation, name: str = NAME, catalog: str = "lake", dry_run: bool = False, **knobs: object
     ) -> JobResult:
         """One job by hand under the knobs of `KNOBS_OF` and these, whose names stand with `__` for the dot."""
         said = {k: v for operation in operations for k, v in KNOBS_OF[operation].items()}
-        world = self.world(said | {k.replace("__", "."): v for k, v in knobs.items()})
+        runtime = self.runtime(said | {k.replace("__", "."): v for k, v in knobs.items()})
         if not dry_run:
             self.detect()
-        return execute(world, Request(ref(name, catalog), operations, by_hand=True, dry_run=dry_run))
+        return execute(runtime, Request(ref(name, catalog), operations, manual=True, dry_run=dry_run))
 
     def run(self, operation: Operation, **how: Any) -> Outcome:
         """One operation by hand."""

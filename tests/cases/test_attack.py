@@ -57,7 +57,7 @@ def test_files_borrowed_and_replaced_since_the_last_evaluation(house: House) -> 
     """What a tag of the borrower holds stays, although no evaluation has seen it and the head reads other files."""
     source, other, lent = source_and_borrower(house)
     other.append(ROWS)
-    look(house.app.world, ["lake", "pond"], force=True)
+    look(house.app.runtime, ["lake", "pond"], force=True)
     other.add_files(lent)
     other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
@@ -72,12 +72,12 @@ def test_files_borrowed_and_replaced_between_two_evaluations(house: House, tag: 
     """Both evaluations saw heads without the borrowed files, and an older snapshot or a tag reads them."""
     source, other, lent = source_and_borrower(house)
     other.append(ROWS)
-    look(house.app.world, ["lake", "pond"], force=True)
+    look(house.app.runtime, ["lake", "pond"], force=True)
     other.add_files(lent)
     if tag:
         other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
-    look(house.app.world, ["lake", "pond"], force=True)
+    look(house.app.runtime, ["lake", "pond"], force=True)
     source.overwrite(ROWS)
     later(house)
     expire_and_clean(house, "sales.source")
@@ -124,7 +124,7 @@ def test_a_clone_that_cannot_be_read_now(house: House) -> None:
     quickly_located(clone, house.home / "warehouse" / "clone")
     clone = house.icebergs["pond"].load_table("sales.clone")
     clone.append(ROWS)
-    look(house.app.world, ["lake", "pond"], force=True)
+    look(house.app.runtime, ["lake", "pond"], force=True)
     house.run(ORPHANS, dry_run=True)
     clone.append(ROWS)
     current = there(clone.metadata_location)
@@ -305,7 +305,7 @@ def test_a_live_table_that_once_lay_here_hinders_nobody(house: House, how: str) 
     else:
         b = house.icebergs["lake"].create_table("sales.b", ROWS.schema, location=place)
     b.append(ROWS)
-    look(house.app.world, ["lake"], force=True)
+    look(house.app.runtime, ["lake"], force=True)
     house.run(ORPHANS, dry_run=True)
     if how == "pool":
         with b.transaction() as t:
@@ -316,7 +316,7 @@ def test_a_live_table_that_once_lay_here_hinders_nobody(house: House, how: str) 
     b.overwrite(ROWS)
     later(house)
     house.run(EXPIRE, name="sales.b")
-    adopt(house.app.world, ref(NAME))
+    adopt(house.app.runtime, ref(NAME))
     orphan = house.plant(there(a.location()), "data/orphan.parquet")
     house.run(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert not any(p.exists() for p in orphan), "refused for ever"
@@ -325,7 +325,7 @@ def test_a_live_table_that_once_lay_here_hinders_nobody(house: House, how: str) 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_orphan_that_is_borrowed_while_it_waits(house: House, when: str) -> None:
     """A file that another table takes in before the end of the delay stays, also when that one has replaced it."""
-    from icewright.flow.settle import settle_interrupted
+    from icewright.flow.reconcile import reconcile_interrupted
 
     _, other, lent = source_and_borrower(house)
     lost = there(lent[0]).with_name("lost.parquet")
@@ -336,7 +336,7 @@ def test_an_orphan_that_is_borrowed_while_it_waits(house: House, when: str) -> N
     if when == "after":
         other.overwrite(ROWS)
     house.clock.advance(hours=30)
-    settle_interrupted(house.app.world)
+    reconcile_interrupted(house.app.runtime)
     assert lost.exists()
     assert reads(other)
 
@@ -374,7 +374,7 @@ def test_a_table_without_a_uuid_is_adopted_alone(house: House) -> None:
     blank(house, "in.gone", place="warehouse/sales/orders")
     house.run(ORPHANS, dry_run=True)
     house.unregister("in.gone")
-    adopt(house.app.world, ref(NAME))
+    adopt(house.app.runtime, ref(NAME))
     # later another v1 table of an invisible catalog comes to lie below
     victim = blank(house, "in.fresh", place="warehouse/sales/orders")
     house.unregister("in.fresh")

@@ -23,8 +23,8 @@ def scan(house: House, *, found: int, removed: int, mode: str = "confirm", dry_r
 
 
 def _found(house: House) -> Iterable[str]:
-    table_uuid = house.app.world.catalogs["lake"].load(ref(NAME)).table_uuid
-    return house.app.world.store.found(ref(NAME), table_uuid)
+    table_uuid = house.app.runtime.catalogs["lake"].load(ref(NAME)).table_uuid
+    return house.app.runtime.store.found_orphans(ref(NAME), table_uuid)
 
 
 def findings(house: House) -> set[str]:

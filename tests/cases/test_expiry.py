@@ -19,8 +19,8 @@ from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import ExpireSnapshots
-from icewright.flow.settle import settle_interrupted
-from icewright.ports import Assignment
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.ports import StepRequest
 from tests.cases.house import EXPIRE, NAME, House, edit
 
 COMMITTED, SKIPPED, FAILED = OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED
@@ -64,17 +64,17 @@ def test_an_explicit_snapshot_that_a_ref_holds(house: House, kind: str) -> None:
         craft.refs["holder"] = {"snapshot-id": ids(craft)[0], "type": kind}
     house.publish(craft)
     house.detect()
-    base, files, world = house.metadata(), house.files(), house.world()
-    job_id = world.store.claim(base.ref, base.table_uuid, (EXPIRE,), world.trigger, house.clock.now())
+    base, files, runtime = house.metadata(), house.files(), house.runtime()
+    job_id = runtime.store.claim(base.ref, base.table_uuid, (EXPIRE,), runtime.trigger, house.clock.now())
     assert job_id is not None
     held = ids(craft)[-1 if kind == "main" else 0]
     step = ExpireSnapshots((held, ids(craft)[1]), (), base.last_updated, 1, True, 4, False)
     with pytest.raises(Refused, match="main" if kind == "main" else "holder"):
-        world.engine.run(Assignment(job_id, EXPIRE, step, base))
+        runtime.engine.run(StepRequest(job_id, EXPIRE, step, base))
     assert (house.metadata(), house.files()) == (base, files)
-    settle_interrupted(replace(world, dead=lambda _: True))
+    reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))
     assert house.files() == files
-    assert not world.store.unfinished(world.clock.now())
+    assert not runtime.store.unfinished(runtime.clock.now())
 
 
 @pytest.mark.cases(7, 8)
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_deleted(house: House) -> None:
     assert any(stuck.name in note and "could not be deleted" in note for note in done.notes)
     assert f"file://{stuck}" not in {f.path for f in done.files}
     assert not any(local_path(f.path) and Path(str(local_path(f.path))).exists() for f in done.files)
-    states = {f["path"]: f["state"] for f in house.app.world.store.deleted_files(str(job.job_id))}
+    states = {f["path"]: f["state"] for f in house.app.runtime.store.deleted_files(str(job.job_id))}
     assert [path for path, state in states.items() if state != "deleted"] == [f"file://{stuck}"]
     assert states[f"file://{stuck}"] == "failed"
 
@@ -210,7 +210,7 @@ def test_nothing_to_expire(house: House) -> None:
         assert (done.state, done.files, done.statements) == (SKIPPED, (), ())
         assert done.reason == ("no current snapshot" if name == "sales.empty" else "no snapshots to expire")
     assert house.files() == files
-    assert all(row.held_by is None for row in house.app.world.store.tables())
+    assert all(row.held_by is None for row in house.app.runtime.store.tables())
 
 
 @pytest.mark.cases(51, 52)
@@ -251,7 +251,7 @@ def test_a_v1_table_whose_metadata_names_the_manifests(house: House) -> None:
     lone = craft.commit(at, [craft.data({"id": [5], "part": ["lone"]})])
     craft.snapshots.pop()
     house.publish(craft)
-    files = house.app.world.files
+    files = house.app.runtime.files
     rows = [[m.path for m in files.manifests(s)] for s in house.metadata().snapshots]
 
     def change(document: dict[str, Any]) -> None:

@@ -87,7 +87,7 @@ def lists(craft: Craft) -> list[Path]:
 
 def contents(house: House) -> list[tuple[ManifestContent, int, int]]:
     """Of each manifest of the current snapshot what the list calls it, its files, and how many of them are deletes."""
-    metadata, files = house.metadata(), house.app.world.files
+    metadata, files = house.metadata(), house.app.runtime.files
     assert metadata.current_snapshot is not None
     found = []
     for manifest in files.manifests(metadata.current_snapshot):

@@ -12,7 +12,7 @@ from icewright.core.runs import JobState, OperationState
 from icewright.flow.cycle import CycleResult, run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from tests.cases.house import EXPIRE, KNOBS_OF, MANIFESTS, NAME, ORPHANS, House, edit, ref
 
 NO_SPARK = {"compact.enabled": False, "rewrite_deletes.enabled": False}
@@ -32,18 +32,18 @@ def test_operations_in_order_and_one_job_at_a_time(house: House) -> None:
     busy(house)
     house.detect()
     heard: list[Any] = []
-    world = house.world(SETTINGS)
+    runtime = house.runtime(SETTINGS)
 
     def tell(kind: str, details: Any) -> None:
         if kind == "operation_started":
-            other = execute(world, Request(ref(NAME), (ORPHANS,), by_hand=True))
+            other = execute(runtime, Request(ref(NAME), (ORPHANS,), manual=True))
             heard.append((details["operation"], other.state, other.reason))
 
-    job = execute(replace(world, tell=tell), Request(ref(NAME), (ORPHANS, EXPIRE, MANIFESTS), by_hand=True))
+    job = execute(replace(runtime, emit=tell), Request(ref(NAME), (ORPHANS, EXPIRE, MANIFESTS), manual=True))
     assert [o.state for o in job.outcomes] == [OperationState.COMMITTED] * 3, job
     held = (JobState.SKIPPED, "another job holds the table")
     assert heard == [(operation, *held) for operation in (MANIFESTS, EXPIRE, ORPHANS)]
-    assert len(house.app.world.store.jobs()) == 1
+    assert len(house.app.runtime.store.jobs()) == 1
 
 
 @pytest.mark.cases(82)
@@ -60,15 +60,15 @@ def test_a_table_that_went_after_it_was_detected(house: House, what: str) -> Non
     if what == "replaced":
         house.table(salt="another", place="pond")
     files = house.files()
-    job = execute(house.world(SETTINGS), Request(ref(NAME), (EXPIRE, ORPHANS), uuid))
+    job = execute(house.runtime(SETTINGS), Request(ref(NAME), (EXPIRE, ORPHANS), uuid))
     assert (job.state, job.job_id, job.outcomes) == (JobState.SKIPPED, None, ())
     assert ("uuid changed" if what == "replaced" else "does not know this table") in job.reason
     assert house.files() == files
 
 
-def cycle(world: World) -> CycleResult:
+def cycle(runtime: Runtime) -> CycleResult:
     """One pass over both catalogs, forced past the cooldown."""
-    return run_cycle(world, ["lake", "pond"], force=True)
+    return run_cycle(runtime, ["lake", "pond"], force=True)
 
 
 @pytest.mark.cases(88, 90, "T8", "T17", "T22")
@@ -81,7 +81,7 @@ def test_a_broken_table_hinders_no_other(house: House) -> None:
     current = house.metadata("sales.list").current_snapshot
     assert current is not None
     (house.home / "warehouse/sales/list/metadata" / str(current.manifest_list).rpartition("/")[2]).unlink()
-    result = cycle(house.world(SETTINGS))
+    result = cycle(house.runtime(SETTINGS))
     errors = dict(result.errors)
     assert errors.keys() == {"lake.sales.policy", "lake.sales.list", "lake.sales.metadata"}
     assert "'very' is not one of" in errors["lake.sales.policy"]
@@ -111,20 +111,20 @@ def test_one_operation_that_fails_hides_no_other(house: House) -> None:
 def test_a_table_that_has_not_changed_is_not_read(house: House) -> None:
     """After a pass nothing is due; spoilt manifests go unnoticed, as none is read until somebody commits."""
     busy(house)
-    world = house.world(SETTINGS)
-    first = cycle(world)
+    runtime = house.runtime(SETTINGS)
+    first = cycle(runtime)
     assert (first.due, first.run, first.errors) == (1, 1, ()), first
-    files, jobs = house.files(), len(world.store.jobs())
+    files, jobs = house.files(), len(runtime.store.jobs())
     for path in house.files(house.home / "warehouse/sales/orders/metadata"):
         if path.suffix == ".avro":
             path.write_bytes(b"?" * path.stat().st_size)
     house.clock.advance(hours=2)
-    second = cycle(world)
+    second = cycle(runtime)
     assert (second.tables, second.changed, second.due, second.run, second.errors) == (1, 0, 0, 0, ())
-    assert (house.files(), len(world.store.jobs())) == (files, jobs)
+    assert (house.files(), len(runtime.store.jobs())) == (files, jobs)
     with house.icebergs["lake"].load_table(("sales", "orders")).transaction() as transaction:
         transaction.set_properties({"owner": "somebody"})
-    third = cycle(world)
+    third = cycle(runtime)
     assert [table for table, _ in third.errors] == [f"lake.{NAME}"]
 
 
@@ -133,15 +133,15 @@ def test_a_new_snapshot_or_setting_is_a_change(house: House) -> None:
     """What was judged is judged anew when the table or its policy moves, and by the newer metadata."""
     house.table(hours=(400, 300))
     quiet = {**NO_SPARK, "remove_orphans.enabled": False, "expire_snapshots.min_snapshots_to_keep": 2}
-    assert (cycle(house.world(quiet)).due, cycle(house.world(quiet)).changed) == (0, 0)
+    assert (cycle(house.runtime(quiet)).due, cycle(house.runtime(quiet)).changed) == (0, 0)
     house.clock.advance(hours=1)
-    assert cycle(house.world(quiet | {"expire_snapshots.min_snapshots_to_keep": 3})).changed == 1
+    assert cycle(house.runtime(quiet | {"expire_snapshots.min_snapshots_to_keep": 3})).changed == 1
     table = house.icebergs["lake"].load_table(("sales", "orders"))
     table.append(table.scan().to_arrow())
     house.clock.advance(hours=1)
-    result = cycle(house.world(quiet))
+    result = cycle(house.runtime(quiet))
     assert (result.changed, result.due, result.run) == (1, 1, 1)
-    said = house.app.world.store.evaluation(ref(NAME))
+    said = house.app.runtime.store.evaluation(ref(NAME))
     assert said is not None
     assert str(house.metadata().current_snapshot_id) in json.dumps(said)
     assert len(house.metadata().snapshots) == 2
@@ -151,9 +151,9 @@ def test_a_new_snapshot_or_setting_is_a_change(house: House) -> None:
 def test_time_alone_makes_a_quiet_table_due(house: House) -> None:
     """Nobody commits any more, and yet its snapshots are expired once they are old enough."""
     house.table(hours=(20, 10))
-    world = house.world({**SETTINGS, "remove_orphans.enabled": False, "rewrite_manifests.enabled": False})
-    assert (cycle(world).due, len(house.metadata().snapshots)) == (0, 2)
+    runtime = house.runtime({**SETTINGS, "remove_orphans.enabled": False, "rewrite_manifests.enabled": False})
+    assert (cycle(runtime).due, len(house.metadata().snapshots)) == (0, 2)
     house.clock.advance(hours=5)
-    result = cycle(world)
+    result = cycle(runtime)
     assert (result.due, [job.state for job in result.jobs]) == (1, [JobState.SUCCEEDED])
     assert len(house.metadata().snapshots) == 1

@@ -15,7 +15,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due, RewriteManifests
 from icewright.flow.evaluate import evaluate_table
-from icewright.ports import Assignment
+from icewright.ports import StepRequest
 from tests.cases.house import BY_PART, EXPIRE, KNOBS_OF, MANIFESTS, NAME, House, ref
 
 
@@ -108,16 +108,16 @@ def test_a_plan_that_the_table_has_left_behind(house: House, other: str, operati
     house.commits(craft, [400, 300, 200], replacing=False)
     house.publish(craft)
     house.detect()
-    world = house.world(KNOBS_OF[operation])
-    evaluation = evaluate_table(world, ref(NAME), house.clock.now())
+    runtime = house.runtime(KNOBS_OF[operation])
+    evaluation = evaluate_table(runtime, ref(NAME), house.clock.now())
     verdict, base = evaluation.verdicts[operation], evaluation.facts.metadata
     assert isinstance(verdict, Due)
-    job_id = world.store.claim(base.ref, base.table_uuid, (operation,), world.trigger, house.clock.now())
+    job_id = runtime.store.claim(base.ref, base.table_uuid, (operation,), runtime.trigger, house.clock.now())
     assert job_id is not None
     OTHERS[other](house)
     files = house.files()
     with pytest.raises((CommitConflict, Refused)):  # under its new name the table reads the same files
-        world.engine.run(Assignment(job_id, operation, verdict.work.steps[0], base))
+        runtime.engine.run(StepRequest(job_id, operation, verdict.work.steps[0], base))
     assert house.files() == files
 
 
@@ -137,7 +137,7 @@ def test_specs_stay_apart(house: House) -> None:
     assert (house.read()["main"], entries(house)) == (rows, before)
     current = house.metadata().current_snapshot
     assert current is not None
-    assert sorted(m.spec_id for m in house.app.world.files.manifests(current)) == [0, 1]
+    assert sorted(m.spec_id for m in house.app.runtime.files.manifests(current)) == [0, 1]
     fresh = house.icebergs["lake"].load_table(("sales", "orders"))
     for number in range(3):
         expected = sum(f"'p{number}'" in row for row in rows)
@@ -153,11 +153,11 @@ def test_manifests_without_a_live_file(house: House) -> None:
     house.icebergs["lake"].load_table(("sales", "orders")).delete("id >= 0")
     base = house.metadata()
     step = RewriteManifests(spec_ids=(0,), target_bytes=8 << 20, by_spark=False, use_caching=False)
-    outcome = house.app.world.engine.run(Assignment("job", MANIFESTS, step, base))
+    outcome = house.app.runtime.engine.run(StepRequest("job", MANIFESTS, step, base))
     assert (outcome.state, outcome.metrics["manifests_written"]) == (OperationState.COMMITTED, 0)
     current = house.metadata().current_snapshot
     assert current is not None
-    assert house.app.world.files.manifests(current) == ()
+    assert house.app.runtime.files.manifests(current) == ()
     assert house.read()["main"] == []
 
 

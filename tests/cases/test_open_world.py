@@ -17,8 +17,8 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.core.errors import StorageUnavailable
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState, OperationState
-from icewright.flow.settle import settle_interrupted
+from icewright.core.runs import FileAction, JobState, OperationState
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, quickly
 
@@ -71,7 +71,7 @@ def test_a_vacuum_of_a_catalog_with_a_stale_entry(house: House) -> None:
     _, successor = stale(house, 2)
     other = house.table("sales.other")
     orphans = house.plant(other, "data/orphan.parquet")
-    done = vacuum(house.world({"deletion.delay_hours": 0}), "lake")
+    done = vacuum(house.runtime({"deletion.delay_hours": 0}), "lake")
     assert done.state in (JobState.SUCCEEDED, JobState.PARTIAL)
     assert all(path.exists() for path in live_files(house, successor))
     assert not any(path.exists() for path in orphans)
@@ -301,15 +301,15 @@ def test_a_name_that_is_written_anew_after_a_crash(
     victim = orphan if operation is ORPHANS else manifests[0].files[0].path
     crash(house, monkeypatch, operation)
     victim.write_bytes(b"y" * victim.stat().st_size)
-    settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
     assert victim.exists()
-    states = {row["path"]: row for job in house.app.world.store.jobs() for row in _deletions(house, job.job_id)}
+    states = {row["path"]: row for job in house.app.runtime.store.jobs() for row in _deletions(house, job.job_id)}
     (row,) = (row for path, row in states.items() if (local_path(path) or "") == str(victim))
     assert (row["state"], "written anew" in row["reason"]) == ("kept", True)
 
 
 def _deletions(house: House, job_id: str) -> list[Mapping[str, Any]]:
-    return [row for row in house.app.world.store.deleted_files(job_id) if row["state"] != "found"]
+    return [row for row in house.app.runtime.store.deleted_files(job_id) if row["state"] != "found"]
 
 
 def crash(house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
@@ -339,7 +339,7 @@ def pin(house: House) -> None:
     metadata, now = house.metadata(), house.clock.now()
     assert metadata.current_snapshot_id is not None
     row = PinRow("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
-    store = house.app.world.store
+    store = house.app.runtime.store
     (job,) = store.jobs(limit=1)
     assert store.pin(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
 
@@ -375,7 +375,7 @@ def test_what_somebody_does_right_before_the_deletion(
     house.commits(craft, [400, 300, 200])
     house.plant(house.publish(craft), "data/orphan.parquet")
     real = Deletion.carry_out
-    planned: list[FileFate] = []
+    planned: list[FileAction] = []
 
     def meanwhile(*args: Any, **options: Any) -> object:
         planned.extend(args[3])
@@ -399,9 +399,9 @@ def test_what_somebody_does_between_a_crash_and_the_next_start(
     house.commits(craft, [400, 300, 200])
     house.plant(house.publish(craft), "data/orphan.parquet")
     crash(house, monkeypatch, operation)
-    (job,) = house.app.world.store.jobs(limit=1)
+    (job,) = house.app.runtime.store.jobs(limit=1)
     planned = [row["path"] for row in _deletions(house, job.job_id)]
     act(house)
-    settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
     assert planned
     assert all(Path(local_path(path) or "").exists() for path in planned)

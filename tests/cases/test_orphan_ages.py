@@ -14,7 +14,7 @@ from icewright.core.steps import Due
 from icewright.flow.evaluate import evaluate_table
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.ports import Assignment
+from icewright.ports import StepRequest
 from icewright.testing import NOW
 from tests.cases.house import EXPIRE, KNOBS_OF, NAME, ORPHANS, House, ref
 
@@ -41,14 +41,14 @@ def test_the_grace_period_begins_with_the_scan(house: House) -> None:
     (young,) = house.plant(folder, "data/young.parquet", days=2.9)
     old = house.plant(folder, "data/old.parquet")
     house.detect()
-    world = house.world(KNOBS_OF[ORPHANS])
-    evaluation = evaluate_table(world, ref(NAME), house.clock.now())
+    runtime = house.runtime(KNOBS_OF[ORPHANS])
+    evaluation = evaluate_table(runtime, ref(NAME), house.clock.now())
     found = evaluation.verdicts[ORPHANS]
     assert isinstance(found, Due)
-    job_id = world.store.claim(ref(NAME), evaluation.facts.metadata.table_uuid, (ORPHANS,), world.trigger, NOW)
+    job_id = runtime.store.claim(ref(NAME), evaluation.facts.metadata.table_uuid, (ORPHANS,), runtime.trigger, NOW)
     assert job_id
     house.clock.advance(days=10)
-    done = world.engine.run(Assignment(job_id, ORPHANS, found.work.steps[0], evaluation.facts.metadata))
+    done = runtime.engine.run(StepRequest(job_id, ORPHANS, found.work.steps[0], evaluation.facts.metadata))
     assert {f.path for f in done.files} == {f"file://{path}" for path in old}
     assert young.exists()
 
@@ -129,8 +129,8 @@ def test_endless_retention_expires_nothing(house: House) -> None:
         else:
             document["refs"]["main"][name] = value
         house.metadata_file().write_text(json.dumps(document))
-        files, world = house.files(), house.world({k: v for k, v in LITTLE.items() if k != knob})
-        (done,) = execute(world, Request(ref(NAME), (EXPIRE,), by_hand=True)).outcomes
+        files, runtime = house.files(), house.runtime({k: v for k, v in LITTLE.items() if k != knob})
+        (done,) = execute(runtime, Request(ref(NAME), (EXPIRE,), manual=True)).outcomes
         assert (done.state, done.reason) == (OperationState.SKIPPED, "no snapshots to expire"), name
         assert house.files() == files
 

@@ -108,7 +108,7 @@ def test_a_dry_run_then_a_run_then_another(house: House, operation: Operation) -
     house.plant(house.publish(craft), "data/orphan.parquet", "metadata/x-m0.avro")
     files, metadata = house.files(), house.metadata()
     said = house.run(operation, dry_run=True)
-    assert (house.files(), house.metadata(), house.app.world.store.jobs()) == (files, metadata, [])
+    assert (house.files(), house.metadata(), house.app.runtime.store.jobs()) == (files, metadata, [])
     done = house.run(operation)
     assert done.state is OperationState.COMMITTED, done
     assert said.files == done.files != ()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState, OperationState
+from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.flow.adopt import adopt
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.ports import WAITING, LedgerState
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit, ref
 
@@ -25,8 +25,8 @@ AUTOMATIC = {"remove_orphans.mode": "delete", "deletion.delay_hours": 0, "remove
 def by_itself(house: House, *, name: str = NAME, **knobs: object) -> tuple[OperationState, str]:
     """An orphan removal that nobody asked for: its state and why."""
     house.detect()
-    world = house.world(AUTOMATIC | {k.replace("__", "."): v for k, v in knobs.items()})
-    (outcome,) = execute(world, Request(ref(name), (ORPHANS,))).outcomes
+    runtime = house.runtime(AUTOMATIC | {k.replace("__", "."): v for k, v in knobs.items()})
+    (outcome,) = execute(runtime, Request(ref(name), (ORPHANS,))).outcomes
     return outcome.state, outcome.reason
 
 
@@ -45,12 +45,12 @@ def test_a_table_that_cannot_be_read_pauses_no_other(house: House, how: str) -> 
     else:
         metadata.unlink()
         metadata.mkdir()  # as root reads what nobody may read: a folder in the file's place cannot be read either
-    world = house.world(AUTOMATIC | {f"{op}.cooldown_minutes": 0 for op in Operation})
+    runtime = house.runtime(AUTOMATIC | {f"{op}.cooldown_minutes": 0 for op in Operation})
     for _ in range(4):
-        run_cycle(world, ["lake"], force=True)
+        run_cycle(runtime, ["lake"], force=True)
         house.clock.advance(hours=1)
     assert not any(path.exists() for path in orphans)
-    rows = {row.ref.name: row.paused for row in house.app.world.store.tables("lake")}
+    rows = {row.ref.name: row.paused for row in house.app.runtime.store.tables("lake")}
     assert not any(rows[name] for name in ("one", "two", "three")), rows
 
 
@@ -72,9 +72,9 @@ def test_a_table_made_anew_in_the_place_of_a_dropped_one(house: House) -> None:
     house.unregister(NAME)
     folder = house.table(salt="new")
     house.refused(ORPHANS, f"icewright adopt lake.{NAME}")
-    found = adopt(house.app.world, ref(NAME), dry_run=True)
+    found = adopt(house.app.runtime, ref(NAME), dry_run=True)
     assert len(found.tables) == 1
-    adopt(house.app.world, ref(NAME))
+    adopt(house.app.runtime, ref(NAME))
     before = house.read(NAME)
     gone = {path for path in old if path.exists() and path != house.metadata_file()}
     house.removes(gone, remove_orphans__max_delete_ratio=1)
@@ -105,7 +105,7 @@ def test_what_lives_is_not_adopted(house: House) -> None:
     house.plant(folder, "metadata/00001-x.metadata.json", content=foreign.encode())
     house.refused(ORPHANS, "00001-x.metadata.json", "[foreign_metadata]")
     with pytest.raises(Exception, match=r"sales\.other.*\[shared_location\]"):
-        adopt(house.app.world, ref(NAME))
+        adopt(house.app.runtime, ref(NAME))
 
 
 @pytest.mark.cases(109)
@@ -127,9 +127,9 @@ def test_a_clock_ahead_of_the_storages(house: House) -> None:
     behind = house.clock.now() - timedelta(days=9)
     engines = house.app.engines
     orphan_removal = replace(engines.orphans, storage_time=lambda _: behind)
-    world = replace(house.world(AUTOMATIC), engine=replace(engines, orphans=orphan_removal))
+    runtime = replace(house.runtime(AUTOMATIC), engine=replace(engines, orphans=orphan_removal))
     house.detect()
-    (outcome,) = execute(world, Request(ref(NAME), (ORPHANS,), by_hand=True)).outcomes
+    (outcome,) = execute(runtime, Request(ref(NAME), (ORPHANS,), manual=True)).outcomes
     assert (outcome.state, "[clock_skew]" in outcome.reason) == (OperationState.SKIPPED, True)
     assert all(path.exists() for path in orphans)
 
@@ -179,7 +179,7 @@ def test_a_place_that_the_table_moved_to_needs_a_word(house: House, how: str) ->
     state, reason = by_itself(house)
     assert (state, "[moved_location]" in reason) == (OperationState.SKIPPED, True), reason
     assert all(path.exists() for path in victims)
-    adopt(house.app.world, ref(NAME))
+    adopt(house.app.runtime, ref(NAME))
     house.clock.advance(days=8)
     assert by_itself(house)[0] is OperationState.COMMITTED
 
@@ -207,25 +207,27 @@ def test_a_deletion_that_failed_is_tried_again_until_the_file_is_gone(house: Hou
     folder = house.table()
     stuck = folder / "data" / "stuck.parquet"
     stuck.mkdir(parents=True)  # no file, so that it cannot be deleted as one
-    store = house.app.world.store
+    store = house.app.runtime.store
     house.detect()
     base = house.metadata()
-    job = store.claim(ref(NAME), base.table_uuid, (ORPHANS,), house.app.world.trigger, house.clock.now()) or ""
-    store.plan(job, base.ref, [FileFate(f"file://{stuck}", None, "data")], LedgerState.PLANNED, house.clock.now())
+    job = store.claim(ref(NAME), base.table_uuid, (ORPHANS,), house.app.runtime.trigger, house.clock.now()) or ""
+    store.plan_deletions(
+        job, base.ref, [FileAction(f"file://{stuck}", None, "data")], LedgerState.PLANNED, house.clock.now()
+    )
     store.finish(job, JobState.PARTIAL, "", house.clock.now())
-    world = replace(house.app.world, dead=lambda _: True)
-    settle_interrupted(world)
+    runtime = replace(house.app.runtime, process_has_ended=lambda _: True)
+    reconcile_interrupted(runtime)
     (waiting,) = store.pending_deletions()
     assert (waiting.failed, bool(waiting.reason)) == (1, True)
     assert not store.unfinished(house.clock.now())
     house.clock.advance(minutes=6)
-    settle_interrupted(world)
+    reconcile_interrupted(runtime)
     house.clock.advance(minutes=6)
     assert not store.unfinished(house.clock.now()), "the second attempt waits longer than the first"
     stuck.rmdir()
     stuck.write_bytes(b"x")
     house.clock.advance(minutes=6)
-    settle_interrupted(world)
+    reconcile_interrupted(runtime)
     assert not stuck.exists()
     assert not store.pending_deletions()
     assert {row["state"] for row in store.deleted_files(job)}.isdisjoint(WAITING)
@@ -235,13 +237,13 @@ def test_a_deletion_that_failed_is_tried_again_until_the_file_is_gone(house: Hou
 def test_a_person_gives_a_deletion_up(house: House) -> None:
     """Nobody tries it again, and the ledger says so."""
     house.table()
-    store = house.app.world.store
+    store = house.app.runtime.store
     job = house.job(EXPIRE, deletion__delay_hours=24).job_id or ""
     planned = len([r for r in store.deleted_files(job) if r["state"] == LedgerState.PLANNED])
-    assert store.give_up(job, house.clock.now()) == planned > 0
+    assert store.abandon_deletions(job, house.clock.now()) == planned > 0
     house.clock.advance(hours=30)
     assert not store.unfinished(house.clock.now())
-    settle_interrupted(house.app.world)
+    reconcile_interrupted(house.app.runtime)
     assert {row["state"] for row in store.deleted_files(job)} == {LedgerState.GIVEN_UP}
 
 
@@ -254,11 +256,11 @@ def test_files_wait_for_the_end_of_the_delay(house: House) -> None:
     assert files <= house.files(folder)
     house.finds(())
     house.clock.advance(hours=23)
-    settle_interrupted(house.app.world)
+    reconcile_interrupted(house.app.runtime)
     assert files <= house.files(folder)
     house.clock.advance(hours=2)
-    settle_interrupted(house.app.world)
-    rows = house.app.world.store.deleted_files(job.job_id or "")
+    reconcile_interrupted(house.app.runtime)
+    rows = house.app.runtime.store.deleted_files(job.job_id or "")
     planned = {Path(row["path"].removeprefix("file://")) for row in rows}
     assert len(planned) > 3
     assert files - house.files(folder) == planned

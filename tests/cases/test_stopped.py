@@ -13,8 +13,8 @@ from icewright.adapters.engines.service.deletion import Deletion, Proved
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.core.errors import Cancelled, StorageUnavailable
-from icewright.core.runs import FileFate, JobState
-from icewright.flow.settle import Settling, settle_interrupted
+from icewright.core.runs import FileAction, JobState
+from icewright.flow.reconcile import Reconciler, reconcile_interrupted
 from icewright.ports import LedgerState
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit, ref
 
@@ -27,7 +27,7 @@ def test_a_cancelled_orphan_removal_deletes_nothing(
     craft = house.craft()
     house.commits(craft, [400, 300, 200], replacing=False)
     planted = house.plant(house.publish(craft), "data/orphan-0.parquet", "data/orphan-1.parquet")
-    store, real = house.app.world.store, getattr(*moment)
+    store, real = house.app.runtime.store, getattr(*moment)
 
     def cancelled(*args: Any, **options: Any) -> object:
         (job,) = store.jobs(limit=1)
@@ -37,7 +37,7 @@ def test_a_cancelled_orphan_removal_deletes_nothing(
     monkeypatch.setattr(*moment, cancelled)
     job = house.job(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert job.state is JobState.CANCELLED
-    Settling(house.app.world).due()
+    Reconciler(house.app.runtime).due()
     assert all(path.exists() for path in planted)
     assert {row["state"] for row in store.deleted_files(job.job_id or "")} <= {"found", "kept"}
 
@@ -47,17 +47,17 @@ def test_cancelled_while_the_proof_is_tried_again(house: House, owed: bool, stat
     """Nothing was deleted yet, however often the proof failed: only what a commit let go of goes all the same."""
     house.table()
     house.detect()
-    store, deletion, now = house.app.world.store, house.app.engines.expire.deletion, house.clock.now()
-    job_id = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), house.app.world.trigger, now)
+    store, deletion, now = house.app.runtime.store, house.app.engines.expire.deletion, house.clock.now()
+    job_id = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), house.app.runtime.trigger, now)
     assert job_id is not None
-    planned = [FileFate("file:///lake/data/one.parquet", 1, "data")]
-    store.plan(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
+    planned = [FileAction("file:///lake/data/one.parquet", 1, "data")]
+    store.plan_deletions(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
     errors = [StorageUnavailable("throttled"), Cancelled("somebody asked it to stop")]
 
     class Failing:
         """A proof that cannot be made."""
 
-        def prove(self, planned: Sequence[FileFate]) -> Proved:
+        def prove(self, planned: Sequence[FileAction]) -> Proved:
             """Raise what is left of the errors."""
             assert planned
             raise errors.pop(0)
@@ -103,10 +103,10 @@ def test_what_is_forbidden_meanwhile_waits(
         job = house.job(EXPIRE)
     change(house)
     before = house.files()
-    (said,) = settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    (said,) = reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
     assert reason in said
     assert house.files() == before
-    assert {row["state"] for row in house.app.world.store.deleted_files(job.job_id or "")} == {"planned"}
+    assert {row["state"] for row in house.app.runtime.store.deleted_files(job.job_id or "")} == {"planned"}
 
 
 def test_each_planned_file_is_looked_at(house: House) -> None:
@@ -126,7 +126,7 @@ def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(
     """The snapshots are gone, and the run says so; their files are deleted by whoever settles."""
     house.table()
     house.detect()
-    store, real, before = house.app.world.store, ExpireInService._deleted, len(house.metadata().snapshots)
+    store, real, before = house.app.runtime.store, ExpireInService._deleted, len(house.metadata().snapshots)
 
     def deleted(*args: Any) -> object:
         (job,) = store.jobs(limit=1)
@@ -140,7 +140,7 @@ def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(
     gone = before - len(house.metadata().snapshots)
     assert (run["state"], run["metrics"]["snapshots_expired"]) == ("failed", gone)
     assert run["metrics"]["files_failed"] == len(store.deleted_files(job.job_id or "")) > 0
-    Settling(house.app.world).due()
+    Reconciler(house.app.runtime).due()
     assert {row["state"] for row in store.deleted_files(job.job_id or "")} == {"deleted"}
     measures = store.measures(house.clock.now(), (), ())
     totals = {total.name: number for total, number in measures.totals.items() if total.operation == EXPIRE}

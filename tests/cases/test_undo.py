@@ -23,7 +23,7 @@ from icewright.core.paths import local_path
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.runs import JobState
 from icewright.flow.evaluate import evaluate_table
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
 from icewright.ports import LedgerState, RestoreSnapshots
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, ref
@@ -62,13 +62,13 @@ def document(house: House, name: str = NAME) -> dict[str, Any]:
 
 def states(house: House, job_id: str) -> set[str]:
     """In which states the files of the job are."""
-    return {file["state"] for file in house.app.world.store.deleted_files(job_id)}
+    return {file["state"] for file in house.app.runtime.store.deleted_files(job_id)}
 
 
 def settled(house: House, hours: float = 0) -> list[str]:
     """What the settling says so many hours later."""
     house.clock.advance(hours=hours)
-    return settle_interrupted(replace(house.app.world, dead=lambda _: True))
+    return reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def test_twelve_tables_are_as_before_their_expiry(house: House) -> None:
         left = house.metadata(name)
         gone = before[name][0].keys() - {str(s.snapshot_id) for s in left.snapshots} - {r.name for r in left.refs}
         assert {"outlived", "old branch"} < gone
-        done = undo(house.app.world, job_id)
+        done = undo(house.app.runtime, job_id)
         assert {str(s.snapshot_id) for s in done.back.snapshots} | set(done.back.refs) == gone
         assert (done.back.files > 0, done.back.bytes > 0, done.back.not_restored) == (True, True, ())
         assert states(house, job_id) == {LedgerState.UNDONE}
@@ -105,21 +105,21 @@ def test_a_dry_run_says_the_same_and_changes_nothing(house: House) -> None:
     """Snapshots, refs, files and bytes are those that the undo then brings back."""
     history(house)
     job_id, files, after = expired(house), house.files(), document(house)
-    said = undo(house.app.world, job_id, dry_run=True)
+    said = undo(house.app.runtime, job_id, dry_run=True)
     assert (house.files(), document(house)) == (files, after)
     assert states(house, job_id) == {LedgerState.PLANNED}
-    assert len(house.app.world.store.jobs()) == 1
-    done = undo(house.app.world, job_id)
+    assert len(house.app.runtime.store.jobs()) == 1
+    done = undo(house.app.runtime, job_id)
     assert done.back == said.back
-    assert (said.undone_by, done.undone_by) == (None, house.app.world.store.jobs()[0].job_id)
+    assert (said.undone_by, done.undone_by) == (None, house.app.runtime.store.jobs()[0].job_id)
 
 
 def test_the_undo_is_a_job_of_its_own(house: House) -> None:
     """It is in the history with who asked for it; the table is free and evaluated afterwards; the job's log says it."""
     history(house)
     job_id = expired(house)
-    done = undo(house.app.world, job_id)
-    store = house.app.world.store
+    done = undo(house.app.runtime, job_id)
+    store = house.app.runtime.store
     job = store.job(done.undone_by or "")
     assert job is not None
     assert (job.state, job.options, job.operations) == (JobState.SUCCEEDED, {"undo": job_id}, ())
@@ -136,14 +136,14 @@ def test_a_second_undo_finds_nothing_to_do(house: House) -> None:
     """It says so, commits nothing, and is no error; nor is there an undo of the undo."""
     history(house)
     job_id = expired(house)
-    first = undo(house.app.world, job_id)
+    first = undo(house.app.runtime, job_id)
     after = document(house)
-    again = undo(house.app.world, job_id)
+    again = undo(house.app.runtime, job_id)
     assert again.back.already
     assert again.summary == f"job {job_id} is undone already"
     assert document(house) == after
     with pytest.raises(UsageError, match="is itself the undo of job"):
-        undo(house.app.world, first.undone_by or "")
+        undo(house.app.runtime, first.undone_by or "")
 
 
 def test_what_was_undone_is_not_done_again_by_itself(house: House) -> None:
@@ -151,25 +151,27 @@ def test_what_was_undone_is_not_done_again_by_itself(house: House) -> None:
     history(house)
     job_id = expired(house)
     knobs = {"expire_snapshots.retention_hours": 24, "expire_snapshots.min_snapshots_to_keep": 1}
-    world = house.world(knobs)
+    runtime = house.runtime(knobs)
 
     def verdict() -> str:
-        evaluation = evaluate_table(replace(house.app.world, policy=_fresh(house, knobs)), ref(NAME), house.clock.now())
+        evaluation = evaluate_table(
+            replace(house.app.runtime, policy=_fresh(house, knobs)), ref(NAME), house.clock.now()
+        )
         return str(evaluation.verdicts[EXPIRE])
 
-    store = house.app.world.store
+    store = house.app.runtime.store
     store.put_rule(ref(NAME).parts, {"compact.enabled": False}, "anna", house.clock.now(), 0)
-    undo(world, job_id)
+    undo(runtime, job_id)
     newest, first = store.rule_versions(ref(NAME).parts)
     assert newest.settings == {"compact.enabled": False, ENABLED[EXPIRE].name: False}
-    assert (first.author, newest.author) == ("anna", f"{world.trigger.actor}, by the undo of job {job_id}")
+    assert (first.author, newest.author) == ("anna", f"{runtime.trigger.actor}, by the undo of job {job_id}")
     assert "expire_snapshots.enabled is false" in verdict()
     store.put_rule(ref(NAME).parts, {ENABLED[EXPIRE].name: True}, "anna", house.clock.now(), newest.version)
     assert "Due(" in verdict()
 
 
 def _fresh(house: House, knobs: dict[str, Any]) -> Callable[[], Any]:
-    return lambda: replace(house.app.world.policy(), command=knobs)
+    return lambda: replace(house.app.runtime.policy(), command=knobs)
 
 
 def test_files_that_are_deleted_stand_against_an_undo(house: House) -> None:
@@ -181,10 +183,10 @@ def test_files_that_are_deleted_stand_against_an_undo(house: House) -> None:
     assert settled(house, hours=25)
     after = document(house)
     with pytest.raises(Refused, match=f"job {job_id} cannot be undone: [0-9]+ file.*deleted already") as refused:
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert all(str(snapshot_id) in str(refused.value) for snapshot_id in gone)
     assert document(house) == after
-    assert house.app.world.store.jobs()[0].job_id == job_id
+    assert house.app.runtime.store.jobs()[0].job_id == job_id
 
 
 def test_a_file_that_somebody_else_deleted(house: House) -> None:
@@ -192,20 +194,20 @@ def test_a_file_that_somebody_else_deleted(house: House) -> None:
     history(house)
     oldest = house.metadata().snapshots[1]
     job_id = expired(house)
-    waiting = {f["kind"]: f["path"] for f in house.app.world.store.deleted_files(job_id)}
+    waiting = {f["kind"]: f["path"] for f in house.app.runtime.store.deleted_files(job_id)}
     path = Path(local_path(oldest.manifest_list or "") or "")
     content = path.read_bytes()
     path.unlink()
     with pytest.raises(Refused, match=f"1 file.*{path.name}; without them snapshot.s. {oldest.snapshot_id} cannot"):
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert states(house, job_id) == {LedgerState.PLANNED}
     path.write_bytes(content)
     data = Path(local_path(waiting["data"]) or "")
     data.rename(data.with_suffix(".away"))
     with pytest.raises(Refused, match=f"{data.name}; without them snapshot"):
-        undo(house.app.world, job_id, dry_run=True)
+        undo(house.app.runtime, job_id, dry_run=True)
     data.with_suffix(".away").rename(data)
-    assert undo(house.app.world, job_id).back.snapshots
+    assert undo(house.app.runtime, job_id).back.snapshots
 
 
 def test_a_later_deletion_of_a_file_that_returns(house: House) -> None:
@@ -218,8 +220,8 @@ def test_a_later_deletion_of_a_file_that_returns(house: House) -> None:
     house.icebergs["lake"].load_table(tuple(NAME.split("."))).delete()
     house.clock.advance(hours=10)
     later = expired(house, hours=1, expire_snapshots__retention_hours=0.001)
-    undo(house.app.world, first)
-    shared = {f["path"] for f in house.app.world.store.deleted_files(later) if f["state"] == LedgerState.KEPT}
+    undo(house.app.runtime, first)
+    shared = {f["path"] for f in house.app.runtime.store.deleted_files(later) if f["state"] == LedgerState.KEPT}
     assert shared
     assert states(house, later) == {LedgerState.KEPT, LedgerState.PLANNED}
     settled(house, hours=5)
@@ -241,7 +243,7 @@ def test_a_later_deletion_that_took_a_file(house: House) -> None:
     later = expired(house, hours=0, expire_snapshots__retention_hours=0.001)
     after = document(house)
     with pytest.raises(Refused, match=f"by job {later}: .*without them snapshot"):
-        undo(house.app.world, first)
+        undo(house.app.runtime, first)
     assert document(house) == after
     assert states(house, first) == {LedgerState.PLANNED}
 
@@ -263,7 +265,7 @@ def test_a_writer_goes_on_meanwhile(house: House) -> None:
         return call.go()
 
     with taps(house, appends):
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert len(commits) == 2
     house.icebergs["lake"].load_table(tuple(NAME.split("."))).append(rows)
     after = house.read()
@@ -281,10 +283,10 @@ def test_a_ref_whose_name_is_taken_stays_where_it_is(house: House) -> None:
     head = table.current_snapshot()
     assert head is not None
     table.manage_snapshots().create_tag(head.snapshot_id, "outlived").commit()
-    said = undo(house.app.world, job_id, dry_run=True)
+    said = undo(house.app.runtime, job_id, dry_run=True)
     assert said.back.refs == ("old branch",)
     assert any("outlived" in words for words in said.back.not_restored)
-    assert undo(house.app.world, job_id).back == said.back
+    assert undo(house.app.runtime, job_id).back == said.back
     refs = {r.name: r.snapshot_id for r in house.metadata().refs}
     assert refs["outlived"] == head.snapshot_id
     assert "old branch" in refs
@@ -298,7 +300,7 @@ def test_another_table_of_the_name(house: House) -> None:
     house.table(salt=" again", place="elsewhere")
     after = document(house)
     with pytest.raises(TableReplaced, match="another table"):
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert document(house) == after
     assert states(house, job_id) == {LedgerState.PLANNED}
 
@@ -307,18 +309,18 @@ def test_an_undo_waits_for_the_job_that_works_on_the_table(house: House) -> None
     """Nor is a running job undone; a job that waits in the queue gives way."""
     history(house)
     job_id = expired(house)
-    world, store = house.app.world, house.app.world.store
-    running = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), world.trigger, house.clock.now())
+    runtime, store = house.app.runtime, house.app.runtime.store
+    running = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), runtime.trigger, house.clock.now())
     assert running is not None
     with pytest.raises(Refused, match="another job works on the table"):
-        undo(world, job_id)
+        undo(runtime, job_id)
     with pytest.raises(UsageError, match=f"job {running} is running"):
-        undo(world, running)
+        undo(runtime, running)
     with pytest.raises(UsageError, match="begins with 'nobody'"):
-        undo(world, "nobody")
+        undo(runtime, "nobody")
     assert states(house, job_id) == {LedgerState.PLANNED}
     store.finish(running, JobState.SUCCEEDED, "", house.clock.now())
-    assert undo(world, job_id).undone_by
+    assert undo(runtime, job_id).undone_by
 
 
 def test_planned_deletions_of_orphans_are_dropped(house: House) -> None:
@@ -326,18 +328,18 @@ def test_planned_deletions_of_orphans_are_dropped(house: House) -> None:
     folder = house.table()
     planted = house.plant(folder, "data/left.parquet", "data/over.parquet")
     house.job(ORPHANS, deletion__delay_hours=24)
-    job_id = house.app.world.store.jobs()[0].job_id
+    job_id = house.app.runtime.store.jobs()[0].job_id
     after = document(house)
-    done = undo(house.app.world, job_id)
+    done = undo(house.app.runtime, job_id)
     assert (done.back.files, done.back.bytes, done.back.snapshots) == (2, 2, ())
     assert done.summary == f"undo of job {job_id}: dropped 2 planned deletion(s)"
     assert states(house, job_id) == {LedgerState.FOUND, LedgerState.UNDONE}
     settled(house, hours=100)
     assert planted <= house.files()
     assert document(house) == after
-    (rule,) = house.app.world.store.rule_versions(ref(NAME).parts)
+    (rule,) = house.app.runtime.store.rule_versions(ref(NAME).parts)
     assert rule.settings == {ORPHAN_MODE.name: "report"}
-    assert undo(house.app.world, job_id).back.already
+    assert undo(house.app.runtime, job_id).back.already
 
 
 def test_a_job_that_leaves_nothing_to_undo(house: House) -> None:
@@ -345,11 +347,11 @@ def test_a_job_that_leaves_nothing_to_undo(house: House) -> None:
     folder = house.table(hours=(400, 300, 200, 100))
     done = house.job(Operation.REWRITE_MANIFESTS)
     with pytest.raises(UsageError, match=r"leaves nothing to undo.*reads the same rows"):
-        undo(house.app.world, done.job_id or "")
+        undo(house.app.runtime, done.job_id or "")
     house.plant(folder, "data/left.parquet")
     orphans = house.job(ORPHANS)
     with pytest.raises(UsageError, match=r"leaves nothing to undo: its 1 file\(s\) are deleted"):
-        undo(house.app.world, orphans.job_id or "")
+        undo(house.app.runtime, orphans.job_id or "")
 
 
 def test_given_up_deletions(house: House) -> None:
@@ -357,11 +359,11 @@ def test_given_up_deletions(house: House) -> None:
     history(house)
     before = house.read()
     job_id = expired(house)
-    left = give_up(house.app.world, job_id)
-    assert left == len(house.app.world.store.deleted_files(job_id)) > 0
-    assert give_up(house.app.world, job_id) == 0
+    left = give_up(house.app.runtime, job_id)
+    assert left == len(house.app.runtime.store.deleted_files(job_id)) > 0
+    assert give_up(house.app.runtime, job_id) == 0
     settled(house, hours=30)
-    undo(house.app.world, job_id)
+    undo(house.app.runtime, job_id)
     assert house.read() == before
 
 
@@ -376,11 +378,11 @@ def test_a_commit_that_fails_for_good(house: House) -> None:
         return call.go()
 
     with taps(house, loses), pytest.raises(CommitConflict):
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert states(house, job_id) == {LedgerState.PLANNED}
-    newest = house.app.world.store.jobs()[0]
+    newest = house.app.runtime.store.jobs()[0]
     assert (newest.state, "somebody else was first" in newest.summary) == (JobState.FAILED, True)
-    assert undo(house.app.world, job_id).back.snapshots
+    assert undo(house.app.runtime, job_id).back.snapshots
 
 
 @pytest.mark.parametrize("landed", [True, False])
@@ -402,7 +404,7 @@ def test_a_commit_whose_answer_was_lost(house: House, landed: bool) -> None:
 
     files = len(house.files())
     with taps(house, lost):
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert document(house) == before
     assert len(house.files()) == files + 1
     assert len(calls) == 2
@@ -421,13 +423,13 @@ def test_a_commit_of_which_nobody_ever_hears(house: House) -> None:
         return call.go()
 
     with taps(house, never), pytest.raises(CommitStateUnknown):
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
     assert states(house, job_id) == {LedgerState.UNDOING}
-    (said,), _ = release_abandoned_undos(house.app.world)
+    (said,), _ = release_abandoned_undos(house.app.runtime)
     assert "completed the undo" in said
     assert states(house, job_id) == {LedgerState.UNDONE}
     assert house.read() == before
-    assert release_abandoned_undos(house.app.world) == ([], [])
+    assert release_abandoned_undos(house.app.runtime) == ([], [])
 
 
 def test_what_is_not_as_it_was_pauses_the_table(house: House) -> None:
@@ -442,8 +444,8 @@ def test_what_is_not_as_it_was_pauses_the_table(house: House) -> None:
         return call.go()
 
     with taps(house, forges), pytest.raises(InvariantViolated, match="the manifest list of snapshot"):
-        undo(house.app.world, job_id)
-    row = house.app.world.store.table(ref(NAME))
+        undo(house.app.runtime, job_id)
+    row = house.app.runtime.store.table(ref(NAME))
     assert row is not None
     assert row.paused
     assert "verification failed" in row.paused

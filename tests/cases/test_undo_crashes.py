@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from icewright.core.policy import ENABLED
+from icewright.flow.runtime import Runtime
 from icewright.flow.undo import undo
-from icewright.flow.world import World
 from icewright.ports import LedgerState
 from tests.cases.house import EXPIRE, NAME, House, ref
 from tests.cases.test_undo import document, expired, history, settled, states
@@ -43,20 +43,20 @@ class Mortal:
 
 
 @contextmanager
-def life(house: House, moment: int) -> Iterator[tuple[World, Mortal]]:
+def life(house: House, moment: int) -> Iterator[tuple[Runtime, Mortal]]:
     """A process of its own, that ends at the moment."""
     mortal = Mortal(moment)
     try:
         with opened(house.home, house.clock, mortal) as app:
-            yield app.world, mortal
+            yield app.runtime, mortal
     except Death:
         pass
 
 
-def died(house: House, moment: int, deed: Callable[[World], object]) -> str:
+def died(house: House, moment: int, deed: Callable[[Runtime], object]) -> str:
     """Where the process ended that did this; blank when it did not come to the moment."""
-    with life(house, moment) as (world, mortal):
-        deed(world)
+    with life(house, moment) as (runtime, mortal):
+        deed(runtime)
     return mortal.dead
 
 
@@ -67,17 +67,17 @@ def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(house: House) ->
     before, whole = house.read(), document(house)
     moments: list[str] = []
     ended: list[tuple[bool, set[str]]] = []
-    store = house.app.world.store
+    store = house.app.runtime.store
     while True:
         store.put_rule(ref(NAME).parts, {}, "anna", house.clock.now(), None)
         job_id = expired(house)
-        where = died(house, len(moments), lambda world, job_id=job_id: undo(world, job_id))  # type: ignore[misc]
+        where = died(house, len(moments), lambda runtime, job_id=job_id: undo(runtime, job_id))  # type: ignore[misc]
         if not where:
             break
         moments.append(where)
         settled(house)
         ended.append((document(house) == whole, states(house, job_id)))
-        undo(house.app.world, job_id)
+        undo(house.app.runtime, job_id)
         assert document(house) == whole, where
         assert states(house, job_id) == {LedgerState.UNDONE}, where
         row = store.table(ref(NAME))
@@ -85,7 +85,7 @@ def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(house: House) ->
         assert row.held_by is None, where
         assert store.rule_versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
     assert house.read() == before
-    steps = ("store.claim", "store.begin_undo", "catalog.commit", "store.put_rule", "store.removal_over")
+    steps = ("store.claim", "store.begin_undo", "catalog.commit", "store.put_rule", "store.close_removal")
     places = [moments.index(step) for step in (*steps, "store.end_undo", "store.finish")]
     assert places == sorted(places)
     committed = moments.index("catalog.commit")

@@ -9,8 +9,8 @@ import pytest
 
 from icewright.core.errors import Refused, UsageError
 from icewright.core.runs import JobState
+from icewright.flow.runtime import Scope
 from icewright.flow.vacuum import vacuum
-from icewright.flow.world import Scope
 from tests.cases.house import House
 
 
@@ -19,11 +19,11 @@ def test_every_table_is_expired_and_cleaned(house: House) -> None:
     orders = house.table("sales.orders")
     house.table("sales.returns")
     house.plant(orders, "data/lost.parquet")
-    world = house.world({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0})
+    runtime = house.runtime({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0})
     before = house.files()
-    dry = vacuum(world, "lake", dry_run=True)
+    dry = vacuum(runtime, "lake", dry_run=True)
     assert house.files() == before
-    done = vacuum(world, "lake")
+    done = vacuum(runtime, "lake")
     assert done.state is JobState.SUCCEEDED
     assert (done.files, done.bytes) == (dry.files, dry.bytes)
     counts = done.counts
@@ -31,7 +31,7 @@ def test_every_table_is_expired_and_cleaned(house: House) -> None:
     assert counts.num_expired_snapshots == 6
     assert not (orders / "data/lost.parquet").exists()
     house.clock.advance(minutes=1)
-    assert vacuum(world, "lake").files == 0
+    assert vacuum(runtime, "lake").files == 0
 
 
 def test_an_unreadable_table_is_a_partial_failure(house: House) -> None:
@@ -40,7 +40,7 @@ def test_an_unreadable_table_is_a_partial_failure(house: House) -> None:
     house.table("sales.whole")
     house.metadata_file("sales.torn").unlink()
     before = house.files(torn)
-    done = vacuum(house.world({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0}), "lake")
+    done = vacuum(house.runtime({"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0}), "lake")
     assert done.state is JobState.PARTIAL
     counts = done.counts
     assert (counts.num_not_found, counts.num_access_denied, counts.num_partial_failures) == (1, 0, 1)
@@ -53,8 +53,8 @@ def test_tables_out_of_scope_stay(house: House) -> None:
     other = house.table("sales.other")
     house.table("sales.orders")
     before = house.files(other)
-    world = house.world({"expire_snapshots.min_snapshots_to_keep": 1})
-    scoped = replace(world, scopes={**world.scopes, "lake": Scope(enabled=True, tables="orders")})
+    runtime = house.runtime({"expire_snapshots.min_snapshots_to_keep": 1})
+    scoped = replace(runtime, scopes={**runtime.scopes, "lake": Scope(enabled=True, tables="orders")})
     done = vacuum(scoped, "lake")
     assert [job.ref.name for job in done.jobs] == ["orders"]
     assert house.files(other) == before
@@ -69,19 +69,19 @@ def test_who_may_not_vacuum_changes_nothing(house: House) -> None:
         raise Refused(f"only an owner of {catalog} or an admin may vacuum it")
 
     with pytest.raises(Refused, match="owner of lake"):
-        vacuum(house.app.world, "lake", allowed=nobody)
+        vacuum(house.app.runtime, "lake", allowed=nobody)
     assert house.files() == before
 
 
 def test_one_vacuum_at_a_time(house: House) -> None:
     """Another process that is at it is told, and let be."""
     now = house.clock.now()
-    house.app.world.store.lease("vacuum lake", "elsewhere:1:1", now, now + timedelta(hours=1))
+    house.app.runtime.store.acquire_lease("vacuum lake", "elsewhere:1:1", now, now + timedelta(hours=1))
     with pytest.raises(Refused, match="another process"):
-        vacuum(house.app.world, "lake")
+        vacuum(house.app.runtime, "lake")
 
 
 def test_an_unknown_catalog_is_named(house: House) -> None:
     """With those that there are."""
     with pytest.raises(UsageError, match="there is no catalog sea; there is: lake, pond"):
-        vacuum(house.app.world, "sea")
+        vacuum(house.app.runtime, "sea")

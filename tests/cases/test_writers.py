@@ -13,8 +13,8 @@ from icewright.core.runs import JobState
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from icewright.flow.runtime import Runtime
 from icewright.flow.vacuum import vacuum
-from icewright.flow.world import World
 from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit, ref
 
 GREEDY = {
@@ -37,11 +37,11 @@ def _greedy(house: House) -> None:
     house.detect()
 
 
-def _under(house: House, *rules: Rule, guardrails: tuple[str, ...] = ()) -> World:
-    world = house.world()
+def _under(house: House, *rules: Rule, guardrails: tuple[str, ...] = ()) -> Runtime:
+    runtime = house.runtime()
     bounds = tuple(parse_guardrail("guardrails", text) for text in guardrails)
-    policy = replace(world.policy(), rules=rules, guardrails=bounds)
-    return replace(world, policy=lambda: policy)
+    policy = replace(runtime.policy(), rules=rules, guardrails=bounds)
+    return replace(runtime, policy=lambda: policy)
 
 
 @pytest.mark.cases(151)
@@ -57,8 +57,8 @@ def test_a_writer_does_not_override_the_safety_of_the_platform(house: House) -> 
     assert (scan.operation, scan.metrics["orphans_found"]) == (ORPHANS, 1)
     assert house.files() == before
     settings = {"expire_snapshots.retention_hours": 24, "expire_snapshots.min_snapshots_to_keep": 1}
-    world = _under(house, Rule((), {**settings, "deletion.delay_hours": 0}))
-    assert execute(world, Request(ref(NAME), (EXPIRE,), by_hand=True)).state is JobState.SUCCEEDED
+    runtime = _under(house, Rule((), {**settings, "deletion.delay_hours": 0}))
+    assert execute(runtime, Request(ref(NAME), (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
     assert (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
 
 
@@ -68,7 +68,7 @@ def test_a_rule_of_the_catalog_opens_what_a_writer_may_set(house: House) -> None
     _greedy(house)
     edit(house.metadata_file(), lambda document: document["properties"].pop("icewright.impact.probe"))
     allow = Rule(("lake", "sales"), {"properties.allow": "remove_orphans.*, deletion.*"})
-    scan = execute(_under(house, allow), Request(ref(NAME), (ORPHANS,), by_hand=True))
+    scan = execute(_under(house, allow), Request(ref(NAME), (ORPHANS,), manual=True))
     assert scan.state is JobState.SUCCEEDED
     assert not (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
 
@@ -80,7 +80,7 @@ def test_a_writer_asks_a_vacuum_for_more_caution(house: House, mode: str) -> Non
     theirs, mine = house.table("sales.theirs"), house.table()
     edit(house.metadata_file(), lambda document: document["properties"].update({"icewright.remove_orphans.mode": mode}))
     files = [*house.plant(theirs, "data/lost.parquet"), *house.plant(mine, "data/lost.parquet")]
-    vacuum(house.world({"deletion.delay_hours": 0}), "lake")
+    vacuum(house.runtime({"deletion.delay_hours": 0}), "lake")
     assert [file.exists() for file in files] == [False, True]
 
 
@@ -98,9 +98,9 @@ def test_a_guardrail_of_the_mode_holds_whoever_sets_it(house: House, rules: tupl
     """Properties, rules, presets, `--set` and the vacuum that deletes by itself: nothing but a list comes of them."""
     _greedy(house)
     edit(house.metadata_file(), lambda document: document["properties"].pop("icewright.impact.probe"))
-    world = _under(house, *rules, guardrails=("remove_orphans.mode in report, confirm",))
-    policy = replace(world.policy(), command={"remove_orphans.mode": "delete"})
-    for by in (world, replace(world, policy=lambda: policy)):
-        execute(by, Request(ref(NAME), (Operation.REMOVE_ORPHANS,), by_hand=True))
-    vacuum(world, "lake")
+    runtime = _under(house, *rules, guardrails=("remove_orphans.mode in report, confirm",))
+    policy = replace(runtime.policy(), command={"remove_orphans.mode": "delete"})
+    for by in (runtime, replace(runtime, policy=lambda: policy)):
+        execute(by, Request(ref(NAME), (Operation.REMOVE_ORPHANS,), manual=True))
+    vacuum(runtime, "lake")
     assert (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()

@@ -14,9 +14,9 @@ import pytest
 from icewright.app.cli import main
 from icewright.app.demo.rot import events, ledger, metrics, sessions, uploads
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState
+from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
-from icewright.ports import Beat, LedgerState, Pointer, Trigger
+from icewright.ports import LeaseStatus, LedgerState, Pointer, Trigger
 from tests.cli.house import House
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
@@ -119,12 +119,12 @@ def planned(house: House, name: str, paths: list[str], catalog: str = "lake") ->
     known = next((row for row in store.tables() if str(row.ref) == name), None)
     ref = known.ref if known else TableRef.parse(name)
     if known is None:
-        store.detected(catalog, [Pointer(ref, "m1")], NOW)
+        store.record_catalog_listing(catalog, [Pointer(ref, "m1")], NOW)
     uuid = (known.table_uuid if known else None) or "u"
     job_id = store.claim(ref, uuid, (Operation.EXPIRE_SNAPSHOTS,), Trigger("cycle", "me", "gone:1:2"), NOW)
     assert job_id is not None
-    files = [FileFate(path, None, "data") for path in paths]
-    store.plan(job_id, ref, files, LedgerState.PLANNED, NOW)
+    files = [FileAction(path, None, "data") for path in paths]
+    store.plan_deletions(job_id, ref, files, LedgerState.PLANNED, NOW)
     store.finish(job_id, JobState.INTERRUPTED, "", NOW)
     store.engine.dispose()
     return job_id
@@ -193,7 +193,7 @@ def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(house: House) ->
     assert house("tables", "--json").json["tables"][0]["state"] == f"running {job_id}"
     cancelled = house("cancel", job_id[:-3])
     assert (cancelled.code, cancelled.out) == (0, f"job {job_id} was asked to stop\n")
-    assert store.heartbeat(job_id, now) is Beat.CANCELLED
+    assert store.heartbeat(job_id, now) is LeaseStatus.CANCELLED
     store.finish(job_id, JobState.CANCELLED, "", now)
     store.engine.dispose()
     late = house("cancel", job_id)

@@ -16,7 +16,7 @@ from tests.cli.house import House
 def test_a_service_that_waits_for_its_jobs_is_alive(house: House, grace: int, waits: list[bool], beats: int) -> None:
     """Others must not take its jobs for those of a dead process, nor raise an alert."""
     with application(read_config(house.path), kind="service") as app:
-        service, alive = Service(app, kind="service", slots=1), app.world.store.alive
+        service, alive = Service(app, kind="service", slots=1), app.runtime.store.record_heartbeat
         told: list[str] = []
         service.start()
         service.loops.stop()
@@ -28,8 +28,8 @@ def test_a_service_that_waits_for_its_jobs_is_alive(house: House, grace: int, wa
             alive(row)
 
         worker.wait = lambda timeout: waits.pop(0)  # type: ignore[method-assign]
-        app.world.store.alive = beat  # type: ignore[method-assign]
+        app.runtime.store.record_heartbeat = beat  # type: ignore[method-assign]
         service.stop(timedelta(seconds=grace))
         assert len(told) == beats
         assert waits == []
-        assert app.world.store.processes() == []
+        assert app.runtime.store.processes() == []

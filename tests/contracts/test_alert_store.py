@@ -14,12 +14,12 @@ import sqlalchemy as sa
 from icewright.adapters.store.schema import ALERTS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.alerts import Alert, AlertRule, Begin, Condition, Forget, Raise, Resolve, Severity
-from icewright.core.conditions import Failure, TableSigns
+from icewright.core.conditions import Failure, TableInputs
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome
 from icewright.core.table import TableRef
-from icewright.ports import Pointer, RunRow, Telling, Trigger, Waiting
+from icewright.ports import PendingDelivery, Pointer, QueueBacklog, RunRow, Trigger
 from icewright.testing import NOW, REF
 
 OTHER = TableRef("lake", ("a.b", "c"), "it's %_☃")
@@ -40,7 +40,7 @@ def begin(condition: Condition = FAILED, *, raised: bool = True) -> Begin:
 def see(store: SqlStore, *refs: TableRef) -> None:
     """The catalogs list these tables."""
     for name in {ref.catalog for ref in refs}:
-        store.detected(name, [Pointer(ref, "m1") for ref in refs if ref.catalog == name], NOW)
+        store.record_catalog_listing(name, [Pointer(ref, "m1") for ref in refs if ref.catalog == name], NOW)
 
 
 def raised(store: SqlStore, *channels: str, condition: Condition = FAILED) -> Alert:
@@ -51,12 +51,12 @@ def raised(store: SqlStore, *channels: str, condition: Condition = FAILED) -> Al
     return found
 
 
-def claimed(store: SqlStore, *channels: str, now: datetime = NOW) -> Sequence[Telling]:
+def claimed(store: SqlStore, *channels: str, now: datetime = NOW) -> Sequence[PendingDelivery]:
     """What the channels are to be told, claimed for five minutes."""
     return store.claim_tellings(channels, now, now + 5 * MINUTE)
 
 
-def told(found: Sequence[Telling]) -> list[tuple[str, bool]]:
+def told(found: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
     """Who is told what."""
     return [(telling.channel, telling.resolved) for telling in found]
 
@@ -116,7 +116,7 @@ def test_each_telling_is_claimed_once(store: SqlStore) -> None:
     raised(store, SLACK, MAIL)
     start = Barrier(4)
 
-    def run(_: int) -> Sequence[Telling]:
+    def run(_: int) -> Sequence[PendingDelivery]:
         start.wait()
         return claimed(store, SLACK, MAIL)
 
@@ -249,7 +249,7 @@ def test_signs_of_tables(store: SqlStore) -> None:
         change(store, ref, **values)
     found = {signs.ref: signs for signs in store.table_signs(["lake"], ["lake"], 50, NOW - 24 * HOUR)}
     wanted = zip(refs, SIGNS, strict=True)
-    assert found == {ref: TableSigns(ref, **signs) for ref, (_, signs) in wanted if signs is not None}
+    assert found == {ref: TableInputs(ref, **signs) for ref, (_, signs) in wanted if signs is not None}
     at_rest = store.table_signs(["lake"], [], 50, NOW - 24 * HOUR)
     assert [(signs.paused, signs.error) for signs in at_rest] == [("by hand", None), (None, "broken"), (None, "torn")]
 
@@ -261,7 +261,7 @@ def job(store: SqlStore, *outcomes: Outcome, state: JobState, ref: TableRef = RE
     job_id = store.claim(ref, uuid, (COMPACT, EXPIRE), ME, at)
     assert job_id is not None
     for outcome in outcomes:
-        store.run_recorded(RunRow(job_id, outcome, at, at, "m2", "p1", {}, {}), ref)
+        store.record_run(RunRow(job_id, outcome, at, at, "m2", "p1", {}, {}), ref)
     store.finish(job_id, state, "the catalog is away", at)
 
 
@@ -333,9 +333,9 @@ def test_unsupported_tables(store: SqlStore) -> None:
 def test_the_queue(store: SqlStore) -> None:
     """How many jobs wait, and since when the oldest does; a running one does not."""
     see(store, REF, OTHER)
-    assert store.waiting() == Waiting(0, None)
+    assert store.waiting() == QueueBacklog(0, None)
     for minutes, ref in enumerate((OTHER, REF)):
         store.enqueue(PlannedJob(ref, "u1", (COMPACT,), 1.0, 1.0, 1.0, "due"), ME, NOW + minutes * MINUTE)
-    assert store.waiting() == Waiting(2, NOW)
-    store.take("host:1:2", ["lake"], NOW, 1)
-    assert store.waiting() == Waiting(1, NOW + MINUTE)
+    assert store.waiting() == QueueBacklog(2, NOW)
+    store.dequeue("host:1:2", ["lake"], NOW, 1)
+    assert store.waiting() == QueueBacklog(1, NOW + MINUTE)

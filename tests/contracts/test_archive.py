@@ -23,7 +23,7 @@ from icewright.adapters.store.schema import EVENTS
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import LeaseLost
 from icewright.flow.archive import Archiving, archived
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Trigger
 from icewright.ports.archive import SOURCES
 from tests.contracts.bench import Bench, by_pyiceberg, local
@@ -57,9 +57,9 @@ def archiving(bench: Bench, store: SqlStore) -> Iterator[Archiving]:
         yield Archiving(SqlOldHistory(store.engine, most_rows=7), archive, AFTER)
 
 
-def world(store: SqlStore, number: int = 1) -> World:
+def runtime(store: SqlStore, number: int = 1) -> Runtime:
     """A process of its own, by the real clock."""
-    return replace(Fakes(store).world(), clock=SystemClock(), trigger=Trigger("cycle", "me", f"host:{number}:1"))
+    return replace(Fakes(store).runtime(), clock=SystemClock(), trigger=Trigger("cycle", "me", f"host:{number}:1"))
 
 
 def in_the_archive(bench: Bench) -> list[Key]:
@@ -79,8 +79,8 @@ def test_all_that_is_old_goes(bench: Bench, store: SqlStore) -> None:
     with archiving(bench, store) as both:
         waiting = both.history.waiting(old)
         assert waiting == {"deletions": 20, "runs": 10, "jobs": 10, "events": 20, "alerts": 1}
-        batches = list(archived(world(store), both, old))
-        assert list(archived(world(store), both, old)) == []
+        batches = list(archived(runtime(store), both, old))
+        assert list(archived(runtime(store), both, old)) == []
     assert {s: sum(b.rows for b in batches if b.source == s) for s in SOURCES} == waiting
     went = in_the_archive(bench)
     assert len(went) == len(set(went)) == sum(waiting.values())
@@ -102,7 +102,7 @@ def test_two_at_once(bench: Bench, store: SqlStore) -> None:
         with archiving(bench, store) as both:
             while any(both.history.waiting(old).values()):
                 with suppress(LeaseLost):
-                    done += sum(batch.rows for batch in archived(world(store, number), both, old))
+                    done += sum(batch.rows for batch in archived(runtime(store, number), both, old))
         return done
 
     with ThreadPoolExecutor(3) as pool:
@@ -131,7 +131,7 @@ def archive_many(home: str, events: int) -> list[int]:
             connection.execute(sa.insert(EVENTS), chunk)
     with closing(IcebergArchive("lake", bench.client, ("icewright",))) as archive:
         both = Archiving(SqlOldHistory(store.engine), archive, AFTER)
-        peaks = [peak() for _ in archived(world(store), both, now - AFTER)]
+        peaks = [peak() for _ in archived(runtime(store), both, now - AFTER)]
     store.engine.dispose()
     assert bench.read("icewright", "events").scan().count() == events
     bench.close()

@@ -30,9 +30,9 @@ def see(store: SqlStore, *names: TableRef) -> None:
     for catalog in {name.catalog for name in names}:
         mine = [name for name in names if name.catalog == catalog]
         pointers = [Pointer(ref, f"s3://lake/{'/'.join(ref.parts[1:])}/metadata/1.metadata.json") for ref in mine]
-        store.detected(catalog, pointers, NOW)
-        store.catalog_read(catalog, NOW, NOW, NOW + timedelta(hours=1))
-    store.look_again(names, None)
+        store.record_catalog_listing(catalog, pointers, NOW)
+        store.record_catalog_read(catalog, NOW, NOW, NOW + timedelta(hours=1))
+    store.schedule_evaluation(names, None)
 
 
 def judge(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, **more: Any) -> None:
@@ -40,8 +40,8 @@ def judge(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, **more: Any
     location = f"s3://lake/{'/'.join(ref.parts[1:])}"
     at = f"{location}/metadata/1.metadata.json"
     made = metadata(**{"ref": ref, "location": location, "metadata_location": at, **more})
-    store.evaluated(evaluate(facts(of=made), Knobs(), {}, now), now)
-    store.look_again([ref], now + DAY)
+    store.record_evaluation(evaluate(facts(of=made), Knobs(), {}, now), now)
+    store.schedule_evaluation([ref], now + DAY)
 
 
 def sent(*events: Event, message_id: str = "1") -> Message:
@@ -115,11 +115,11 @@ def test_a_table_that_rests_is_looked_at_when_it_has(store: SqlStore) -> None:
 def test_an_event_while_the_table_is_being_read(store: SqlStore) -> None:
     """Has it read again after its cooldown: nobody knows which of the two came first."""
     see(store, REF, OTHER)
-    store.look_again([REF, OTHER], NOW)
+    store.schedule_evaluation([REF, OTHER], NOW)
     assert len(store.claim_evaluations(["lake"], "me", NOW, NOW + DAY, 10)) == 2
     push(store, touched(REF), now=NOW + timedelta(seconds=1))
     for ref in (REF, OTHER):
-        store.evaluated(evaluate(facts(of=metadata(ref=ref)), Knobs(), {}, NOW), NOW)
+        store.record_evaluation(evaluate(facts(of=metadata(ref=ref)), Knobs(), {}, NOW), NOW)
     first, other = looks(store, REF, OTHER)
     assert first == NOW + timedelta(minutes=10)
     assert other is not None
@@ -131,7 +131,7 @@ def test_an_event_counts_once(store: SqlStore) -> None:
     see(store, REF)
     one, two = sent(touched(REF), scan()), sent(scan(), message_id="2")
     assert store.receive([one, one, two], NOW) == Receipt(2, 1, (REF,), ())
-    store.look_again([REF], None)
+    store.schedule_evaluation([REF], None)
     assert store.receive([two, one], LATER) == Receipt(0, 2, (), ())
     assert looks(store) == [None]
     assert sums(store)[0][2] == 2
@@ -192,7 +192,7 @@ def test_the_exact_name_wins(store: SqlStore) -> None:
 def test_a_table_that_is_not_known(store: SqlStore, event: Event) -> None:
     """Lets its catalog be asked, though nothing else is to be asked; a dropped one is not known either."""
     see(store, REF, OTHER)
-    store.detected("lake", [Pointer(REF, "m")], NOW)
+    store.record_catalog_listing("lake", [Pointer(REF, "m")], NOW)
     assert push(store, event, ask=False) == Receipt(1, 0, (), ("lake.sales.other",))
     assert asks(store) == LATER
     assert sums(store) == []
@@ -215,10 +215,10 @@ def test_an_event_while_the_catalog_is_being_asked(store: SqlStore, how: str) ->
         push(store, touched(OTHER), now=began + 120 * second)
     else:
         store.detect_soon(["lake"], began + 120 * second)
-    store.catalog_read("lake", began, began + 180 * second, began + timedelta(hours=2))
+    store.record_catalog_read("lake", began, began + 180 * second, began + timedelta(hours=2))
     again = began + 181 * second
     assert [row.name for row in store.claim_catalogs(["lake"], "me", again, again + second)] == ["lake"]
-    store.catalog_read("lake", again, again + second, began + timedelta(hours=2))
+    store.record_catalog_read("lake", again, again + second, began + timedelta(hours=2))
     assert not store.claim_catalogs(["lake"], "me", began + timedelta(minutes=119), began + timedelta(minutes=120))
 
 
@@ -230,7 +230,7 @@ def test_how_often_events_ask_a_catalog(store: SqlStore) -> None:
     assert asks(store) == NOW + timedelta(seconds=10)
     push(store, touched(REF), now=LATER, message_id="2")
     assert asks(store) == NOW + timedelta(seconds=10)
-    store.catalog_failed("lake", "down", LATER)
+    store.record_catalog_failure("lake", "down", LATER)
     push(store, touched(REF), now=NOW + timedelta(minutes=1), message_id="3")
     assert asks(store) == LATER
     push(store, TableTouched((("new", "a", "b"),)), message_id="4")

@@ -58,8 +58,8 @@ def test_spark_deletes_nothing_outside(tmp_path: Path, fence: str, said: str) ->
     config.write_text(CONFIG.format(home=tmp_path, fence=fence.format(home=tmp_path)))
     ref = bench.ref("sales", "orders")
     with application(read_config(config), kind="manual", clock=FixedClock(NOW)) as app:
-        detect(app.world, ["lake"])
-        result = execute(app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+        detect(app.runtime, ["lake"])
+        result = execute(app.runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
         assert said in result.summary, result
         assert not app.pools["default"].started
     assert len(bench.catalog.load(ref).snapshots) == 2

@@ -69,7 +69,7 @@ def test_upgrading_twice_changes_nothing(engine: sa.Engine) -> None:
     upgrade(engine)
     assert is_current(engine)
     store = SqlStore(engine)
-    store.detected("lake", [Pointer(REF, "m1")], NOW)
+    store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
     upgrade(engine)
     assert is_current(engine)
     assert [row.ref for row in store.tables()] == [REF]
@@ -122,7 +122,7 @@ def test_an_address_that_is_no_database(address: str, said: str) -> None:
 
 def see(store: SqlStore) -> int:
     """The catalog lists the table."""
-    return store.detected("lake", [Pointer(REF, "m1")], NOW)
+    return store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
 
 
 def claim(store: SqlStore) -> str | None:

@@ -116,20 +116,20 @@ def test_a_whole_cycle_heeds_them(rest_fixture: RestHost, tmp_path: Path) -> Non
         said = {"home": tmp_path, "uri": proxy.address, "kind": "rest", "policies": "auto"}
         file.write_text(CONFIG.format(**said))
         with application(read_config(file), kind="manual") as app:
-            result = run_cycle(app.world, ["lake"])
+            result = run_cycle(app.runtime, ["lake"])
             assert (result.changed, result.run) == (1, 0)
             assert "policies cannot be read" in dict(result.errors)[str(ref)]
-            by_hand = execute(app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
-            assert (by_hand.state, by_hand.job_id) == (JobState.FAILED, None)
+            manual = execute(app.runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
+            assert (manual.state, manual.job_id) == (JobState.FAILED, None)
             proxy.faults.remove(told)
             proxy.faults.append(Fault("GET /polaris/", times=999, status=200, body=json.dumps(policies).encode()))
-            result = run_cycle(app.world, ["lake"], force=True)
+            result = run_cycle(app.runtime, ["lake"], force=True)
             assert [o.operation for job in result.jobs for o in job.outcomes if o.operation == "expire_snapshots"] == []
-            verdicts = {v["operation"]: v for v in (app.world.store.evaluation(ref) or {})["verdicts"]}
+            verdicts = {v["operation"]: v for v in (app.runtime.store.evaluation(ref) or {})["verdicts"]}
             assert verdicts["expire_snapshots"]["verdict"] != "due"
         file.write_text(CONFIG.format(**{**said, "policies": "none"}))
         with application(read_config(file), kind="manual") as app:
-            done = execute(app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+            done = execute(app.runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
             assert done.outcomes[0].state is OperationState.COMMITTED, done.summary
         file.write_text(CONFIG.format(**{**said, "kind": "sql", "policies": "polaris", "uri": "sqlite:///x.db"}))
         with pytest.raises(ConfigError, match=r"catalogs\.lake\.policies: a catalog of type sql has none"):

@@ -18,7 +18,7 @@ from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.table import TableRef
 from icewright.core.tally import Total
 from icewright.core.verdicts import evaluate
-from icewright.ports import Beat, PinRow, Pointer, ProcessRow, RunRow, Trigger
+from icewright.ports import LeaseStatus, PinRow, Pointer, ProcessRow, RunRow, Trigger
 from icewright.testing import NOW, REF, facts, knobs, metadata, partition
 
 COMPACT, EXPIRE = Operation.COMPACT, Operation.EXPIRE_SNAPSHOTS
@@ -34,7 +34,7 @@ def refs(count: int) -> list[TableRef]:
 
 def seen(store: SqlStore, tables: Sequence[TableRef]) -> None:
     """The catalog lists them."""
-    store.detected("lake", [Pointer(ref, "m1") for ref in tables], NOW)
+    store.record_catalog_listing("lake", [Pointer(ref, "m1") for ref in tables], NOW)
 
 
 def planned(ref: TableRef, score: float = 1.0, operations: tuple[Operation, ...] = (COMPACT,)) -> PlannedJob:
@@ -65,12 +65,12 @@ def test_the_best_job_is_taken_first_and_each_once(store: SqlStore) -> None:
     tables = refs(5)
     seen(store, tables)
     jobs = queued(store, tables)
-    first = store.take(ME, ["lake"], NOW + MINUTE, 2)
+    first = store.dequeue(ME, ["lake"], NOW + MINUTE, 2)
     assert [job.job_id for job in first] == [jobs[4], jobs[3]]
     assert [(job.state, job.holder, job.started) for job in first] == [(JobState.RUNNING, ME, NOW + MINUTE)] * 2
-    assert len(store.take("other:1:1", ["lake"], NOW, 10)) == 3
-    assert not store.take(ME, ["lake"], NOW, 10)
-    assert not store.take(ME, ["pond"], NOW, 10)
+    assert len(store.dequeue("other:1:1", ["lake"], NOW, 10)) == 3
+    assert not store.dequeue(ME, ["lake"], NOW, 10)
+    assert not store.dequeue(ME, ["pond"], NOW, 10)
 
 
 def test_workers_that_take_at_one_moment_share_the_queue(store: SqlStore) -> None:
@@ -81,7 +81,7 @@ def test_workers_that_take_at_one_moment_share_the_queue(store: SqlStore) -> Non
 
     def work(number: int) -> list[str]:
         mine: list[str] = []
-        while taken := store.take(f"w:{number}:1", ["lake"], NOW, 3):
+        while taken := store.dequeue(f"w:{number}:1", ["lake"], NOW, 3):
             mine += [job.job_id for job in taken]
         return mine
 
@@ -96,7 +96,7 @@ def test_a_table_is_queued_once(store: SqlStore) -> None:
         made = together(6, lambda _: store.enqueue(planned(REF), PLANNER, NOW))
         (job_id,) = [job for job in made if job is not None]
         assert store.enqueue(planned(REF), PLANNER, NOW) is None
-        (job,) = store.take(ME, ["lake"], NOW, 9)
+        (job,) = store.dequeue(ME, ["lake"], NOW, 9)
         assert job.job_id == job_id
         store.finish(job.job_id, JobState.SUCCEEDED, "", NOW)
 
@@ -117,7 +117,7 @@ def test_a_job_that_begins_at_once_takes_the_place_of_one_that_waits(store: SqlS
         claim, took = together(
             2,
             lambda number: (
-                store.take(ME, ["lake"], NOW, 1) if number else store.claim(REF, "u", (EXPIRE,), PLANNER, NOW)
+                store.dequeue(ME, ["lake"], NOW, 1) if number else store.claim(REF, "u", (EXPIRE,), PLANNER, NOW)
             ),
         )
         assert (claim is None) == bool(took)
@@ -136,7 +136,7 @@ def test_a_queued_job_lets_readers_pin(store: SqlStore) -> None:
     queued(store, [REF])
     pin = PinRow("reader", 1, NOW, NOW + MINUTE, "me")
     assert store.pin(REF, "u", pin)
-    (job,) = store.take(ME, ["lake"], NOW, 1)
+    (job,) = store.dequeue(ME, ["lake"], NOW, 1)
     assert not store.pin(REF, "u", pin)
     assert store.pin(REF, "u", pin, job_id=job.job_id)
     store.finish(job.job_id, JobState.SUCCEEDED, "", NOW)
@@ -152,10 +152,10 @@ def test_cancelling(store: SqlStore) -> None:
     found = store.job(first)
     assert found is not None
     assert (found.state, found.finished) == (JobState.CANCELLED, NOW)
-    (job,) = store.take(ME, ["lake"], NOW, 9)
+    (job,) = store.dequeue(ME, ["lake"], NOW, 9)
     assert job.job_id == second
     assert store.request_cancel(second, NOW)
-    assert store.heartbeat(second, NOW) is Beat.CANCELLED
+    assert store.heartbeat(second, NOW) is LeaseStatus.CANCELLED
     store.finish(second, JobState.CANCELLED, "", NOW)
     assert not store.request_cancel(second, NOW)
     assert [row.held_by for row in store.tables()] == [None, None]
@@ -168,10 +168,10 @@ def test_only_what_runs_can_be_interrupted(store: SqlStore) -> None:
     seen(store, tables)
     queued(store, tables)
     late = NOW + timedelta(days=3)
-    assert store.interrupted(late, lambda _: True) == []
-    (job,) = store.take(ME, ["lake"], late, 1)
-    assert store.interrupted(late + LEASE, lambda _: False) == []
-    (lost,) = store.interrupted(late + LEASE + MINUTE, lambda _: False)
+    assert store.end_interrupted(late, lambda _: True) == []
+    (job,) = store.dequeue(ME, ["lake"], late, 1)
+    assert store.end_interrupted(late + LEASE, lambda _: False) == []
+    (lost,) = store.end_interrupted(late + LEASE + MINUTE, lambda _: False)
     assert lost.job_id == job.job_id
     row = store.table(job.ref)
     assert row is not None
@@ -184,14 +184,14 @@ def test_usage(store: SqlStore) -> None:
     seen(store, tables)
     for ref in tables:
         store.enqueue(planned(ref), PLANNER, NOW)
-    (job,) = store.take(ME, ["lake"], NOW, 1)
+    (job,) = store.dequeue(ME, ["lake"], NOW, 1)
     _ran(store, job.job_id, job.ref, COMPACT, 0.5)
     _ran(store, job.job_id, job.ref, COMPACT, 0.25, hours=-20)  # of yesterday
     assert len(store.usage(NOW).active) == 3
     store.finish(job.job_id, JobState.SUCCEEDED, "", NOW)
-    by_hand = store.claim(job.ref, "u", (EXPIRE,), PLANNER, NOW, "default")
-    assert by_hand is not None
-    _ran(store, by_hand, job.ref, EXPIRE, 0.125)
+    manual = store.claim(job.ref, "u", (EXPIRE,), PLANNER, NOW, "default")
+    assert manual is not None
+    _ran(store, manual, job.ref, EXPIRE, 0.125)
     found = store.usage(NOW.replace(hour=0))
     assert (found.spent_by_pool, found.spent_by_catalog) == ({"default": 0.5}, {"lake": 0.625})
     waiting = {Active(ref, "default", (COMPACT,), on_pool=True, cost=0.25) for ref in tables if ref != job.ref}
@@ -203,7 +203,7 @@ def _ran(store: SqlStore, job_id: str, ref: TableRef, operation: Operation, spen
     outcome: Outcome = committed(operation, "done", {"gb_hours": spent})
     assert outcome.state is OperationState.COMMITTED
     at = NOW + timedelta(hours=hours)
-    store.run_recorded(RunRow(job_id, outcome, at, at, "m2", "", {}, {}), ref)
+    store.record_run(RunRow(job_id, outcome, at, at, "m2", "", {}, {}), ref)
 
 
 def test_candidates_and_what_they_wait_for(store: SqlStore) -> None:
@@ -211,7 +211,7 @@ def test_candidates_and_what_they_wait_for(store: SqlStore) -> None:
     seen(store, [REF])
     said = knobs({"importance": "high", "windows": "sat", "compact.min_input_files": 2})
     old = metadata([1000 - hours for hours in range(10)], ref=REF)
-    store.evaluated(evaluate(facts(partition(files=10, mb=1), of=old), said, {}, NOW), NOW)
+    store.record_evaluation(evaluate(facts(partition(files=10, mb=1), of=old), said, {}, NOW), NOW)
     (found,) = store.candidates(["lake"])
     assert found.wishes.keys() >= {COMPACT, EXPIRE}
     assert (found.wishes[COMPACT].on_pool, found.wishes[EXPIRE].on_pool) == (True, False)
@@ -222,8 +222,8 @@ def test_candidates_and_what_they_wait_for(store: SqlStore) -> None:
         None,
         NOW,
     )
-    store.waits([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
-    store.waits([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
+    store.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
+    store.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
     assert store.candidates(["pond"]) == []
     store.pause(REF, "somebody looks")
     (found,) = store.candidates(["lake"])
@@ -233,17 +233,17 @@ def test_candidates_and_what_they_wait_for(store: SqlStore) -> None:
 def test_leases(store: SqlStore) -> None:
     """One holder at a time, until it gives back or its time is over; it may renew."""
     until = NOW + MINUTE
-    holders = together(5, lambda number: store.lease("plan", f"h:{number}:1", NOW, until))
+    holders = together(5, lambda number: store.acquire_lease("plan", f"h:{number}:1", NOW, until))
     assert len(set(holders)) == 1
     holder = str(holders[0])
-    assert store.lease("plan", holder, NOW, until + MINUTE) == holder
-    assert store.lease("plan", "other", until, until + MINUTE) == holder
-    assert store.lease("other thing", "other", NOW, until) == "other"
-    store.release("plan", "other")
-    assert store.lease("plan", "other", NOW, until) == holder
-    store.release("plan", holder)
-    assert store.lease("plan", "other", NOW, until) == "other"
-    assert store.lease("plan", holder, until, until + MINUTE) == holder
+    assert store.acquire_lease("plan", holder, NOW, until + MINUTE) == holder
+    assert store.acquire_lease("plan", "other", until, until + MINUTE) == holder
+    assert store.acquire_lease("other thing", "other", NOW, until) == "other"
+    store.release_lease("plan", "other")
+    assert store.acquire_lease("plan", "other", NOW, until) == holder
+    store.release_lease("plan", holder)
+    assert store.acquire_lease("plan", "other", NOW, until) == "other"
+    assert store.acquire_lease("plan", holder, until, until + MINUTE) == holder
 
 
 def test_catalogs_take_turns(store: SqlStore) -> None:
@@ -251,8 +251,8 @@ def test_catalogs_take_turns(store: SqlStore) -> None:
     names = ["lake", "pond"]
     mine = together(4, lambda number: store.claim_catalogs(names, f"h:{number}:1", NOW, NOW + MINUTE))
     assert sorted(row.name for rows in mine for row in rows) == names  # type: ignore[attr-defined]
-    store.catalog_read("lake", NOW, NOW, NOW + 5 * MINUTE)
-    store.catalog_failed("pond", "down", NOW + 2 * MINUTE)
+    store.record_catalog_read("lake", NOW, NOW, NOW + 5 * MINUTE)
+    store.record_catalog_failure("pond", "down", NOW + 2 * MINUTE)
     found = {row.name: (row.failures, row.error, row.detected_at) for row in store.catalogs()}
     assert found == {"lake": (0, None, NOW), "pond": (1, "down", None)}
     again = store.claim_catalogs(names, ME, NOW + 2 * MINUTE, NOW + 3 * MINUTE)
@@ -267,7 +267,7 @@ def test_what_a_process_had_claimed(store: SqlStore, dead: bool) -> None:
     seen(store, refs(3))
     store.claim_catalogs(["lake"], ME, NOW, NOW + MINUTE)
     assert len(store.claim_evaluations(["lake"], ME, NOW, NOW + MINUTE, 9)) == 3
-    store.abandon(lambda holder: dead and holder == ME)
+    store.release_claims_of_ended(lambda holder: dead and holder == ME)
     assert len(store.claim_evaluations(["lake"], "other", NOW, NOW + MINUTE, 9)) == (3 if dead else 0)
     assert len(store.claim_catalogs(["lake"], "other", NOW, NOW + MINUTE)) == (1 if dead else 0)
     assert len(store.claim_evaluations(["lake"], "third", NOW + MINUTE, NOW + 2 * MINUTE, 2)) == 2
@@ -278,7 +278,7 @@ def test_a_table_that_is_worked_on_is_not_evaluated(store: SqlStore) -> None:
     seen(store, [REF])
     queued(store, [REF])
     assert len(store.claim_evaluations(["lake"], ME, NOW, NOW, 9)) == 1
-    store.take(ME, ["lake"], NOW, 1)
+    store.dequeue(ME, ["lake"], NOW, 1)
     assert store.claim_evaluations(["lake"], ME, NOW, NOW + MINUTE, 9) == []
 
 
@@ -286,11 +286,11 @@ def test_processes_and_pools(store: SqlStore) -> None:
     """What each said last, until it says that it is gone."""
     row = ProcessRow(ME, "worker", NOW, NOW, 2, {"pools": {}})
     later = ProcessRow(ME, "worker", NOW + MINUTE, NOW + MINUTE, 3, {"pools": {"default": {"cores": 2}}})
-    store.alive(row)
-    store.alive(later)
+    store.record_heartbeat(row)
+    store.record_heartbeat(later)
     (found,) = store.processes()
     assert (found.started, found.heartbeat, found.slots, found.details) == (NOW, NOW + MINUTE, 3, later.details)
-    store.gone([ME])
+    store.deregister([ME])
     assert store.processes() == []
     store.set_pool_limit("default", 2, NOW)
     store.set_pool_limit("default", 1, NOW)

@@ -16,7 +16,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.metadata.restoring import restoration
 from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rest_server import RestHost
-from icewright.core.environment import Environment
+from icewright.core.allowlist import Allowlist
 from icewright.core.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -403,7 +403,7 @@ def test_a_server_that_leads_elsewhere(bench: RestBench, proxy: Proxy) -> None:
     base = bench.craft("sales.orders", 1)
 
     def fenced() -> RestCatalog:
-        environment = Environment(("127.0.0.1",), (f"file://{bench.warehouse}",))
+        environment = Allowlist(("127.0.0.1",), (f"file://{bench.warehouse}",))
         return RestCatalog(rest_catalog("lake", {"uri": proxy.address}), LocalStorage(), FixedClock(), environment)
 
     away = json.dumps({"defaults": {}, "overrides": {"s3.endpoint": "http://elsewhere.example"}})
@@ -422,7 +422,7 @@ def test_a_server_that_leads_elsewhere(bench: RestBench, proxy: Proxy) -> None:
 def test_a_commit_to_a_table_outside(bench: RestBench, proxy: Proxy, change: Make) -> None:
     """It is refused by the catalog itself, whoever asks for it."""
     base = bench.craft("sales.orders")
-    environment = Environment(None, ("s3://elsewhere/",))
+    environment = Allowlist(None, ("s3://elsewhere/",))
     fenced = RestCatalog(rest_catalog("lake", {"uri": proxy.address}), LocalStorage(), FixedClock(), environment)
     with pytest.raises(Refused, match=r"catalogs\.lake\.environment\.locations"):
         fenced.commit(base, change(base))

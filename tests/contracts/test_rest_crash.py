@@ -15,7 +15,7 @@ from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.rest_server import RestHost
 from icewright.core.runs import JobState
 from icewright.flow.detect import detect
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from tests.contracts.bench import file_of
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, faulty_proxy
@@ -45,7 +45,7 @@ def test_a_ref_lost_in_a_crash(rest_fixture: RestHost, tmp_path: Path, log: str)
         file = tmp_path / "icewright.yaml"
         file.write_text(CONFIG.format(home=tmp_path, uri=proxy.address))
         with application(read_config(file), kind="manual") as app:
-            detect(app.world, ["lake"])
+            detect(app.runtime, ["lake"])
         command = [sys.executable, "-m", "icewright", "--config", str(file), *RUN.split()]
         started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         commits, real = [0], proxy.take
@@ -69,10 +69,10 @@ def test_a_ref_lost_in_a_crash(rest_fixture: RestHost, tmp_path: Path, log: str)
         if log == "lost":
             file_of(base.metadata_location).unlink()
         with application(read_config(file), kind="manual") as app:
-            said = settle_interrupted(app.world)
-            (job,) = app.world.store.jobs(base.ref)
+            said = reconcile_interrupted(app.runtime)
+            (job,) = app.runtime.store.jobs(base.ref)
             assert job.state is JobState.INTERRUPTED
-            left = app.world.store.unfinished(app.world.clock.now())
+            left = app.runtime.store.unfinished(app.runtime.clock.now())
         if log == "lost":
             assert any("cannot be read" in line and "no file is deleted" in line for line in said), said
             assert [u.intent is not None for u in left] == [True]

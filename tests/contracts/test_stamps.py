@@ -24,7 +24,7 @@ def test_a_commit_of_anybody(store: SqlStore) -> None:
     other = SqlStore(open_database(str(store.engine.url)))
     seen = [store.stamp()]
     for writer in (store, other, store):
-        writer.event("something", NOW)
+        writer.record_event("something", NOW)
         seen.append(store.stamp())
     subprocess.run([sys.executable, "-c", WRITE, str(store.engine.url.database)], check=True)
     seen.append(store.stamp())

@@ -19,10 +19,10 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.core.layering import Rule
 from icewright.core.partitions import partition_text
 from icewright.core.policy import Knobs, Operation
-from icewright.core.runs import FileFate, JobState, OperationState, Outcome, PartitionChange
+from icewright.core.runs import FileAction, JobState, OperationState, Outcome, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
-from icewright.ports import Beat, LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
+from icewright.ports import LeaseStatus, LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
 from icewright.testing import NOW, REF, facts, metadata
 
 OTHER = TableRef("lake", ("sales",), "other")
@@ -47,7 +47,7 @@ def judged(ref: TableRef = REF, uuid: str = "u1", at: str = "m1", now: datetime 
 
 def see(store: SqlStore, *names: TableRef, at: str = "m1", now: datetime = NOW) -> int:
     """The catalog lists these tables and no other."""
-    return store.detected("lake", [Pointer(name, at) for name in names or (REF,)], now)
+    return store.record_catalog_listing("lake", [Pointer(name, at) for name in names or (REF,)], now)
 
 
 def row(store: SqlStore, ref: TableRef = REF) -> TableRow:
@@ -76,16 +76,16 @@ def test_detection_tells_new_moved_and_dropped(store: SqlStore) -> None:
     assert not row(store, OTHER).dropped
     assert see(store, REF, OTHER, at="m2") == 1
     assert not row(store).dropped
-    store.detected("pond", [], NOW)
+    store.record_catalog_listing("pond", [], NOW)
     assert not any(r.dropped for r in store.tables())
 
 
 def test_a_dropped_table_is_not_due_and_a_returned_one_is_looked_at(store: SqlStore) -> None:
     """What was due of a dropped table waits no more; when the same table returns, it counts as changed."""
     see(store)
-    store.evaluated(judged(), NOW)
+    store.record_evaluation(judged(), NOW)
     assert row(store).due_since == NOW
-    store.detected("lake", [], NOW)
+    store.record_catalog_listing("lake", [], NOW)
     assert row(store).due_since is None
     see(store)
     assert row(store).evaluated_location != row(store).metadata_location
@@ -94,9 +94,9 @@ def test_a_dropped_table_is_not_due_and_a_returned_one_is_looked_at(store: SqlSt
 def test_an_evaluation_is_kept(store: SqlStore) -> None:
     """Health, times and verdicts of the last evaluation; `due_since` stays that of the first that found it due."""
     see(store)
-    store.evaluated(judged(), NOW)
+    store.record_evaluation(judged(), NOW)
     later = NOW + timedelta(hours=1)
-    store.evaluated(judged(now=later, at="m2"), later)
+    store.record_evaluation(judged(now=later, at="m2"), later)
     known, said = row(store), store.evaluation(REF)
     assert (known.table_uuid, known.location, known.metadata_location) == ("u1", "file:///w/t", "m2")
     assert (known.evaluated_location, known.evaluated_at, known.due_since) == ("m2", later, NOW)
@@ -108,13 +108,13 @@ def test_an_evaluation_is_kept(store: SqlStore) -> None:
 def test_of_an_unreadable_table_nothing_is_done_and_its_health_is_unknown(store: SqlStore) -> None:
     """The reason is kept until the table can be read again; since when something is due stays for longer."""
     see(store)
-    store.evaluated(judged(), NOW)
-    store.unreadable(REF, "MetadataUnreadable: m1 is missing", NOW)
+    store.record_evaluation(judged(), NOW)
+    store.record_unreadable(REF, "MetadataUnreadable: m1 is missing", NOW)
     known = row(store)
     assert (known.error, known.health, known.due_since) == ("MetadataUnreadable: m1 is missing", None, NOW)
     assert store.candidates(["lake"]) == []
     later = NOW + timedelta(hours=1)
-    store.evaluated(judged(now=later), later)
+    store.record_evaluation(judged(now=later), later)
     assert (row(store).error, row(store).due_since) == (None, NOW)
     assert [found.due_since for found in store.candidates(["lake"])] == [NOW]
 
@@ -125,19 +125,19 @@ def test_a_table_that_moved_while_it_could_not_be_read_is_read_again_soon(store:
     minute, hour = timedelta(minutes=1), timedelta(hours=1)
     claimed = store.claim_evaluations(["lake"], "me", NOW, NOW + hour, 10)
     assert {known.ref for known in claimed} == {REF, OTHER}
-    store.look_again([REF], NOW + minute)
+    store.schedule_evaluation([REF], NOW + minute)
     for ref in (REF, OTHER):
-        store.unreadable(ref, "throttled", NOW)
+        store.record_unreadable(ref, "throttled", NOW)
     assert (row(store).evaluate_at, row(store, OTHER).evaluate_at) == (NOW + minute, NOW + hour)
 
 
 def test_a_table_that_is_not_ours_is_due_for_nothing(store: SqlStore) -> None:
     """Nor is anything wrong with it; it may come back."""
     see(store, REF, OTHER)
-    store.evaluated(judged(), NOW)
-    store.unreadable(REF, "broken", NOW)
-    store.evaluated(judged(OTHER), NOW)
-    store.forget_due([REF, TableRef("lake", ("no",), "such")], NOW + timedelta(hours=1))
+    store.record_evaluation(judged(), NOW)
+    store.record_unreadable(REF, "broken", NOW)
+    store.record_evaluation(judged(OTHER), NOW)
+    store.clear_due_work([REF, TableRef("lake", ("no",), "such")], NOW + timedelta(hours=1))
     known = row(store)
     assert (known.error, known.due_since, known.evaluate_at) == (None, None, NOW + timedelta(hours=1))
     assert [found.ref for found in store.candidates(["lake"])] == [OTHER]
@@ -153,10 +153,10 @@ def test_an_older_evaluation_overwrites_no_newer_one(store: SqlStore) -> None:
         @sa.event.listens_for(store.engine, "before_cursor_execute")
         def _meanwhile(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
             if statement.startswith("UPDATE tables") and not begun:
-                begun.append(thread.submit(store.evaluated, judged(at="m2", now=later), later))
+                begun.append(thread.submit(store.record_evaluation, judged(at="m2", now=later), later))
                 wait(begun, 1)  # it waits in turn, where the row is locked
 
-        store.evaluated(judged(), NOW)
+        store.record_evaluation(judged(), NOW)
     begun[0].result()
     assert (row(store).evaluated_location, row(store).evaluated_at) == ("m2", later)
 
@@ -166,7 +166,7 @@ def test_a_run_that_is_told_twice_is_written_once(store: SqlStore) -> None:
     see(store)
     job_id = start(store)
     for run in (ran(job_id), ran(job_id), ran(job_id, COMPACT), ran(job_id, now=NOW + timedelta(minutes=1))):
-        store.run_recorded(run, REF)
+        store.record_run(run, REF)
     assert [(run["operation"], run["finished"]) for run in store.runs(job_id)] == [
         (EXPIRE, NOW),
         (COMPACT, NOW),
@@ -181,7 +181,7 @@ def test_work_that_teaches_is_of_many_tables(store: SqlStore) -> None:
     for number, ref in enumerate((*names, *[names[0]] * 5)):
         now = NOW + timedelta(minutes=number)
         job_id = start(store, ref, now=now)
-        store.run_recorded(ran(job_id, COMPACT, now, n=number), ref)
+        store.record_run(ran(job_id, COMPACT, now, n=number), ref)
         store.finish(job_id, JobState.SUCCEEDED, "", now)
     assert store.work_done(NOW, 3) == [(COMPACT, {"n": 8}), (COMPACT, {"n": 3}), (COMPACT, {"n": 2})]
 
@@ -189,16 +189,16 @@ def test_work_that_teaches_is_of_many_tables(store: SqlStore) -> None:
 def test_a_recreated_table_begins_anew(store: SqlStore) -> None:
     """Another uuid under the name voids history, findings and waiting time of the earlier table."""
     see(store)
-    store.evaluated(judged(), NOW)
+    store.record_evaluation(judged(), NOW)
     job_id = start(store)
-    store.run_recorded(ran(job_id), REF)
-    store.plan(job_id, REF, [FileFate("f", 1, "data")], LedgerState.FOUND, NOW)
+    store.record_run(ran(job_id), REF)
+    store.plan_deletions(job_id, REF, [FileAction("f", 1, "data")], LedgerState.FOUND, NOW)
     store.finish(job_id, JobState.SUCCEEDED, "", NOW)
     assert store.history(REF, "u1").keys() == {EXPIRE}
     assert store.history(REF, "u2") == {}
     later = NOW + timedelta(days=1)
-    store.evaluated(judged(uuid="u2", now=later), later)
-    assert store.found(REF, "u1") == {}
+    store.record_evaluation(judged(uuid="u2", now=later), later)
+    assert store.found_orphans(REF, "u1") == {}
     assert row(store).due_since == later
 
 
@@ -228,7 +228,7 @@ def test_a_job_that_ended_stays_ended(store: SqlStore) -> None:
     store.finish(first, JobState.SUCCEEDED, "done", NOW)
     second = start(store, now=NOW + timedelta(seconds=1))
     store.finish(first, JobState.FAILED, "late", NOW)
-    assert store.heartbeat(first, NOW) is Beat.LOST
+    assert store.heartbeat(first, NOW) is LeaseStatus.LOST
     assert not store.request_cancel(first, NOW)
     ended = store.job(first)
     assert ended is not None
@@ -243,13 +243,13 @@ def test_interrupted_jobs(store: SqlStore) -> None:
     see(store, *names)
     old, beating, dead = (start(store, name) for name in names)
     late = NOW + LEASE + timedelta(seconds=1)
-    assert store.interrupted(NOW + LEASE, lambda _: False) == []
-    assert store.heartbeat(beating, late) is Beat.HELD
-    assert store.heartbeat(dead, late) is Beat.HELD
-    assert [job.job_id for job in store.interrupted(late, lambda _: False)] == [old]
-    assert store.heartbeat(old, late) is Beat.LOST
+    assert store.end_interrupted(NOW + LEASE, lambda _: False) == []
+    assert store.heartbeat(beating, late) is LeaseStatus.HELD
+    assert store.heartbeat(dead, late) is LeaseStatus.HELD
+    assert [job.job_id for job in store.end_interrupted(late, lambda _: False)] == [old]
+    assert store.heartbeat(old, late) is LeaseStatus.LOST
     store.finish(beating, JobState.SUCCEEDED, "", late)
-    assert [job.job_id for job in store.interrupted(late, lambda holder: holder == ME.holder)] == [dead]
+    assert [job.job_id for job in store.end_interrupted(late, lambda holder: holder == ME.holder)] == [dead]
     found = store.job(dead)
     assert found is not None
     assert found.state is JobState.INTERRUPTED
@@ -260,9 +260,9 @@ def test_cancel_and_pause(store: SqlStore) -> None:
     """A request to stop is seen by the job alone; a table is paused with its reason, and resumed."""
     see(store)
     job_id = start(store)
-    assert store.heartbeat(job_id, NOW) is Beat.HELD
+    assert store.heartbeat(job_id, NOW) is LeaseStatus.HELD
     assert store.request_cancel(job_id, NOW)
-    assert store.heartbeat(job_id, NOW) is Beat.CANCELLED
+    assert store.heartbeat(job_id, NOW) is LeaseStatus.CANCELLED
     assert not store.request_cancel("nobody", NOW)
     assert store.pause(REF, "by hand")
     assert row(store).paused == "by hand"
@@ -280,9 +280,9 @@ def test_failures_in_a_row(store: SqlStore) -> None:
         for ref in (REF, OTHER):
             now = NOW + timedelta(minutes=number)
             store.finish(start(store, ref, now), JobState(state if ref == REF else "failed"), "", now)
-        counts.append(store.ended_in_a_row(REF, JobState.FAILED))
+        counts.append(store.count_consecutive(REF, JobState.FAILED))
     assert counts == [1, 2, 2, 3, 0, 1, 0]
-    assert store.ended_in_a_row(OTHER, JobState.FAILED) == 7
+    assert store.count_consecutive(OTHER, JobState.FAILED) == 7
 
 
 def test_history_has_the_last_run_of_each_operation(store: SqlStore) -> None:
@@ -291,7 +291,7 @@ def test_history_has_the_last_run_of_each_operation(store: SqlStore) -> None:
     job_id = start(store)
     later = NOW + timedelta(hours=1)
     for run in (ran(job_id, n=1), ran(job_id, COMPACT), ran(job_id, now=later, n=2)):
-        store.run_recorded(run, REF)
+        store.record_run(run, REF)
     history = store.history(REF, "u1")
     assert {op: (r.finished, r.metrics, r.metadata_location) for op, r in history.items()} == {
         EXPIRE: (later, {"n": 2}, "m2"),
@@ -314,15 +314,13 @@ def test_history_has_what_compactions_rewrote(store: SqlStore) -> None:
     }
     for hours, changes in enumerate(rewritten.values()):
         run = ran(job_id, COMPACT, now=NOW + timedelta(hours=hours))
-        store.run_recorded(replace(run, outcome=replace(run.outcome, partitions=changes)), REF)
+        store.record_run(replace(run, outcome=replace(run.outcome, partitions=changes)), REF)
     others = (("files_left", 4, ""), ("n", 1, "another"))
     for metric, value, policy in others:
         run = ran(job_id, COMPACT, now=NOW, **{metric: value})
         gone = (PartitionChange("p=z", '0 ["z"]', 9, 90, 1, 80),)
-        store.run_recorded(
-            replace(run, policy=policy or run.policy, outcome=replace(run.outcome, partitions=gone)), REF
-        )
-    store.run_recorded(ran(job_id, COMPACT, now=NOW), REF)
+        store.record_run(replace(run, policy=policy or run.policy, outcome=replace(run.outcome, partitions=gone)), REF)
+    store.record_run(ran(job_id, COMPACT, now=NOW), REF)
     found = store.history(REF, "u1")[COMPACT].rewritten
     assert found == {(0, ("a",)): NOW + timedelta(hours=2), (1, (date(2026, 1, 2),)): NOW}
 
@@ -331,16 +329,16 @@ def test_the_ledger(store: SqlStore) -> None:
     """Plans are unfinished once their job ended, until they are settled; a settled file does not change again."""
     see(store)
     job_id = start(store)
-    files = [FileFate(f"s3://b/{n}%_'\"☃", n or None, "data") for n in range(1200)]
-    store.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
+    files = [FileAction(f"s3://b/{n}%_'\"☃", n or None, "data") for n in range(1200)]
+    store.plan_deletions(job_id, REF, files, LedgerState.PLANNED, NOW)
     assert store.unfinished(NOW) == []
     store.finish(job_id, JobState.INTERRUPTED, "", NOW)
     (left,) = store.unfinished(NOW)
     assert (left.job_id, left.ref, left.table_uuid, left.operations) == (job_id, REF, "u1", (COMPACT, EXPIRE))
     assert set(left.files) == set(files)
-    store.settle(job_id, {f.path: LedgerState.DELETED for f in files[1:]}, NOW)
+    store.record_deletions(job_id, {f.path: LedgerState.DELETED for f in files[1:]}, NOW)
     assert [u.files for u in store.unfinished(NOW)] == [(files[0],)]
-    store.settle(job_id, {f.path: LedgerState.KEPT for f in files}, NOW)
+    store.record_deletions(job_id, {f.path: LedgerState.KEPT for f in files}, NOW)
     assert store.unfinished(NOW) == []
     states = [f["state"] for f in store.deleted_files(job_id)]
     assert (states.count("deleted"), states.count("kept")) == (1199, 1)
@@ -350,18 +348,18 @@ def test_findings(store: SqlStore) -> None:
     """What a scan found waits with its first time, until it is deleted by whichever job, or forgotten."""
     see(store, REF, OTHER)
     first, theirs = start(store), start(store, OTHER)
-    found = [FileFate(path, 1, "data") for path in "abc"]
-    store.plan(first, REF, found, LedgerState.FOUND, NOW)
-    store.plan(theirs, OTHER, found, LedgerState.FOUND, NOW)
+    found = [FileAction(path, 1, "data") for path in "abc"]
+    store.plan_deletions(first, REF, found, LedgerState.FOUND, NOW)
+    store.plan_deletions(theirs, OTHER, found, LedgerState.FOUND, NOW)
     store.finish(first, JobState.SUCCEEDED, "", NOW)
     assert store.unfinished(NOW) == []
     second = start(store, now=NOW + timedelta(days=1))
-    store.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
-    store.settle(second, {"a": LedgerState.DELETED}, NOW)
-    assert store.found(REF, "u1") == {"b": NOW, "c": NOW}
-    store.forget(REF, ["b"])
-    assert store.found(REF, "u1") == {"c": NOW}
-    assert store.found(OTHER, "u1").keys() == {"a", "b", "c"}
+    store.plan_deletions(second, REF, found[:1], LedgerState.PLANNED, NOW)
+    store.record_deletions(second, {"a": LedgerState.DELETED}, NOW)
+    assert store.found_orphans(REF, "u1") == {"b": NOW, "c": NOW}
+    store.forget_orphans(REF, ["b"])
+    assert store.found_orphans(REF, "u1") == {"c": NOW}
+    assert store.found_orphans(OTHER, "u1").keys() == {"a", "b", "c"}
 
 
 def test_rules_have_versions(store: SqlStore) -> None:
@@ -385,13 +383,13 @@ def test_odd_names_are_told_apart(store: SqlStore) -> None:
     assert see(store, *ODD) == len(ODD)
     jobs = {ref: start(store, ref) for ref in ODD}
     for ref, job_id in jobs.items():
-        store.evaluated(judged(ref), NOW)
-        store.plan(job_id, ref, [FileFate(f"{ref}", 1, "data")], LedgerState.FOUND, NOW)
+        store.record_evaluation(judged(ref), NOW)
+        store.plan_deletions(job_id, ref, [FileAction(f"{ref}", 1, "data")], LedgerState.FOUND, NOW)
         store.pause(ref, str(ref))
-        store.event("odd", NOW, ref, name=str(ref))
+        store.record_event("odd", NOW, ref, name=str(ref))
     for ref, job_id in jobs.items():
         assert [job.job_id for job in store.jobs(ref)] == [job_id]
-        assert store.found(ref, "u1").keys() == {row(store, ref).paused} == {str(ref)}
+        assert store.found_orphans(ref, "u1").keys() == {row(store, ref).paused} == {str(ref)}
         said = store.evaluation(ref)
         assert said is not None
         assert said["table"] == str(ref)
@@ -419,7 +417,7 @@ def test_a_job_by_the_beginning_of_its_id(store: SqlStore) -> None:
 
 def _known(store: SqlStore) -> str:
     """A table that the store knows, its uuid."""
-    store.detected("lake", [Pointer(REF, "m1")], NOW)
+    store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
     return "uuid-1"
 
 
@@ -457,11 +455,11 @@ def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:
     uuid = _known(store)
     job = store.claim(REF, uuid, [EXPIRE], ME, NOW)
     assert job is not None
-    files = [FileFate("file:///t/a b", 5, "data"), FileFate("file:///t/m", None, "manifest list")]
-    store.plan(job, REF, files, LedgerState.PLANNED, NOW)
-    store.settle(job, {"file:///t/a b": LedgerState.DELETED}, NOW + timedelta(seconds=3))
+    files = [FileAction("file:///t/a b", 5, "data"), FileAction("file:///t/m", None, "manifest list")]
+    store.plan_deletions(job, REF, files, LedgerState.PLANNED, NOW)
+    store.record_deletions(job, {"file:///t/a b": LedgerState.DELETED}, NOW + timedelta(seconds=3))
     store.exports = tmp_path / "made" / "here"
-    said = store.export(job)
+    said = store.export_deletions(job)
     assert said == f"ledger: {tmp_path}/made/here/{job}.parquet"
     rows = pq.read_table(said.removeprefix("ledger: ")).to_pylist()
     assert [(r["table"], r["path"], r["bytes"], r["kind"], r["state"]) for r in rows] == [
@@ -471,4 +469,4 @@ def test_the_ledger_as_parquet(store: SqlStore, tmp_path: Path) -> None:
     assert [(r["planned_at"], r["settled_at"]) for r in rows] == [(NOW, NOW + timedelta(seconds=3)), (NOW, None)]
     (tmp_path / "taken").touch()
     store.exports = tmp_path / "taken"
-    assert "could not be exported" in store.export(job)
+    assert "could not be exported" in store.export_deletions(job)

@@ -32,7 +32,7 @@ def test_two_processes_list_a_catalog(store: SqlStore) -> None:
     for turn in range(10):
         new = [Pointer(TableRef("lake", (f"s{turn}",), f"t{n}"), "m") for n in range(50)]
         listed = [Pointer(row.ref, row.metadata_location) for row in store.tables()] + new
-        _at_once(*[lambda listed=listed: store.detected("lake", listed, NOW)] * 2)
+        _at_once(*[lambda listed=listed: store.record_catalog_listing("lake", listed, NOW)] * 2)
         assert len(store.tables()) == len(listed)
 
 
@@ -40,7 +40,7 @@ def test_alerts_about_tables_that_move(store: SqlStore) -> None:
     """Alerts are raised in another order than detection goes, and neither waits for the other for ever."""
 
     def move(location: str) -> None:
-        store.detected("lake", [Pointer(ref, location) for ref in TABLES], NOW)
+        store.record_catalog_listing("lake", [Pointer(ref, location) for ref in TABLES], NOW)
 
     def raised() -> None:
         about = [Condition(AlertRule.JOB_FAILED, str(ref), "failed", ref) for ref in TABLES]

@@ -16,7 +16,7 @@ from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState
+from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
 from icewright.ports import LedgerState, Pointer, Removal, Trigger
 from icewright.ports.views import DeletionQuery
@@ -32,7 +32,7 @@ PATHS = ("file:///w/a.parquet", "file:///w/b.parquet", "file:///w/it's %_ ☃.av
 
 def begin(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, operation: Operation = EXPIRE) -> str:
     """A running job on the table."""
-    store.detected(ref.catalog, [Pointer(ref, "m1")], now)
+    store.record_catalog_listing(ref.catalog, [Pointer(ref, "m1")], now)
     job_id = store.claim(ref, "u1", (operation,), ME, now)
     assert job_id is not None
     return job_id
@@ -48,7 +48,9 @@ def planned(
 ) -> str:
     """A job that ended, whose files wait to be deleted until then."""
     job_id = begin(store, ref, now)
-    store.plan(job_id, ref, [FileFate(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until, EXPIRE)
+    store.plan_deletions(
+        job_id, ref, [FileAction(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until, EXPIRE
+    )
     store.finish(job_id, JobState.SUCCEEDED, "", now)
     return job_id
 
@@ -76,8 +78,8 @@ def test_a_failed_deletion_is_tried_again_later_each_time(store: SqlStore) -> No
     job_id = planned(store, until=None)
     now, waits = NOW, []
     for _ in range(10):
-        assert store.start(job_id, PATHS[:1]) == {PATHS[0]}
-        store.settle(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
+        assert store.claim_deletions(job_id, PATHS[:1]) == {PATHS[0]}
+        store.record_deletions(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
         (waiting,) = store.pending_deletions(REF)
         assert (waiting.files, waiting.failed, waiting.reason) == (3, 1, "denied")
         again = next(f["delete_after"] for f in store.deleted_files(job_id) if f["path"] == PATHS[0])
@@ -87,8 +89,8 @@ def test_a_failed_deletion_is_tried_again_later_each_time(store: SqlStore) -> No
         now = again
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (timedelta(minutes=5), DAY)
-    store.settle(job_id, {PATHS[0]: LedgerState.DELETED}, now)
-    store.settle(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
+    store.record_deletions(job_id, {PATHS[0]: LedgerState.DELETED}, now)
+    store.record_deletions(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
     assert states(store, job_id) == [LedgerState.DELETED, LedgerState.PLANNED, LedgerState.PLANNED]
 
 
@@ -96,9 +98,9 @@ def test_an_undo_takes_the_files_from_whoever_would_delete_them(store: SqlStore)
     """Until it ends: then they are undone for good, or wait as before; begun again, it finds what it had taken."""
     job_id = planned(store)
     assert store.begin_undo(job_id) == {LedgerState.PLANNED: 3}
-    assert store.undoing() == [job_id]
-    assert store.start(job_id, PATHS) == frozenset()
-    store.settle(job_id, dict.fromkeys(PATHS, LedgerState.DELETED), NOW)
+    assert store.unfinished_undos() == [job_id]
+    assert store.claim_deletions(job_id, PATHS) == frozenset()
+    store.record_deletions(job_id, dict.fromkeys(PATHS, LedgerState.DELETED), NOW)
     assert store.unfinished(NOW + DAY) == []
     assert store.pending_deletions() == []
     assert store.begin_undo(job_id) == {LedgerState.UNDOING: 3}
@@ -109,35 +111,35 @@ def test_an_undo_takes_the_files_from_whoever_would_delete_them(store: SqlStore)
     store.begin_undo(job_id)
     store.end_undo(job_id, NOW, undone=True)
     assert states(store, job_id) == [LedgerState.UNDONE] * 3
-    assert store.undoing() == []
+    assert store.unfinished_undos() == []
     assert store.begin_undo(job_id) == {LedgerState.UNDONE: 3}
-    assert store.start(job_id, PATHS) == frozenset()
+    assert store.claim_deletions(job_id, PATHS) == frozenset()
 
 
 @pytest.mark.parametrize("done", [LedgerState.DELETING, LedgerState.DELETED])
 def test_an_undo_takes_nothing_when_a_deletion_has_begun(store: SqlStore, done: str) -> None:
     """A file that is gone, or may be gone, has no way back: every file stays as it is, and the caller is told."""
     job_id = planned(store)
-    assert store.start(job_id, PATHS[:1]) == {PATHS[0]}
-    store.settle(job_id, {PATHS[0]: done}, NOW)
+    assert store.claim_deletions(job_id, PATHS[:1]) == {PATHS[0]}
+    store.record_deletions(job_id, {PATHS[0]: done}, NOW)
     before = states(store, job_id)
     assert store.begin_undo(job_id) == {done: 1, LedgerState.PLANNED: 2}
     assert states(store, job_id) == before
-    assert store.undoing() == []
+    assert store.unfinished_undos() == []
 
 
 def test_what_a_person_gives_up_is_not_tried_any_more(store: SqlStore) -> None:
     """Waiting files alone are given up, those of one job alone; an undo has nothing to take then."""
     job_id, other = planned(store), planned(store, ref=OTHER)
-    store.settle(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
-    assert store.give_up(job_id, NOW) == 2
-    assert store.give_up(job_id, NOW) == 0
+    store.record_deletions(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
+    assert store.abandon_deletions(job_id, NOW) == 2
+    assert store.abandon_deletions(job_id, NOW) == 0
     assert states(store, job_id) == [LedgerState.KEPT, LedgerState.GIVEN_UP, LedgerState.GIVEN_UP]
     assert [w.job_id for w in store.pending_deletions()] == [other]
     assert [u.job_id for u in store.unfinished(NOW + DAY)] == [other]
-    assert store.start(job_id, PATHS) == frozenset()
+    assert store.claim_deletions(job_id, PATHS) == frozenset()
     assert store.begin_undo(job_id) == {LedgerState.KEPT: 1, LedgerState.GIVEN_UP: 2}
-    assert store.undoing() == []
+    assert store.unfinished_undos() == []
 
 
 def test_what_a_commit_removes_is_remembered(store: SqlStore) -> None:
@@ -147,10 +149,10 @@ def test_what_a_commit_removes_is_remembered(store: SqlStore) -> None:
     first = Removal(job_id, "u1", "file:///w/m1", NOW, document)
     second, theirs = replace(first, metadata_location="file:///w/m2"), replace(first, job_id=other)
     for removal in (first, second, theirs):
-        store.removal(removal)
+        store.record_removal(removal)
     assert store.removals(job_id) == [first, second]
-    store.removal_over(second, None)
-    store.removal_over(first, NOW + DAY)
+    store.close_removal(second, None)
+    store.close_removal(first, NOW + DAY)
     assert store.removals(job_id) == [replace(first, undone_at=NOW + DAY)]
     assert store.removals(other) == [theirs]
 
@@ -164,9 +166,9 @@ def test_later_deletions_of_the_same_table(store: SqlStore) -> None:
     assert store.later_deletions(first, NOW + timedelta(hours=1)) == {
         later: dict.fromkeys(PATHS, LedgerState.PLANNED),
     }
-    store.start(later, PATHS[:2])
-    store.settle(later, {PATHS[0]: LedgerState.DELETED}, NOW)
-    store.settle(later, {PATHS[2]: LedgerState.KEPT}, NOW)
+    store.claim_deletions(later, PATHS[:2])
+    store.record_deletions(later, {PATHS[0]: LedgerState.DELETED}, NOW)
+    store.record_deletions(later, {PATHS[2]: LedgerState.KEPT}, NOW)
     found = store.later_deletions(first, NOW + timedelta(hours=1))
     assert found == {later: {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}}
 
@@ -225,7 +227,7 @@ def _deletes(address: str, jobs: Sequence[str]) -> list[int]:
     store, claimed = SqlStore(open_database(address)), []
     for job_id in jobs:
         _together.wait()
-        claimed.append(len(store.start(job_id, MANY[::-1])))
+        claimed.append(len(store.claim_deletions(job_id, MANY[::-1])))
     return claimed
 
 

@@ -31,13 +31,13 @@ BAD_CURSORS: tuple[tuple[Any, ...], ...] = (("x",), (1, 2, 3, 4), ({}, 1, 1), (2
 @pytest.fixture(autouse=True)
 def _tables(store: SqlStore) -> None:
     """Eight tables, of which every second is evaluated, and has something due."""
-    store.detected("lake", [Pointer(ref, f"s3://w/{ref}/1") for ref in REFS], NOW)
+    store.record_catalog_listing("lake", [Pointer(ref, f"s3://w/{ref}/1") for ref in REFS], NOW)
     for i, ref in enumerate(REFS[::2]):
         of = metadata((50, 2, 1), ref=ref, metadata_location=f"s3://w/{ref}/1", table_uuid=f"u{i}")
         found = facts(
             partition(files=10 + i, mb=1), of=of, thresholds=thresholds(knobs()), manifests_of=(manifests(20),)
         )
-        store.evaluated(evaluate(found, knobs(), {}, NOW), NOW + timedelta(seconds=i))
+        store.record_evaluation(evaluate(found, knobs(), {}, NOW), NOW + timedelta(seconds=i))
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -105,9 +105,9 @@ def test_what_waits_of_one_table(store: SqlStore) -> None:
 
 def test_activity(store: SqlStore) -> None:
     """Newest first, page by page, of one kind, and of tables in sight; what is of no table is for who sees all."""
-    store.event("scan_started", NOW, catalogs=["lake"])
+    store.record_event("scan_started", NOW, catalogs=["lake"])
     for n, ref in enumerate(REFS):
-        store.event("paused", NOW + timedelta(seconds=n), ref, jobs=n)
+        store.record_event("paused", NOW + timedelta(seconds=n), ref, jobs=n)
     first = store.list_activity(None, None, None, 5)
     rest = store.list_activity(None, None, first.after, 5)
     assert [item["ref"] for item in (*first.items, *rest.items)] == [*reversed(REFS), None]
@@ -133,7 +133,7 @@ def test_what_was_saved(store: SqlStore) -> None:
         assert job is not None
         for operation, said in metrics.items():
             run = RunRow(job, committed(operation, "", said), when, when, "m", "p", {}, {})
-            store.run_recorded(run, ref)
+            store.record_run(run, ref)
         store.finish(job, JobState.SUCCEEDED, "", when)
     saved = store.overview(SALES, NOW - timedelta(days=1)).saved
     assert saved == Saved(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)

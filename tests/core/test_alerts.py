@@ -24,7 +24,7 @@ from icewright.core.alerts import (
     Severity,
     default_terms,
     evaluate,
-    letter,
+    notification,
 )
 from icewright.testing import NOW, REF
 
@@ -101,12 +101,12 @@ def test_whose_an_alert_is() -> None:
 
 def test_one_alert_in_words() -> None:
     """What it is about, what is wrong, since when, and what to do; at the end, that it is over."""
-    said = letter(AlertRule.CATALOG_UNREACHABLE, [RAISED], resolved=False)
+    said = notification(AlertRule.CATALOG_UNREACHABLE, [RAISED], resolved=False)
     assert said.title == "[critical] catalog_unreachable: lake"
     first, remedy = said.body.splitlines()
     assert (first, remedy.startswith("What to do: ")) == ("it cannot be read (since 2026-11-21 11:51 UTC)", True)
     assert said.severity is Severity.CRITICAL
-    over = letter(AlertRule.CATALOG_UNREACHABLE, [replace(RAISED, resolved_at=NOW)], resolved=True)
+    over = notification(AlertRule.CATALOG_UNREACHABLE, [replace(RAISED, resolved_at=NOW)], resolved=True)
     assert over.title == "[resolved] catalog_unreachable: lake"
     assert over.body == "it cannot be read (since 2026-11-21 11:51, over since 2026-11-21 12:00 UTC)"
     assert over.severity is Severity.INFO
@@ -115,14 +115,14 @@ def test_one_alert_in_words() -> None:
 def test_the_remedy_names_the_table() -> None:
     """So that the command can be copied."""
     paused = alert(Condition(AlertRule.TABLE_PAUSED, str(REF), "the table is paused: by hand", REF))
-    said = letter(AlertRule.TABLE_PAUSED, [paused], resolved=False)
+    said = notification(AlertRule.TABLE_PAUSED, [paused], resolved=False)
     assert said.body.endswith(f"What to do: `icewright resume {REF}` when the cause is mended")
 
 
 def test_a_storm_is_one_message() -> None:
     """Alerts of one rule that are told together are listed up to a limit, the rest counted."""
     many = [replace(alert(FAILED), id=n, subject=f"lake.sales.t{n}") for n in range(10_000)]
-    said = letter(AlertRule.JOB_FAILED, many, resolved=False)
+    said = notification(AlertRule.JOB_FAILED, many, resolved=False)
     lines = said.body.splitlines()
     assert said.title == "[warning] job_failed: 10000 alerts"
     assert len(lines) == MOST_LISTED + 2

@@ -10,13 +10,13 @@ import pytest
 
 from icewright.core.alerts import AlertRule, default_terms
 from icewright.core.conditions import (
-    CatalogSigns,
+    AlertInputs,
+    CatalogInputs,
     Failure,
-    LoopSigns,
-    ProcessSigns,
-    Signs,
+    LoopInputs,
+    ProcessInputs,
     Spending,
-    TableSigns,
+    TableInputs,
     conditions,
 )
 from icewright.core.policy import Operation
@@ -26,36 +26,36 @@ from icewright.testing import NOW, REF
 OTHER = TableRef("lake", ("sales",), "other")
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 TABLE = str(REF)
-NEVER = LoopSigns("detect", 0, None, timedelta(0))
+NEVER = LoopInputs("detect", 0, None, timedelta(0))
 
 
-def table(**signs: Any) -> Signs:
+def table(**signs: Any) -> AlertInputs:
     """One table."""
-    return Signs(tables=[replace(TableSigns(REF), **signs)])
+    return AlertInputs(tables=[replace(TableInputs(REF), **signs)])
 
 
-def catalog(up: timedelta | None = 99 * HOUR, **signs: Any) -> Signs:
+def catalog(up: timedelta | None = 99 * HOUR, **signs: Any) -> AlertInputs:
     """One catalog that is asked every minute, last a minute ago; a service that is up for so long looks at it."""
     since = None if up is None else NOW - up
-    return Signs(catalogs=[replace(CatalogSigns("lake", MINUTE, NOW - MINUTE), **signs)], serving_since=since)
+    return AlertInputs(catalogs=[replace(CatalogInputs("lake", MINUTE, NOW - MINUTE), **signs)], serving_since=since)
 
 
-def process(silent: timedelta = SECOND, loop: LoopSigns = NEVER, holder: str = "host:1:2") -> ProcessSigns:
+def process(silent: timedelta = SECOND, loop: LoopInputs = NEVER, holder: str = "host:1:2") -> ProcessInputs:
     """A service."""
-    return ProcessSigns(holder, "service", NOW - silent, 4, (loop,))
+    return ProcessInputs(holder, "service", NOW - silent, 4, (loop,))
 
 
-def loop(**signs: Any) -> Signs:
+def loop(**signs: Any) -> AlertInputs:
     """A process with one loop."""
-    return Signs(processes=[process(loop=replace(NEVER, **signs))])
+    return AlertInputs(processes=[process(loop=replace(NEVER, **signs))])
 
 
 @pytest.mark.parametrize(
     ("signs", "found"),
     [
-        (Signs(), {}),
-        (Signs(failures=[Failure(REF, Operation.COMPACT, "no space")]), {"job_failed": TABLE}),
-        (Signs(failures=[Failure(REF, None, "")]), {"job_failed": TABLE}),
+        (AlertInputs(), {}),
+        (AlertInputs(failures=[Failure(REF, Operation.COMPACT, "no space")]), {"job_failed": TABLE}),
+        (AlertInputs(failures=[Failure(REF, None, "")]), {"job_failed": TABLE}),
         (table(paused="by hand"), {"table_paused": TABLE}),
         (table(paused="3 jobs failed in a row", maintained=False), {"table_paused": TABLE}),
         (table(paused="verification failed: 1 row is gone"), {"verification_failed": TABLE}),
@@ -77,9 +77,9 @@ def loop(**signs: Any) -> Signs:
         (table(overdue_since=NOW - 61 * HOUR, windows="22:00-06:00; 23:00-05:00"), {}),
         (table(error="MetadataUnreadable: m1"), {"unmaintainable": TABLE}),
         (table(error="MetadataUnreadable: m1", maintained=False), {}),
-        (Signs(unsupported={REF: "the table is encrypted"}), {"unmaintainable": TABLE}),
-        (Signs(spending=[Spending("pool default", 10, 9.5)]), {"budget_spent": "pool default"}),
-        (Signs(spending=[Spending("pool default", 10, 9.49)]), {}),
+        (AlertInputs(unsupported={REF: "the table is encrypted"}), {"unmaintainable": TABLE}),
+        (AlertInputs(spending=[Spending("pool default", 10, 9.5)]), {"budget_spent": "pool default"}),
+        (AlertInputs(spending=[Spending("pool default", 10, 9.49)]), {}),
         (catalog(), {}),
         (catalog(failures=1, error="refused"), {"catalog_unreachable": "lake"}),
         (catalog(failures=9, error="refused", detected_at=NOW - HOUR), {"catalog_unreachable": "lake"}),
@@ -90,18 +90,18 @@ def loop(**signs: Any) -> Signs:
         (catalog(up=None, detected_at=NOW - HOUR), {}),
         (catalog(detected_at=NOW - 2 * HOUR, interval=HOUR), {}),
         (catalog(detected_at=None), {}),
-        (Signs(queued=1, oldest_queued=NOW - 30 * MINUTE), {}),
-        (Signs(queued=1, oldest_queued=NOW - 31 * MINUTE), {"queue_stuck": "queue"}),
+        (AlertInputs(queued=1, oldest_queued=NOW - 30 * MINUTE), {}),
+        (AlertInputs(queued=1, oldest_queued=NOW - 31 * MINUTE), {"queue_stuck": "queue"}),
         (loop(failures=2, error="x"), {}),
         (loop(failures=3, error="x"), {"loop_failing": "loop detect"}),
         (loop(lag=30 * MINUTE), {}),
         (loop(lag=31 * MINUTE), {"loop_failing": "loop detect"}),
-        (Signs(processes=[process(5 * MINUTE)]), {}),
-        (Signs(processes=[process(6 * MINUTE)]), {"worker_lost": "host:1:2"}),
-        (Signs(processes=[process(HOUR, replace(NEVER, failures=9))]), {"worker_lost": "host:1:2"}),
+        (AlertInputs(processes=[process(5 * MINUTE)]), {}),
+        (AlertInputs(processes=[process(6 * MINUTE)]), {"worker_lost": "host:1:2"}),
+        (AlertInputs(processes=[process(HOUR, replace(NEVER, failures=9))]), {"worker_lost": "host:1:2"}),
     ],
 )
-def test_conditions(signs: Signs, found: dict[str, str]) -> None:
+def test_conditions(signs: AlertInputs, found: dict[str, str]) -> None:
     """Each rule looks at its own signs, at its own bounds."""
     assert {str(c.rule): c.subject for c in conditions(signs, default_terms(), NOW)} == found
 
@@ -113,7 +113,7 @@ def test_what_is_said() -> None:
         Failure(OTHER, None, "the catalog is away"),
         Failure(REF, Operation.EXPIRE_SNAPSHOTS, "lost"),
     ]
-    said = {c.subject: c.message for c in conditions(Signs(failures=failures), default_terms(), NOW)}
+    said = {c.subject: c.message for c in conditions(AlertInputs(failures=failures), default_terms(), NOW)}
     assert said == {
         str(REF): "compact failed: no space; expire_snapshots failed: lost",
         str(OTHER): "the job failed: the catalog is away",
@@ -129,7 +129,9 @@ def test_health_must_be_bad_for_hours() -> None:
 def test_one_loop_of_many_processes() -> None:
     """The same loop of two processes is one alert, so that it outlives the restart of one of them."""
     bad = replace(NEVER, failures=5, error="StorageUnavailable: away")
-    found = conditions(Signs(processes=[process(loop=bad), process(loop=bad, holder="b:2:3")]), default_terms(), NOW)
+    found = conditions(
+        AlertInputs(processes=[process(loop=bad), process(loop=bad, holder="b:2:3")]), default_terms(), NOW
+    )
     assert len({condition.key for condition in found}) == 1
     assert "failed 5 times in a row in service host:1:2: StorageUnavailable: away" in found[0].message
 
@@ -137,11 +139,11 @@ def test_one_loop_of_many_processes() -> None:
 @pytest.mark.parametrize("rule", AlertRule)
 def test_a_rule_that_is_off(rule: AlertRule) -> None:
     """A disabled rule has no condition, whatever the signs."""
-    bad = TableSigns(REF, None, "broken", 0, NOW - 99 * HOUR)
-    signs = Signs(
-        tables=[bad, TableSigns(OTHER, "by hand"), TableSigns(OTHER, "verification failed: x")],
+    bad = TableInputs(REF, None, "broken", 0, NOW - 99 * HOUR)
+    signs = AlertInputs(
+        tables=[bad, TableInputs(OTHER, "by hand"), TableInputs(OTHER, "verification failed: x")],
         failures=[Failure(REF, None, "x")],
-        catalogs=[CatalogSigns("a", MINUTE, NOW - HOUR), CatalogSigns("b", MINUTE, None, 1)],
+        catalogs=[CatalogInputs("a", MINUTE, NOW - HOUR), CatalogInputs("b", MINUTE, None, 1)],
         spending=[Spending("pool p", 1, 1)],
         queued=1,
         oldest_queued=NOW - HOUR,

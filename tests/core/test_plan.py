@@ -14,10 +14,10 @@ from icewright.core.plan import (
     Active,
     Candidate,
     CatalogLimits,
+    DueOperation,
     Limits,
     PoolLimits,
     Usage,
-    Wish,
     heat_factor,
     make_plan,
     score,
@@ -31,9 +31,9 @@ HOUR = timedelta(hours=1)
 RUNNING = TableRef("lake", ("sales",), "running")
 
 
-def due(operation: Operation = COMPACT, benefit: float = 10, cost: float = 1, **more: Any) -> Wish:
+def due(operation: Operation = COMPACT, benefit: float = 10, cost: float = 1, **more: Any) -> DueOperation:
     """Something worth doing."""
-    return Wish(benefit, cost, f"{operation} is due", **more)
+    return DueOperation(benefit, cost, f"{operation} is due", **more)
 
 
 def candidate(name: str = "orders", *operations: Operation, benefit: float = 10, **more: Any) -> Candidate:
@@ -131,7 +131,7 @@ def test_heat() -> None:
     assert [job.ref.name for job in plan.jobs] == ["hot", "cold"]
 
 
-POOLED = {COMPACT: Wish(10, 1, "small files", on_pool=True)}
+POOLED = {COMPACT: DueOperation(10, 1, "small files", on_pool=True)}
 
 
 def test_limits_of_pools() -> None:

@@ -9,7 +9,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icewright.core.plan import Active, Candidate, CatalogLimits, Limits, PlannedJob, PoolLimits, Usage, Wish, make_plan
+from icewright.core.plan import (
+    Active,
+    Candidate,
+    CatalogLimits,
+    DueOperation,
+    Limits,
+    PlannedJob,
+    PoolLimits,
+    Usage,
+    make_plan,
+)
 from icewright.core.policy import ORDERS, Operation
 from icewright.core.table import TableRef
 from icewright.testing import NOW
@@ -27,7 +37,7 @@ def _candidates(draw: st.DrawFn) -> list[Candidate]:
     for number in range(draw(st.integers(0, 6))):
         cooled = st.sampled_from([None, None, NOW - HOUR, NOW + HOUR])
         found = {
-            op: Wish(draw(st.integers(0, 9)), draw(st.integers(0, 9)), "due", draw(st.booleans()), draw(cooled))
+            op: DueOperation(draw(st.integers(0, 9)), draw(st.integers(0, 9)), "due", draw(st.booleans()), draw(cooled))
             for op in draw(SOME)
         }
         blocked = draw(st.sampled_from([None, None, None, "paused"]))
@@ -99,7 +109,7 @@ def test_no_budget_is_ever_passed(candidates: list[Candidate], limits: Limits, u
         _within(pool.gb_hours_per_day, usage.spent_by_pool.get(name, 0) + active, costs)
 
 
-def _wishes(candidates: list[Candidate], job: PlannedJob) -> list[Wish]:
+def _wishes(candidates: list[Candidate], job: PlannedJob) -> list[DueOperation]:
     (found,) = (c for c in candidates if c.ref == job.ref)
     return [found.wishes[op] for op in job.operations]
 

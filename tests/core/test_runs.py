@@ -9,7 +9,7 @@ import pytest
 from icewright.core.policy import Operation
 from icewright.core.runs import (
     TRANSITIONS,
-    FileFate,
+    FileAction,
     JobState,
     OperationState,
     Outcome,
@@ -89,7 +89,7 @@ def test_summary() -> None:
 
 def test_outcomes_say_why() -> None:
     """What was not done has its reason, in the outcome and in its summary; doing and deciding not to differ."""
-    files = (FileFate("f", 1, "data"),)
+    files = (FileAction("f", 1, "data"),)
     done = committed(COMPACT, "compacted", {"files_merged": 2}, files, notes=("n",))
     assert (done.state, done.metrics, done.files, done.notes) == (C, {"files_merged": 2}, files, ("n",))
     for made, state, start in (

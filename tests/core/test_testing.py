@@ -18,12 +18,11 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.policy import MIN_INPUT_FILES, Operation
-from icewright.core.runs import FileFate, Outcome, failed
+from icewright.core.runs import FileAction, Outcome, failed
 from icewright.core.steps import RewriteManifests
 from icewright.core.table import MAIN, Ref, RefKind, StatisticsFile, TableMetadata
 from icewright.ports import (
     AddSnapshot,
-    Assignment,
     Catalog,
     Change,
     Clock,
@@ -31,6 +30,7 @@ from icewright.ports import (
     Pointer,
     RemoveSnapshots,
     RestoreSnapshots,
+    StepRequest,
     Unfinished,
 )
 from icewright.testing import NOW, REF, UUID, FixedClock, FunctionEngine, MemoryCatalog, knobs, metadata
@@ -190,12 +190,12 @@ def test_a_catalog_that_is_down_answers_nothing(
 def test_an_engine_is_a_function() -> None:
     """The function answers; what was asked is kept in order."""
 
-    def answer(assignment: Assignment) -> Outcome:
+    def answer(assignment: StepRequest) -> Outcome:
         return failed(assignment.operation, "no")
 
     step = RewriteManifests((0,), 1, by_spark=False, use_caching=False)
-    asked = Assignment("j", Operation.REWRITE_MANIFESTS, step, metadata())
-    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileFate("f", 1, "data"),), NOW)
+    asked = StepRequest("j", Operation.REWRITE_MANIFESTS, step, metadata())
+    left = Unfinished("j", REF, "u", (Operation.EXPIRE_SNAPSHOTS,), (FileAction("f", 1, "data"),), NOW)
     engine = FunctionEngine(answer)
     assert engine.run(asked).reason == "no"
     assert engine.resume(left).metrics == {"files_deleted": 1}

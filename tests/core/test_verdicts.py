@@ -57,7 +57,7 @@ def test_disabled_is_blocked_unless_by_hand(operation: Operation) -> None:
     """A disabled operation says so; whoever asks for it by hand gets its verdict."""
     off = knobs({ENABLED[operation].name: False})
     assert verdict(operation, ROTTEN, off, {}, NOW) == Blocked(f"{operation}.enabled is false")
-    assert isinstance(verdict(operation, ROTTEN, off, {}, NOW, by_hand=True), Due)
+    assert isinstance(verdict(operation, ROTTEN, off, {}, NOW, manual=True), Due)
     others = [
         v for op, v in evaluate(ROTTEN, off, {}, NOW).verdicts.items() if op in ASKED_OF_ALL and op is not operation
     ]

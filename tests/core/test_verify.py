@@ -9,7 +9,13 @@ import pytest
 
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import MAIN, PartitionFacts, Ref, RefKind, TableMetadata
-from icewright.core.verify import expiry_kept, identity_kept, refs_kept, rewrites_kept, totals_kept
+from icewright.core.verify import (
+    expiry_violations,
+    identity_violations,
+    ref_violations,
+    rewrite_violations,
+    total_violations,
+)
 from icewright.testing import NOW, facts, metadata, partition, snapshot, spec
 
 TAG = Ref("v1", RefKind.TAG, 2)
@@ -42,22 +48,26 @@ IDENTITY = [
 @pytest.mark.parametrize(("change", "fault"), IDENTITY)
 def test_identity(change: dict[str, Any], fault: str) -> None:
     """No maintenance changes uuid, location, schema or specs."""
-    (broken,) = identity_kept(BEFORE, replace(BEFORE, **change))
+    (broken,) = identity_violations(BEFORE, replace(BEFORE, **change))
     assert broken.startswith(fault)
 
 
 def test_what_may_change() -> None:
     """A spec more, a property more and a later commit are no faults."""
     later = replace(BEFORE, specs=(*BEFORE.specs, spec(1, id="identity")), properties={"a": "b"}, last_updated=NOW)
-    assert identity_kept(BEFORE, later) == []
+    assert identity_violations(BEFORE, later) == []
 
 
 def test_specs_that_nothing_uses_may_go() -> None:
     """A spec that the caller names as unused may be gone; any other may not, an expiry's commit included."""
     unused = spec(1, id="identity")
     before = replace(BEFORE, specs=(*BEFORE.specs, unused))
-    assert identity_kept(before, BEFORE, {1}) == expiry_kept(before, AFTER, STEP, {1}) == []
-    assert identity_kept(before, BEFORE, {0}) == expiry_kept(before, AFTER, STEP, {0}) == ["a partition spec is gone"]
+    assert identity_violations(before, BEFORE, {1}) == expiry_violations(before, AFTER, STEP, {1}) == []
+    assert (
+        identity_violations(before, BEFORE, {0})
+        == expiry_violations(before, AFTER, STEP, {0})
+        == ["a partition spec is gone"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,23 +87,23 @@ def test_specs_that_nothing_uses_may_go() -> None:
 @pytest.mark.cases(6, 11)
 def test_expiry(change: dict[str, Any], fault: str) -> None:
     """An expiry takes the planned snapshots and refs, all of them, and nothing else."""
-    (broken,) = expiry_kept(BEFORE, replace(AFTER, **change), STEP)
+    (broken,) = expiry_violations(BEFORE, replace(AFTER, **change), STEP)
     assert broken.startswith(fault)
 
 
 def test_an_expiry_as_planned() -> None:
     """What was planned breaks nothing, nor does a ref that somebody else made meanwhile."""
-    assert expiry_kept(BEFORE, AFTER, STEP) == []
-    assert expiry_kept(BEFORE, replace(AFTER, refs=(*AFTER.refs, Ref("new", RefKind.TAG, 3))), STEP) == []
+    assert expiry_violations(BEFORE, AFTER, STEP) == []
+    assert expiry_violations(BEFORE, replace(AFTER, refs=(*AFTER.refs, Ref("new", RefKind.TAG, 3))), STEP) == []
 
 
 @pytest.mark.cases(83)
 def test_refs_of_a_rewrite() -> None:
     """A rewrite of main moves main; a tag that moves or goes is named."""
     moved = replace(BEFORE, refs=tuple(replace(r, snapshot_id=9) if r.name == MAIN else r for r in BEFORE.refs))
-    assert refs_kept(BEFORE, moved, [MAIN]) == []
-    assert refs_kept(BEFORE, moved, []) == ["ref main changed"]
-    assert refs_kept(BEFORE, replace(moved, refs=()), [MAIN]) == ["ref old changed", "ref v1 changed"]
+    assert ref_violations(BEFORE, moved, [MAIN]) == []
+    assert ref_violations(BEFORE, moved, []) == ["ref main changed"]
+    assert ref_violations(BEFORE, replace(moved, refs=()), [MAIN]) == ["ref old changed", "ref v1 changed"]
 
 
 TOTALS = {
@@ -110,15 +120,15 @@ TOTALS = {
 def test_totals(name: str) -> None:
     """A manifest rewrite changes no total."""
     before = snapshot(1, summary=TOTALS)
-    assert totals_kept(before, snapshot(2, summary={**TOTALS, "manifests-created": "1"})) == []
-    broken = totals_kept(before, snapshot(2, summary={**TOTALS, name: "9"}))
+    assert total_violations(before, snapshot(2, summary={**TOTALS, "manifests-created": "1"})) == []
+    broken = total_violations(before, snapshot(2, summary={**TOTALS, name: "9"}))
     assert broken == [f"{name} changed from {TOTALS[name]} to 9"]
 
 
 def test_totals_that_one_side_leaves_out() -> None:
     """Only what both snapshots state can be compared."""
-    assert totals_kept(snapshot(1, summary=TOTALS), snapshot(2, summary={})) == []
-    assert totals_kept(snapshot(1, summary={}), snapshot(2, summary=TOTALS)) == []
+    assert total_violations(snapshot(1, summary=TOTALS), snapshot(2, summary={})) == []
+    assert total_violations(snapshot(1, summary={}), snapshot(2, summary=TOTALS)) == []
 
 
 def _rewritten(*rewrites: tuple[int, int], deletes: int = 0) -> TableMetadata:
@@ -159,7 +169,7 @@ DANGLING_EQUALITY = partition(dangling_equality_deletes=1)
 @pytest.mark.cases(20, 32)
 def test_records_of_rewrites(partition_before: PartitionFacts, after: TableMetadata, fault: str | None) -> None:
     """Rewrites keep every record but those that deletes name, over all their commits together."""
-    broken = rewrites_kept(facts(partition_before), after)
+    broken = rewrite_violations(facts(partition_before), after)
     assert len(broken) == (fault is not None)
     assert all(fault in said for said in broken if fault)
 
@@ -170,7 +180,7 @@ def test_what_writers_add_and_remove_is_theirs() -> None:
     append = snapshot(9, parent_id=4, summary={"operation": "append", "added-records": "5"})
     overwrite = snapshot(10, parent_id=9, operation="overwrite", summary={"deleted-records": "7"})
     after = replace(rewritten, snapshots=(*rewritten.snapshots, append, overwrite), current_snapshot_id=10)
-    assert rewrites_kept(facts(PLAIN), after) == []
+    assert rewrite_violations(facts(PLAIN), after) == []
 
 
 def test_delete_files_that_a_rewrite_wrote_excuse_nothing() -> None:
@@ -179,13 +189,13 @@ def test_delete_files_that_a_rewrite_wrote_excuse_nothing() -> None:
     summary = {"deleted-records": "100", "added-records": "99", "added-delete-files": "1"}
     rewrite = snapshot(3, parent_id=2, operation="replace", summary=summary)
     after = replace(table, snapshots=(*table.snapshots, rewrite), current_snapshot_id=3)
-    assert rewrites_kept(facts(PLAIN), after) == ["snapshot 3 lost 1 of 100 records"]
+    assert rewrite_violations(facts(PLAIN), after) == ["snapshot 3 lost 1 of 100 records"]
 
 
 def test_earlier_rewrites_are_not_judged() -> None:
     """Only snapshots since the facts were read count."""
     after = _rewritten((100, 5))
-    assert rewrites_kept(facts(PLAIN, of=after), after) == []
+    assert rewrite_violations(facts(PLAIN, of=after), after) == []
 
 
 @pytest.mark.cases(32)
@@ -195,4 +205,4 @@ def test_deletes_that_were_known_excuse_nothing() -> None:
     table = metadata(snapshots=(snapshot(1, age=5), earlier))
     rewrite = snapshot(3, operation="replace", summary={"deleted-records": "100", "added-records": "5"})
     after = replace(table, snapshots=(*table.snapshots, rewrite), current_snapshot_id=3)
-    assert len(rewrites_kept(facts(PLAIN, of=table), after)) == 1
+    assert len(rewrite_violations(facts(PLAIN, of=table), after)) == 1

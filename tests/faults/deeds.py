@@ -10,8 +10,8 @@ from icewright.core.runs import Outcome
 from icewright.core.table import TableRef
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.settle import settle_interrupted
-from icewright.flow.world import World
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.runtime import Runtime
 from tests.faults.lakehouse import NAME
 
 REF = TableRef.parse(f"lake.{NAME}")
@@ -33,18 +33,18 @@ class Done:
         self.said, self.outcome = said, outcome
 
 
-def do(world: World, deed: Deed) -> Done:
+def do(runtime: Runtime, deed: Deed) -> Done:
     """Do it once."""
     if deed is Deed.SETTLE:
-        return Done("; ".join(settle_interrupted(replace(world, dead=lambda _: True))), None)
-    result = execute(world, Request(REF, (Operation(deed.value),), by_hand=True))
+        return Done("; ".join(reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))), None)
+    result = execute(runtime, Request(REF, (Operation(deed.value),), manual=True))
     return Done(f"{result.state}: {result.summary}", result.outcomes[0] if result.outcomes else None)
 
 
-def open_ends(world: World) -> list[str]:
+def open_ends(runtime: Runtime) -> list[str]:
     """Plans that nobody finished, and tables that nobody freed."""
     wrong = [
         f"{len(u.files)} deletions of job {u.job_id} are still planned"
-        for u in world.store.unfinished(world.clock.now())
+        for u in runtime.store.unfinished(runtime.clock.now())
     ]
-    return wrong + [f"{row.ref} is held by {row.held_by}" for row in world.store.tables() if row.held_by]
+    return wrong + [f"{row.ref} is held by {row.held_by}" for row in runtime.store.tables() if row.held_by]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from icewright.core.runs import OperationState
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import Deed, do, open_ends
 from tests.faults.judging import Want, differs, lost
@@ -58,7 +58,7 @@ class Mortal:
 def live(home: Path, deed: Deed, now: datetime, moment: int, words: Path) -> None:
     """One life: it ends at the moment, or by itself when the work is done before."""
     with opened(home, FixedClock(now), Mortal(moment, lambda where: _write(words, where))) as app:
-        said = do(app.world, deed).said
+        said = do(app.runtime, deed).said
     _write(words, f"the end: {said}")
 
 
@@ -67,21 +67,21 @@ def live_on(home: Path, deed: Deed, now: datetime, want: Want, words: Path) -> N
     house, clock = Lakehouse(home), FixedClock(now + timedelta(seconds=1))
     wrong: list[str] = []
     with opened(home, clock) as app:
-        said = "; ".join(settle_interrupted(app.world))
-        wrong += [f"after settling: {one}" for one in (*lost(want, read(house)), *open_ends(app.world))]
-        again = do(app.world, deed)
+        said = "; ".join(reconcile_interrupted(app.runtime))
+        wrong += [f"after settling: {one}" for one in (*lost(want, read(house)), *open_ends(app.runtime))]
+        again = do(app.runtime, deed)
         if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
             wrong.append(f"the second run {again.said}")
         now_read = read(house)
         wrong += [f"after the second run: {one}" for one in (*lost(want, now_read), *differs(want, now_read))]
         wrong += [f"{path} waits for a scan" for path in sorted(want.gone & house.files())]
         make_old(house.folder)
-        do(app.world, Deed.ORPHANS)
-        wrong += [f"after the scan: {one}" for one in (*lost(want, read(house)), *open_ends(app.world))]
+        do(app.runtime, Deed.ORPHANS)
+        wrong += [f"after the scan: {one}" for one in (*lost(want, read(house)), *open_ends(app.runtime))]
         wrong += [f"{path} is left" for path in sorted(house.files() - read(house).reached)]
         files = house.files()
         for more in (deed, Deed.ORPHANS):
-            do(app.world, more)
+            do(app.runtime, more)
         wrong += [f"the second cycle found {path}" for path in sorted(files ^ house.files()) if "metadata" in path]
     _write(words, "\n".join([said, *wrong]))
 

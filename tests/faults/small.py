@@ -66,7 +66,7 @@ class Small:
     """The table in a lakehouse of its own."""
 
     home: Path
-    world: Any
+    runtime: Any
 
     @property
     def folder(self) -> Path:
@@ -76,7 +76,7 @@ class Small:
     @property
     def base(self) -> TableMetadata:
         """The metadata as Icewright reads it now."""
-        found: TableMetadata = self.world.catalogs["lake"].load(REF)
+        found: TableMetadata = self.runtime.catalogs["lake"].load(REF)
         return found
 
     def steps(self, base: TableMetadata, **said: Any) -> Sequence[RewriteDataFiles]:
@@ -91,12 +91,12 @@ class Small:
 
     def _verdict(self, base: TableMetadata, said: Mapping[str, Any]) -> Verdict:
         chosen = knobs(**{"compact.min_input_files": 2, "compact.hot_partitions": "include", **said})
-        facts = self.world.files.facts(base, thresholds(chosen))
+        facts = self.runtime.files.facts(base, thresholds(chosen))
         return evaluate(facts, chosen, {}, SystemClock().now()).verdicts[Operation.COMPACT]
 
     def opened(self, base: TableMetadata, step: RewriteDataFiles, hook: Hook | None = None) -> SmallTable | None:
         """The table, if it is one of those that compaction plans by itself; its ports tapped when there is a hook."""
-        files, catalog = self.world.files, self.world.catalogs["lake"]
+        files, catalog = self.runtime.files, self.runtime.catalogs["lake"]
         if hook is not None:
             files, catalog = Tapped("files", files, hook), Tapped("catalog", catalog, hook)
         return small_table(files, SystemClock(), catalog, base, step, "app-1", dict)
@@ -176,4 +176,4 @@ def made(home: Path, *appends: Sequence[int], **properties: str) -> Iterator[Sma
         table.append(rows(ids))
     catalog.close()
     with opened(home, SystemClock()) as app:
-        yield Small(home, app.world)
+        yield Small(home, app.runtime)

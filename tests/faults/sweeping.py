@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import settings
 
 from icewright.core.runs import OperationState
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import REF, Deed, do, open_ends
 from tests.faults.judging import Want, differs, ledger_lies, lost, state_of, untrue
@@ -59,7 +59,7 @@ class Sweeps:
                 return call.go()
 
             with opened(self.house.home, FixedClock(self.now), note) as app:
-                done = do(app.world, deed)
+                done = do(app.runtime, deed)
             assert done.outcome is None or done.outcome.state is OperationState.COMMITTED, done.said
             gone = frozenset(files - self.house.files())
             self.wants[deed] = Want(deed, tuple(calls), before, read(self.house), gone)
@@ -82,7 +82,7 @@ class Sweeps:
         outcome = None
         try:
             with opened(self.house.home, clock, Once(fault, moment, place)) as app:
-                done = do(app.world, deed)
+                done = do(app.runtime, deed)
                 trial.said, outcome = done.said, done.outcome
         except Exception as error:  # noqa: BLE001 - an error is an answer too, as nothing is said then
             trial.said = f"{type(error).__name__}: {error}"
@@ -108,21 +108,21 @@ class Sweeps:
         """Another process settles what it finds, does the deed, and removes what is left; in good weather."""
         want = self.want(deed)
         with opened(self.house.home, clock) as app:
-            settle_interrupted(replace(app.world, dead=lambda _: True))
-            trial.unfinished += open_ends(app.world)
+            reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
+            trial.unfinished += open_ends(app.runtime)
             trial.lost += lost(want, read(self.house))
-            app.world.store.pause(REF, None)  # whoever looked at a broken invariant says so
+            app.runtime.store.pause(REF, None)  # whoever looked at a broken invariant says so
             clock.advance(minutes=10)  # after which a deletion that failed is tried again
-            settle_interrupted(replace(app.world, dead=lambda _: True))
-            again = do(app.world, deed)
+            reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
+            again = do(app.runtime, deed)
             if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
                 trial.unfinished.append(f"the second run {again.said}")
             now = read(self.house)
             trial.lost += lost(want, now)
             trial.unfinished += differs(want, now)
             make_old(self.house.folder)
-            do(app.world, Deed.ORPHANS)
-            trial.unfinished += open_ends(app.world)
+            do(app.runtime, Deed.ORPHANS)
+            trial.unfinished += open_ends(app.runtime)
         now = read(self.house)
         trial.lost += lost(want, now)
         trial.unfinished += [f"{path} is left" for path in sorted(self.house.files() - now.reached)]
@@ -139,7 +139,7 @@ def prepare(home: Path) -> Sweeps:
     """A lakehouse that the state store knows."""
     house, now = build(home), datetime.now(UTC)
     with opened(house.home, FixedClock(now)) as app:
-        app.world.store.detected("lake", app.world.catalogs["lake"].pointers(), now)
+        app.runtime.store.record_catalog_listing("lake", app.runtime.catalogs["lake"].pointers(), now)
     house.save()
     return Sweeps(house, now)
 

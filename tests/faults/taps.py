@@ -14,16 +14,30 @@ from types import MethodType
 from typing import Any
 
 from icewright.app.bootstrap import Application, application, read_config
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Clock
 
 #: Calls that leave something behind; between any two of them nothing durable happens.
 WRITES = frozenset(
     {
         *("files.write", "files.delete", "files.tidy", "catalog.commit"),
-        *("store.claim", "store.finish", "store.plan", "store.settle", "store.forget", "store.run_recorded"),
-        *("store.evaluated", "store.unreadable", "store.detected", "store.event", "store.heartbeat", "store.pause"),
-        *("store.interrupted", "store.request_cancel", "store.set_rule"),
+        *(
+            "store.claim",
+            "store.finish",
+            "store.plan_deletions",
+            "store.record_deletions",
+            "store.forget_orphans",
+            "store.record_run",
+        ),
+        *(
+            "store.record_evaluation",
+            "store.record_unreadable",
+            "store.record_catalog_listing",
+            "store.record_event",
+            "store.heartbeat",
+            "store.pause",
+        ),
+        *("store.end_interrupted", "store.request_cancel", "store.set_rule"),
     }
 )
 _OURS = ("icewright.adapters.", "icewright.flow.", "icewright.app.bootstrap")
@@ -76,13 +90,16 @@ class Tapped:
         return lambda *args, **kwargs: self._hook(Call(self._port, name, args, kwargs, found))
 
 
-def tapped(app: Application, hook: Hook) -> World:
+def tapped(app: Application, hook: Hook) -> Runtime:
     """The application's world, all of whose ports are tapped, wherever an adapter holds them."""
-    world = app.world
-    taps = {id(world.files): Tapped("files", world.files, hook), id(world.store): Tapped("store", world.store, hook)}
-    taps |= {id(catalog): Tapped("catalog", catalog, hook) for catalog in world.catalogs.values()}
+    runtime = app.runtime
+    taps = {
+        id(runtime.files): Tapped("files", runtime.files, hook),
+        id(runtime.store): Tapped("store", runtime.store, hook),
+    }
+    taps |= {id(catalog): Tapped("catalog", catalog, hook) for catalog in runtime.catalogs.values()}
     _rewire(app, taps, {})
-    return app.world
+    return app.runtime
 
 
 def _rewire(value: Any, taps: Mapping[int, Tapped], seen: dict[int, Any]) -> Any:

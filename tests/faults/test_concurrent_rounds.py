@@ -18,7 +18,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from icewright.core.runs import OperationState
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import REF, Deed, Done, do, open_ends
 from tests.faults.judging import lost
@@ -107,7 +107,7 @@ def _play(sweeps: Sweeps, seed: int) -> Rounds:
     with opened(house.home, FixedClock(datetime.now(UTC))) as app:
         for deed in OPERATIONS:
             make_old(house.folder)
-            do(app.world, deed)
+            do(app.runtime, deed)
     found.lost += [f"{path} is left in the end" for path in sorted(house.files() - read(house).reached)]
     return found
 
@@ -131,7 +131,7 @@ def _round(writer: Writer, number: int, lengths: Mapping[Deed, int]) -> tuple[Do
 
 def _resume(house: Lakehouse) -> None:
     with opened(house.home, FixedClock(datetime.now(UTC))) as app:
-        app.world.store.pause(REF, None)
+        app.runtime.store.pause(REF, None)
 
 
 def _tag(table: Table, snapshot_id: int) -> None:
@@ -206,7 +206,9 @@ def test_an_old_file_is_committed_during_the_scan(sweeps: Sweeps) -> None:
     want, house, wrong = sweeps.want(Deed.ORPHANS), sweeps.house, []
     delete = want.calls.index("files.delete")
     last_look = max(n for n, call in enumerate(want.calls[:delete]) if call == "catalog.load")
-    assert "store.plan" not in want.calls[last_look:delete], "the table is looked at again when the list is made"
+    assert "store.plan_deletions" not in want.calls[last_look:delete], (
+        "the table is looked at again when the list is made"
+    )
     for moment in some(range(last_look + 1)):
         house.restore()
         late = house.folder / "data" / "late.parquet"
@@ -246,8 +248,8 @@ def test_the_name_leads_elsewhere(sweeps: Sweeps, deed: Deed, how: str) -> None:
             act = partial(_rename if how == "rename" else _replace, client)
             done = _disturbed(house, deed, At({moment}, act))
             with opened(house.home, FixedClock(sweeps.now + timedelta(hours=1))) as app:
-                settle_interrupted(replace(app.world, dead=lambda _: True))
-                open_plans = open_ends(app.world)
+                reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
+                open_plans = open_ends(app.runtime)
             ids = scanned(client, RENAMED if how == "rename" else NAME)["main"]
         broken = lost(want, read(house, RENAMED)) if how == "rename" else read(house).missing
         broken += [f"reads {ids}"] if how == "replace" and ids != [500] else []
@@ -267,4 +269,4 @@ def _client(house: Lakehouse) -> Iterator[SqlCatalog]:
 
 def _disturbed(house: Lakehouse, deed: Deed, hook: Hook) -> Done:
     with opened(house.home, FixedClock(datetime.now(UTC)), hook) as app:
-        return do(app.world, deed)
+        return do(app.runtime, deed)

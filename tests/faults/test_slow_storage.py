@@ -74,8 +74,8 @@ def _removed(home: Path, kind: str, properties: Mapping[str, str], clock: Clock 
     file = home / "icewright.yaml"
     file.write_text(CONFIG.format(home=home, kind=kind, properties=json.dumps(dict(properties))))
     with application(read_config(file), kind="manual", clock=clock) as app:
-        detect(app.world, ["lake"])
-        return execute(app.world, Request(REF, (Operation.REMOVE_ORPHANS,), by_hand=True))
+        detect(app.runtime, ["lake"])
+        return execute(app.runtime, Request(REF, (Operation.REMOVE_ORPHANS,), manual=True))
 
 
 def _left(s3: Mapping[str, str]) -> set[str]:

@@ -76,7 +76,7 @@ def test_a_file_for_each_partition(small: Small) -> None:
         assert snapshot.summary["changed-partition-count"] == "3"
         assert len(snapshot.manifests(table.io)) == 2, "one of what is there, one of what went"
         table.append(rows([18]))
-    assert len(small.world.files.manifests(small.base.current_snapshot)) <= 3
+    assert len(small.runtime.files.manifests(small.base.current_snapshot)) <= 3
     check(small, ALL + counted(rows([18])))
 
 

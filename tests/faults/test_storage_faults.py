@@ -105,7 +105,7 @@ def test_a_damaged_file_of_a_kept_snapshot(sweeps: Sweeps, deed: Deed, what: str
 
 def _done(sweeps: Sweeps, deed: Deed, hook: Hook | None) -> Done:
     with opened(sweeps.house.home, FixedClock(sweeps.now), hook) as app:
-        return do(app.world, deed)
+        return do(app.runtime, deed)
 
 
 @pytest.mark.cases(69)

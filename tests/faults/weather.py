@@ -19,7 +19,7 @@ from icewright.core.errors import (
     MetadataUnreadable,
     StorageUnavailable,
 )
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
 from tests.faults.deeds import Deed, do
 from tests.faults.lakehouse import Lakehouse
@@ -111,7 +111,7 @@ def _given_up(call: Call, place: Place) -> Any:
     """The process sleeps for so long that another one takes over what it left, and is then there again."""
     place.clock.advance(minutes=10)
     with opened(place.house.home, place.clock) as other:
-        settle_interrupted(replace(other.world, dead=lambda _: False))
+        reconcile_interrupted(replace(other.runtime, process_has_ended=lambda _: False))
     return call.go()
 
 
@@ -119,8 +119,8 @@ def _replaced(call: Call, place: Place) -> Any:
     """The same, and the other process does the work too."""
     place.clock.advance(minutes=10)
     with opened(place.house.home, place.clock) as other:
-        settle_interrupted(replace(other.world, dead=lambda _: False))
-        do(other.world, place.deed)
+        reconcile_interrupted(replace(other.runtime, process_has_ended=lambda _: False))
+        do(other.runtime, place.deed)
     return call.go()
 
 
@@ -237,7 +237,9 @@ _LISTING = named("files.listing")
 _ANY = of_port("files", "catalog", "store")
 
 FAULTS: Mapping[str, Fault] = {
-    "write unavailable": Fault(named("store.plan", "store.settle", "catalog.commit", *_FILE_WRITES), _unavailable),
+    "write unavailable": Fault(
+        named("store.plan_deletions", "store.record_deletions", "catalog.commit", *_FILE_WRITES), _unavailable
+    ),
     "unavailable": Fault(of_port("files", "catalog"), _unavailable),
     "unavailable from then on": Fault(of_port("files", "catalog"), _unavailable, lasting=True),
     "done but unavailable": Fault(named(*_FILE_WRITES), _done_but_unavailable),

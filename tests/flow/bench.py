@@ -30,16 +30,16 @@ from icewright.flow.cycle import CycleResult, look, run_cycle
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
-from icewright.flow.settle import settle_interrupted
-from icewright.flow.world import Scope, World
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.runtime import Runtime, Scope
 from icewright.ports import (
     AddSnapshot,
-    Assignment,
     Catalog,
     Change,
     DeleteReport,
     FileStat,
     RemoveSnapshots,
+    StepRequest,
     Trigger,
     ignore,
 )
@@ -134,8 +134,8 @@ class Bench:
     limits: Limits = field(default_factory=Limits)
     enabled: bool = True
     scopes: dict[str, Scope] = field(default_factory=dict)
-    before: Callable[[Assignment], None] = lambda _: None  # called when the engine is asked; may raise
-    after: Callable[[Assignment], None] = lambda _: None  # called when its work is done; may raise
+    before: Callable[[StepRequest], None] = lambda _: None  # called when the engine is asked; may raise
+    after: Callable[[StepRequest], None] = lambda _: None  # called when its work is done; may raise
     told: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class Bench:
         self.files.partitions[ref] = (partition(files=10, mb=1),)
         self.files.manifests_of[ref] = (manifests(20),)
 
-    def world(self, **ports: Any) -> World:
+    def runtime(self, **ports: Any) -> Runtime:
         """Everything wired; ports can be replaced."""
         given: dict[str, Any] = {
             "catalogs": dict[str, Catalog](self.catalogs),
@@ -170,13 +170,13 @@ class Bench:
             "engine": self.engine,
             "store": self.store,
         }
-        return World(
+        return Runtime(
             **{"trigger": Trigger("cycle", "me", "host:1:2"), **given, **ports},
             clock=self.clock,
             policy=self._policy,
             scopes={name: self.scopes.get(name, Scope(self.enabled)) for name in self.catalogs},
             limits=self.limits,
-            tell=lambda kind, details: self.told.append((kind, details)),
+            emit=lambda kind, details: self.told.append((kind, details)),
         )
 
     def _policy(self) -> Policy:
@@ -185,24 +185,24 @@ class Bench:
 
     def cycle(self, *catalogs: str, **options: Any) -> CycleResult:
         """One pass."""
-        return run_cycle(self.world(), catalogs or sorted(self.catalogs), **options)
+        return run_cycle(self.runtime(), catalogs or sorted(self.catalogs), **options)
 
     def plan(self) -> Plan:
         """What a pass would start."""
-        world, catalogs = self.world(), sorted(self.catalogs)
-        look(world, catalogs)
-        return plan_now(world, catalogs)
+        runtime, catalogs = self.runtime(), sorted(self.catalogs)
+        look(runtime, catalogs)
+        return plan_now(runtime, catalogs)
 
     def run(self, *operations: Operation, ref: TableRef = REF, **options: Any) -> JobResult:
         """One job by hand, on a table that detection has seen."""
         known = {row.ref for row in self.store.tables()}
         if ref not in known:
-            self.store.detected(ref.catalog, self.catalogs[ref.catalog].pointers(), self.clock.now())
-        return execute(self.world(), Request(ref, operations, **{"by_hand": True, **options}))
+            self.store.record_catalog_listing(ref.catalog, self.catalogs[ref.catalog].pointers(), self.clock.now())
+        return execute(self.runtime(), Request(ref, operations, **{"manual": True, **options}))
 
     def settle(self) -> list[str]:
         """What a start does after a crash: every other process is gone."""
-        return settle_interrupted(replace(self.world(), dead=lambda _: True))
+        return reconcile_interrupted(replace(self.runtime(), process_has_ended=lambda _: True))
 
     @property
     def asked(self) -> list[tuple[str, Operation]]:
@@ -213,7 +213,7 @@ class Bench:
         """What was told of a kind."""
         return [details for told, details in self.told if told == kind]
 
-    def _work(self, assignment: Assignment) -> Outcome:
+    def _work(self, assignment: StepRequest) -> Outcome:
         """Do as if: commit, and let the facts be better."""
         self.before(assignment)
         ref, step = assignment.base.ref, assignment.step

@@ -108,7 +108,7 @@ def test_one_job_of_a_table_at_a_time(bench: Bench) -> None:
     bench.settings = {}
     bench.limits = Limits(total=4, per_worker=2, per_operation={ORPHANS: 1, EXPIRE: 4})
     first, second, _ = bench.plan().jobs
-    made = plan_now(bench.world(), ["lake"], 3, {(first.ref, EXPIRE), (first.ref, ORPHANS)}, (second,))
+    made = plan_now(bench.runtime(), ["lake"], 3, {(first.ref, EXPIRE), (first.ref, ORPHANS)}, (second,))
     assert [job.ref.name for job in made.jobs] == ["c"]
     assert "held by another job of this pass" in {d.reason for d in made.deferred if d.ref == second.ref}
     result = bench.cycle()

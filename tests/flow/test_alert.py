@@ -21,8 +21,8 @@ from icewright.core.policy import Operation
 from icewright.core.runs import failed
 from icewright.core.table import TableRef
 from icewright.flow.alert import CLAIM, Alerting, alert_due
-from icewright.flow.world import Scope, World
-from icewright.ports import Assignment, Notifier, ProcessRow, Telling, Trigger
+from icewright.flow.runtime import Runtime, Scope
+from icewright.ports import Notifier, PendingDelivery, ProcessRow, StepRequest, Trigger
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench
 
@@ -57,7 +57,7 @@ def at_once(**terms: Any) -> Mapping[AlertRule, RuleTerms]:
 def look(bench: Bench, *channels: Channel, rules: Mapping[AlertRule, RuleTerms] | None = None, **ports: Any) -> int:
     """One round of the alerts."""
     names: dict[str, Notifier] = {f"c{n}": channel for n, channel in enumerate(channels)}
-    return alert_due(bench.world(**ports), Alerting(names, rules or at_once()))
+    return alert_due(bench.runtime(**ports), Alerting(names, rules or at_once()))
 
 
 def failing(bench: Bench) -> None:
@@ -102,7 +102,7 @@ def test_a_verification_that_failed(bench: Bench) -> None:
     """Its own rule, of the highest severity, in place of the pause's."""
     bench.rot(bench.table())
 
-    def after(assignment: Assignment) -> None:
+    def after(assignment: StepRequest) -> None:
         now = bench.catalog.load(assignment.base.ref)
         last = replace(now.snapshots[-1], summary={**now.snapshots[-1].summary, "added-records": "9"})
         bench.catalog.concurrently(assignment.base.ref, snapshots=(*now.snapshots[:-1], last))
@@ -183,14 +183,14 @@ def test_processes_and_their_loops(bench: Bench) -> None:
     """What services and workers say of themselves, and that they say nothing."""
     loops = {"evaluate": {"failures": 3, "error": "StorageUnavailable: away", "lag_seconds": 1.0}}
     now = bench.clock.now()
-    bench.store.alive(ProcessRow("a:1:1", "service", now, now, 0, {"loops": loops}))
+    bench.store.record_heartbeat(ProcessRow("a:1:1", "service", now, now, 0, {"loops": loops}))
     look(bench, slack := Channel())
     assert slack.titles == ["[critical] loop_failing: loop evaluate"]
     bench.clock.advance(minutes=6)
-    bench.store.alive(ProcessRow("b:1:1", "worker", now, bench.clock.now(), 4, {}))
+    bench.store.record_heartbeat(ProcessRow("b:1:1", "worker", now, bench.clock.now(), 4, {}))
     look(bench, slack)
     assert slack.titles[1:] == ["[warning] worker_lost: a:1:1"]
-    bench.store.gone(["a:1:1"])
+    bench.store.deregister(["a:1:1"])
     look(bench, slack)
     assert sorted(slack.titles[2:]) == ["[resolved] loop_failing: loop evaluate", "[resolved] worker_lost: a:1:1"]
 
@@ -253,9 +253,9 @@ def test_two_services(bench: Bench) -> None:
     slack, start = Channel(), Barrier(4)
 
     def run(number: int) -> None:
-        world = replace(bench.world(), trigger=Trigger("cycle", "me", f"host:{number}:1"))
+        runtime = replace(bench.runtime(), trigger=Trigger("cycle", "me", f"host:{number}:1"))
         start.wait()
-        alert_due(world, Alerting({"slack": slack}, at_once()))
+        alert_due(runtime, Alerting({"slack": slack}, at_once()))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(run, range(4)))
@@ -270,7 +270,7 @@ def test_a_service_that_takes_too_long(bench: Bench) -> None:
     def meanwhile() -> None:
         slack.before = lambda: None
         bench.clock.advance(minutes=3)
-        other = replace(bench.world(), trigger=Trigger("cycle", "me", "other:1:1"))
+        other = replace(bench.runtime(), trigger=Trigger("cycle", "me", "other:1:1"))
         alert_due(other, Alerting({"c0": slack}, at_once()))
 
     slack.before = meanwhile
@@ -307,7 +307,7 @@ class _Forgetful:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def told(self, tellings: list[Telling], now: Any) -> None:
+    def told(self, tellings: list[PendingDelivery], now: Any) -> None:
         """Away, then back."""
         if self.fails and tellings:
             self.fails -= 1
@@ -319,12 +319,12 @@ def test_a_store_that_is_away_when_it_was_told(bench: Bench) -> None:
     """The service knows what it told, and writes it down later instead of telling it again."""
     failing(bench)
     slack = Channel()
-    world, alerting = bench.world(store=_Forgetful(bench)), Alerting({"slack": slack}, at_once())
+    runtime, alerting = bench.runtime(store=_Forgetful(bench)), Alerting({"slack": slack}, at_once())
     with pytest.raises(StorageUnavailable):
-        alert_due(world, alerting)
+        alert_due(runtime, alerting)
     for _ in range(3):
         bench.clock.time += CLAIM
-        alert_due(world, alerting)
+        alert_due(runtime, alerting)
     assert slack.titles == [f"[warning] job_failed: {REF}"]
     assert bench.store.alerts()[0].tellings[0].told_at is not None
 
@@ -371,9 +371,9 @@ def test_without_channels(bench: Bench) -> None:
 def test_a_process_that_stops(bench: Bench) -> None:
     """It tells nothing more; what is left, others tell."""
     failing(bench)
-    world: World = replace(bench.world(), stopping=lambda: True)
+    runtime: Runtime = replace(bench.runtime(), stopping=lambda: True)
     slack = Channel()
-    alert_due(world, Alerting({"c0": slack}, at_once()))
+    alert_due(runtime, Alerting({"c0": slack}, at_once()))
     assert slack.titles == []
     bench.clock.time += CLAIM
     look(bench, slack)
@@ -406,7 +406,7 @@ def test_a_long_history(bench: Bench, seed: int) -> None:
     """Whatever comes and goes, channels break and services die: every channel hears every alert once, in order."""
     rng = random.Random(seed)
     refs = [bench.table(f"t{n}") for n in range(4)]
-    bench.store.detected("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
     channels = [Channel(), Channel()]
     services = [Alerting({f"c{n}": channel for n, channel in enumerate(channels)}, at_once()) for _ in range(2)]
 
@@ -419,12 +419,12 @@ def test_a_long_history(bench: Bench, seed: int) -> None:
         for channel in channels:
             channel.down, channel.before = rng.choice(["", "", "refused"]), die
         with suppress(KeyboardInterrupt):
-            alert_due(bench.world(), rng.choice(services))
+            alert_due(bench.runtime(), rng.choice(services))
         bench.clock.advance(minutes=rng.choice([0, 1, 5, 30]))
     for channel in channels:
         channel.down, channel.before = "", lambda: None
     bench.clock.advance(hours=1)
-    while alert_due(bench.world(), services[0]):
+    while alert_due(bench.runtime(), services[0]):
         pass
     wanted: dict[str, list[bool]] = {}
     for alert in reversed(bench.store.alerts(resolved=True)):

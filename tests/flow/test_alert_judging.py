@@ -24,8 +24,8 @@ class Service:
     def look(self) -> None:
         """One heartbeat, and one round of the alerts."""
         clock: FixedClock = self._bench.clock
-        self._bench.store.alive(ProcessRow(self._holder, self._kind, self._started, clock.now(), 0, {}))
-        alert_due(replace(self._bench.world(), trigger=Trigger("service", "me", self._holder)), self._alerting)
+        self._bench.store.record_heartbeat(ProcessRow(self._holder, self._kind, self._started, clock.now(), 0, {}))
+        alert_due(replace(self._bench.runtime(), trigger=Trigger("service", "me", self._holder)), self._alerting)
 
 
 def later(bench: Bench) -> None:

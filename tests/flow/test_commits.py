@@ -10,9 +10,9 @@ from icewright.core.errors import (
     CommitStateUnknown,
     IcewrightError,
 )
-from icewright.core.runs import JOB_ID, FileFate, JobState, OperationState
+from icewright.core.runs import JOB_ID, FileAction, JobState, OperationState
 from icewright.core.steps import RewriteDataFiles
-from icewright.ports import AddSnapshot, Assignment, LedgerState
+from icewright.ports import AddSnapshot, LedgerState, StepRequest
 from icewright.testing import REF, partition, spec
 from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
 
@@ -31,7 +31,7 @@ def test_a_lost_commit_is_planned_again(bench: Bench) -> None:
     ref = bench.table()
     errors = [CommitConflict("somebody was first") for _ in range(3)]
 
-    def before(_: Assignment) -> None:
+    def before(_: StepRequest) -> None:
         if errors:
             bench.catalog.concurrently(ref, properties={"left": str(len(errors))})
         raise_next(list[IcewrightError](errors[:1]) if errors and errors.pop() else [])
@@ -51,7 +51,7 @@ def test_too_many_lost_commits_defer_the_operation(bench: Bench, retries: int, s
     ref = bench.table()
     bench.settings["execute.max_commit_retries"] = retries
 
-    def before(_: Assignment) -> None:
+    def before(_: StepRequest) -> None:
         raise CommitConflict("somebody was first")
 
     bench.before = before
@@ -61,14 +61,14 @@ def test_too_many_lost_commits_defer_the_operation(bench: Bench, retries: int, s
     assert outcome.reason == f"lost the commit {retries + 1} times to other writers: somebody was first"
     assert bench.clock.slept == slept
     assert len(bench.catalog.load(ref).snapshots) == 10
-    assert bench.store.ended_in_a_row(REF, JobState.FAILED) == 0
+    assert bench.store.count_consecutive(REF, JobState.FAILED) == 0
 
 
 def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:
     """It does not fight the writer: after two conflicts the job is deferred."""
     bench.rot(bench.table(ages=YOUNG))
 
-    def before(_: Assignment) -> None:
+    def before(_: StepRequest) -> None:
         raise CommitConflict("a writer")
 
     bench.before = before
@@ -82,13 +82,13 @@ def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> N
     """The reply was lost: no second try; if the table shows that it landed, planned deletions are finished."""
     ref = bench.table()
 
-    def before(assignment: Assignment) -> None:
-        files = [FileFate("s3://lake/sales/orders/data/1", 1, "data")]
-        bench.store.plan(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
+    def before(assignment: StepRequest) -> None:
+        files = [FileAction("s3://lake/sales/orders/data/1", 1, "data")]
+        bench.store.plan_deletions(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
         if not landed:
             raise CommitStateUnknown("the reply was lost")
 
-    def after(_: Assignment) -> None:
+    def after(_: StepRequest) -> None:
         raise CommitStateUnknown("the reply was lost")
 
     bench.before, bench.after = before, after
@@ -106,7 +106,7 @@ def test_the_catalog_fails_after_the_commit(bench: Bench) -> None:
     """What was committed stays the outcome, though the proof after it had to wait for the catalog."""
     bench.table()
 
-    def after(_: Assignment) -> None:
+    def after(_: StepRequest) -> None:
         bench.catalog.down = CatalogUnavailable("gone for a moment")
 
     bench.after = after
@@ -124,11 +124,11 @@ def test_a_lost_commit_in_the_second_step_keeps_the_first(bench: Bench) -> None:
     bench.files.partitions[REF] = (small, dead)
     errors: list[IcewrightError] = [CommitConflict("a writer")]
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if len(bench.asked) == 2:
             raise_next(errors)
 
-    def after(assignment: Assignment) -> None:
+    def after(assignment: StepRequest) -> None:
         step = assignment.step
         assert isinstance(step, RewriteDataFiles)
         bench.files.partitions[REF] = (partition("eu", files=1, mb=500),) if step.by_deletes else (dead,)
@@ -145,7 +145,7 @@ def test_what_an_earlier_operation_committed_proves_nothing_of_a_later_one(bench
     bench.rot(ref)
     snapshots = len(bench.catalog.load(ref).snapshots)
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if assignment.operation is EXPIRE:
             raise CommitStateUnknown("the reply was lost")
         base = bench.catalog.load(ref)

@@ -8,19 +8,19 @@ from datetime import timedelta
 import pytest
 
 from icewright.core.errors import Cancelled, InvariantViolated, LeaseLost, TableNotFound
-from icewright.core.runs import FileFate, JobState, OperationState, Outcome, committed
+from icewright.core.runs import FileAction, JobState, OperationState, Outcome, committed
 from icewright.core.table import Ref, RefKind
-from icewright.flow.settle import settle_interrupted
-from icewright.ports import Assignment, LedgerState, Unfinished
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.ports import LedgerState, StepRequest, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, Bench, job_states, states
 
-FILES = [FileFate(f"s3://lake/sales/orders/data/{number}", 1, "data") for number in range(3)]
+FILES = [FileAction(f"s3://lake/sales/orders/data/{number}", 1, "data") for number in range(3)]
 
 
-def planned(bench: Bench, assignment: Assignment) -> None:
+def planned(bench: Bench, assignment: StepRequest) -> None:
     """Write deletions down, as an expiry does before it commits."""
-    bench.store.plan(assignment.job_id, assignment.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
+    bench.store.plan_deletions(assignment.job_id, assignment.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
 
 
 def finishing(bench: Bench) -> list[str]:
@@ -30,7 +30,7 @@ def finishing(bench: Bench) -> list[str]:
     def resume(unfinished: Unfinished) -> Outcome:
         finished.append(unfinished.job_id)
         states = {f.path: LedgerState.DELETED for f in unfinished.files}
-        bench.store.settle(unfinished.job_id, states, bench.clock.now())
+        bench.store.record_deletions(unfinished.job_id, states, bench.clock.now())
         return committed(unfinished.operations[-1], f"finished {len(states)}", {})
 
     bench.engine.resume = resume  # type: ignore[method-assign]
@@ -41,20 +41,20 @@ def test_cancel_between_operations(bench: Bench) -> None:
     """The operation that runs ends in peace, those after it are put off, and the table is free again."""
     bench.rot(bench.table())
 
-    def after(assignment: Assignment) -> None:
+    def after(assignment: StepRequest) -> None:
         bench.store.request_cancel(assignment.job_id, bench.clock.now())
 
     bench.after = after
     result = bench.run(COMPACT, MANIFESTS, EXPIRE)
-    done, put_off = OperationState.COMMITTED, OperationState.DEFERRED
+    done, deferral = OperationState.COMMITTED, OperationState.DEFERRED
     assert result.state is JobState.CANCELLED
-    assert states(result) == {COMPACT: done, MANIFESTS: put_off, EXPIRE: put_off}
+    assert states(result) == {COMPACT: done, MANIFESTS: deferral, EXPIRE: deferral}
     assert bench.asked == [("orders", COMPACT)]
     assert bench.store.tables()[0].held_by is None
-    assert bench.store.ended_in_a_row(REF, JobState.FAILED) == 0
+    assert bench.store.count_consecutive(REF, JobState.FAILED) == 0
 
 
-def stopped(assignment: Assignment) -> bool:
+def stopped(assignment: StepRequest) -> bool:
     """Whether the engine is told to stop."""
     try:
         assignment.check()
@@ -68,7 +68,7 @@ def test_the_engine_hears_of_a_cancel(bench: Bench) -> None:
     bench.table()
     heard: list[bool] = []
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         heard.append(stopped(assignment))
         bench.store.request_cancel(assignment.job_id, bench.clock.now())
         heard.append(stopped(assignment))
@@ -96,7 +96,7 @@ def test_the_engine_hears_of_the_time_out(bench: Bench) -> None:
     bench.settings["execute.timeout_seconds"] = 60
     heard: list[bool] = []
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         heard.append(stopped(assignment))
         bench.clock.advance(seconds=61)
         heard.append(stopped(assignment))
@@ -111,8 +111,8 @@ def test_a_lost_lease_stops_the_job(bench: Bench) -> None:
     """Another process took the job for dead: nothing more is started, and the job ends without an exception."""
     bench.rot(bench.table())
 
-    def after(_: Assignment) -> None:
-        bench.store.interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
+    def after(_: StepRequest) -> None:
+        bench.store.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
 
     bench.after = after
     result = bench.run(COMPACT, MANIFESTS, EXPIRE)
@@ -127,8 +127,8 @@ def test_the_engine_hears_of_a_lost_lease(bench: Bench) -> None:
     bench.table()
     heard: list[bool] = []
 
-    def before(assignment: Assignment) -> None:
-        bench.store.interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
+    def before(assignment: StepRequest) -> None:
+        bench.store.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
         heard.append(stopped(assignment))
 
     bench.before = before
@@ -142,7 +142,7 @@ def test_a_lost_lease_does_not_abort_the_pass(bench: Bench) -> None:
     bench.rot(bench.table("a"))
     bench.table("b")
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if assignment.base.ref.name == "a":
             bench.store.finish(assignment.job_id, JobState.INTERRUPTED, "", bench.clock.now())
             raise LeaseLost("another process owns the table")
@@ -155,7 +155,7 @@ def test_an_invariant_seen_by_the_engine_pauses_the_table(bench: Bench) -> None:
     """The operation failed, the reason stands at the table, and the next operation does not make it worse."""
     bench.rot(bench.table())
 
-    def after(_: Assignment) -> None:
+    def after(_: StepRequest) -> None:
         raise InvariantViolated("rows were lost")
 
     bench.after = after
@@ -169,7 +169,7 @@ def test_an_invariant_seen_after_the_commit_pauses_the_table(bench: Bench) -> No
     """What the commit must have kept is read back from the catalog."""
     bench.rot(ref := bench.table())
 
-    def after(_: Assignment) -> None:
+    def after(_: StepRequest) -> None:
         now = bench.catalog.load(ref)
         last = now.snapshots[-1]
         broken = replace(last, summary={**last.summary, "added-records": "9"})
@@ -190,7 +190,7 @@ def test_a_writer_that_drops_a_ref_meanwhile_is_no_fault_of_the_job(bench: Bench
     made = bench.catalog.load(ref)
     bench.catalog.concurrently(ref, refs=(*made.refs, Ref("q1", RefKind.TAG, 9)))
 
-    def after(_: Assignment) -> None:
+    def after(_: StepRequest) -> None:
         now = bench.catalog.load(ref)
         bench.catalog.concurrently(ref, refs=tuple(r for r in now.refs if r.name != "q1"))
 
@@ -206,7 +206,7 @@ def test_deletions_of_a_table_whose_verification_failed_wait(bench: Bench) -> No
     bench.table()
     bench.before = lambda a: planned(bench, a)
 
-    def after(_: Assignment) -> None:
+    def after(_: StepRequest) -> None:
         raise InvariantViolated("a snapshot is gone; nothing deleted")
 
     bench.after = after
@@ -223,12 +223,12 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
     """Deletions of interrupted jobs are finished once; those of tables that are gone are kept."""
     for name in ("a", "b", "c"):
         bench.table(name)
-    bench.store.detected("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
     jobs = []
     for row in bench.store.tables():
-        jobs.append(bench.store.claim(row.ref, "u", (EXPIRE,), bench.world().trigger, bench.clock.now()))
-        files = [FileFate(f"{row.ref.name}/{n}", 1, "data") for n in range(2)]
-        bench.store.plan(str(jobs[-1]), row.ref, files, LedgerState.PLANNED, bench.clock.now())
+        jobs.append(bench.store.claim(row.ref, "u", (EXPIRE,), bench.runtime().trigger, bench.clock.now()))
+        files = [FileAction(f"{row.ref.name}/{n}", 1, "data") for n in range(2)]
+        bench.store.plan_deletions(str(jobs[-1]), row.ref, files, LedgerState.PLANNED, bench.clock.now())
     finished = finishing(bench)
     resume = bench.engine.resume
 
@@ -238,7 +238,7 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
         return resume(unfinished)
 
     bench.engine.resume = gone  # type: ignore[method-assign]
-    assert settle_interrupted(bench.world()) == []
+    assert reconcile_interrupted(bench.runtime()) == []
     said = bench.settle()
     assert [finished, [row.held_by for row in bench.store.tables()]] == [[jobs[0], jobs[2]], [None] * 3]
     assert sum("interrupted" in line for line in said) == 3
@@ -253,7 +253,7 @@ def test_an_unexpected_error_in_one_job_does_not_abort_the_pass(bench: Bench) ->
     for name in ("a", "b", "c"):
         bench.table(name)
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if assignment.base.ref.name == "b":
             raise ValueError("a bug")
 
@@ -268,7 +268,7 @@ def test_the_pause_of_a_moment_ago_holds(bench: Bench) -> None:
     bench.table("a")
     bench.table("b")
 
-    def before(_: Assignment) -> None:
+    def before(_: StepRequest) -> None:
         for row in bench.store.tables():
             bench.store.pause(row.ref, "stop")
 

@@ -11,7 +11,7 @@ from icewright.core.errors import CatalogUnavailable, MetadataUnreadable
 from icewright.core.plan import Limits
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.flow.world import Scope
+from icewright.flow.runtime import Scope
 from icewright.testing import NOW, REF, partition
 from tests.flow.bench import EXPIRE, ORPHANS, YOUNG, Bench, job_states
 

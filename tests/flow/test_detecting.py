@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
-from icewright.flow.world import Scope
+from icewright.flow.runtime import Scope
 from icewright.ports import Pointer
 from icewright.testing import NOW, REF
 from tests.flow.bench import Bench
@@ -25,7 +25,7 @@ def test_a_fault_of_ours_with_one_catalog_is_none_of_the_others(bench: Bench) ->
         raise ValueError("an answer that nobody foresaw")
 
     bench.catalog.pointers = odd  # type: ignore[method-assign]
-    found = detect_due(bench.world())
+    found = detect_due(bench.runtime())
     said = "catalog lake could not be listed: unexpected ValueError: an answer that nobody foresaw"
     assert (found.tables, found.errors) == (1, (("lake", said),))
     assert {row.ref.catalog for row in bench.store.tables()} == {"pond"}
@@ -59,7 +59,7 @@ def test_a_table_that_is_gone_for_a_moment_is_looked_at_again(bench: Bench) -> N
     assert row.evaluate_at is not None
     bench.clock.time = row.evaluate_at
     away = bench.catalog.tables.pop(ref)
-    evaluate_due(bench.world(), ["lake"])
+    evaluate_due(bench.runtime(), ["lake"])
     bench.catalog.tables[ref] = away
     for _ in range(8):
         bench.clock.advance(hours=12)

@@ -50,22 +50,22 @@ def quiet(bench: Bench) -> Bench:
     """Two tables, both evaluated, with nothing to be done for a while."""
     for name in ("orders", "customers"):
         bench.table(name, ages=OLD[-2:])
-    detect(bench.world(), ["lake"])
-    evaluate_due(bench.world(), ["lake"])
+    detect(bench.runtime(), ["lake"])
+    evaluate_due(bench.runtime(), ["lake"])
     bench.clock.advance(hours=1)
     return bench
 
 
 def evaluated(bench: Bench) -> Sequence[str]:
     """Which tables are evaluated now."""
-    return [ref.name for ref in evaluate_due(bench.world(), ["lake"])]
+    return [ref.name for ref in evaluate_due(bench.runtime(), ["lake"])]
 
 
 def test_a_pushed_event_has_the_table_evaluated(quiet: Bench) -> None:
     """The next time that anybody evaluates, not when the catalog is asked next."""
     assert evaluated(quiet) == []
     found = take(
-        quiet.world(), DIRECTORY, [touched("iceberg.sales.orders"), touched("lake.sales.orders", message_id="2")]
+        quiet.runtime(), DIRECTORY, [touched("iceberg.sales.orders"), touched("lake.sales.orders", message_id="2")]
     )
     assert found == Taken(Receipt(2, 0, (REF,), ()), ())
     assert evaluated(quiet) == ["orders"]
@@ -76,7 +76,9 @@ def test_one_bad_message_spoils_all(quiet: Bench) -> None:
     """Every fault is said once, and nothing is done."""
     with pytest.raises(BadEvent) as caught:
         take(
-            quiet.world(), DIRECTORY, [touched("lake.sales.orders"), *[touched("sea.a.b", message_id=m) for m in "23"]]
+            quiet.runtime(),
+            DIRECTORY,
+            [touched("lake.sales.orders"), *[touched("sea.a.b", message_id=m) for m in "23"]],
         )
     assert len(caught.value.faults) == 1
     assert evaluated(quiet) == []
@@ -85,7 +87,7 @@ def test_one_bad_message_spoils_all(quiet: Bench) -> None:
 def test_what_is_not_ours_is_said(quiet: Bench) -> None:
     """And the rest counts."""
     scans = tuple(ScanReported((catalog, "sales", "orders"), NOW, 1, 1, 1, 1) for catalog in ("tpch", "lake"))
-    found = take(quiet.world(), DIRECTORY, [Message("1", scans, foreign=True)])
+    found = take(quiet.runtime(), DIRECTORY, [Message("1", scans, foreign=True)])
     assert found == Taken(Receipt(1, 0, (REF,), ()), ("there is no catalog tpch",))
 
 
@@ -93,8 +95,8 @@ def test_commit_reports_name_tables(quiet: Bench) -> None:
     """With or without their catalog; the catalog itself is not asked for tables that are known."""
     names = ("sales.orders", "iceberg.sales.customers", "lake.sales.new", "", "x", "..", "pond.sales.orders")
     reports = Reports([NewReports(1, gap=True), NewReports(2, names), NewReports(2)])
-    world = quiet.world()
-    assert [read_reports(world, DIRECTORY, {"lake": reports}) for _ in range(3)] == [0, 4, 0]
+    runtime = quiet.runtime()
+    assert [read_reports(runtime, DIRECTORY, {"lake": reports}) for _ in range(3)] == [0, 4, 0]
     assert reports.asked == [None, 1, 2]
     assert sorted(evaluated(quiet)) == ["customers", "orders"]
 
@@ -103,8 +105,8 @@ def test_a_gap_in_commit_reports_has_the_catalog_asked(quiet: Bench) -> None:
     """Known tables alone do not."""
     later = quiet.clock.now() + timedelta(hours=5)
     for answer, asked in ((NewReports(1, ("sales.orders",)), later), (NewReports(2, gap=True), quiet.clock.now())):
-        quiet.store.catalog_read("lake", quiet.clock.now(), quiet.clock.now(), later)
-        read_reports(quiet.world(), DIRECTORY, {"lake": Reports([answer])})
+        quiet.store.record_catalog_read("lake", quiet.clock.now(), quiet.clock.now(), later)
+        read_reports(quiet.runtime(), DIRECTORY, {"lake": Reports([answer])})
         assert quiet.store.catalogs()[0].detect_at == asked
 
 
@@ -112,18 +114,18 @@ def test_commit_reports_that_cannot_be_read(quiet: Bench) -> None:
     """Are told, are read again from the same place, and keep no other catalog's back."""
     broken = Reports([CatalogUnavailable("lake does not answer"), NewReports(2, ("sales.orders",))])
     other = Reports([NewReports(1, ("sales.orders",))] * 2)
-    world = quiet.world()
-    assert read_reports(world, DIRECTORY, {"lake": broken, "pond": other}) == 1
+    runtime = quiet.runtime()
+    assert read_reports(runtime, DIRECTORY, {"lake": broken, "pond": other}) == 1
     assert quiet.events("reports_failed") == [{"catalog": "lake", "error": "lake does not answer"}]
-    assert read_reports(world, DIRECTORY, {"lake": broken, "pond": other}) == 1
+    assert read_reports(runtime, DIRECTORY, {"lake": broken, "pond": other}) == 1
     assert (broken.asked, other.asked) == ([None, None], [None, 1])
 
 
 def test_reports_that_are_read_twice_count_once(quiet: Bench) -> None:
     """As when the process ended before it wrote down how far it had come."""
-    world = quiet.world()
-    read_reports(world, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
+    runtime = quiet.runtime()
+    read_reports(runtime, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
     assert evaluated(quiet) == ["orders"]
     quiet.store.reports_read("lake", None, quiet.clock.now())
-    read_reports(world, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
+    read_reports(runtime, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
     assert evaluated(quiet) == []

@@ -20,7 +20,7 @@ from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.ports import Assignment
+from icewright.ports import StepRequest
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, MANIFESTS, ORPHANS, YOUNG, Bench, job_states, states
 
@@ -38,7 +38,7 @@ def test_a_failing_operation_does_not_stop_the_next(bench: Bench) -> None:
     """The job is partial then, with a result for each operation and the error in its summary."""
     bench.rot(bench.table())
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if assignment.operation is COMPACT:
             raise MetadataUnreadable("a manifest is missing")
 
@@ -65,13 +65,13 @@ def test_each_operation_sees_the_table_as_it_then_is(bench: Bench) -> None:
 def test_the_table_is_not_there_any_more(bench: Bench, what: str) -> None:
     """Dropped, renamed or replaced since it was planned: skipped with the reason, and no job was started."""
     ref = bench.table()
-    bench.store.detected("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
     made = bench.catalog.tables.pop(ref)
     if what == "renamed":
         bench.catalog.put(replace(made, ref=replace(ref, name="renamed")))
     if what == "replaced":
         bench.table(table_uuid="another")
-    result = execute(bench.world(), Request(ref, (EXPIRE,), made.table_uuid))
+    result = execute(bench.runtime(), Request(ref, (EXPIRE,), made.table_uuid))
     assert (result.state, result.job_id, bench.asked) == (JobState.SKIPPED, None, [])
     assert str(ref) in result.summary
     assert ("uuid changed" in result.summary) == (what == "replaced")
@@ -82,7 +82,7 @@ def test_the_table_is_replaced_while_the_job_runs(bench: Bench) -> None:
     """What was planned on the earlier table is not done to the later one, and the table is not held."""
     bench.rot(bench.table())
 
-    def after(assignment: Assignment) -> None:
+    def after(assignment: StepRequest) -> None:
         if assignment.operation is COMPACT:
             bench.table(table_uuid="another")
 
@@ -98,7 +98,7 @@ def test_the_table_is_replaced_while_the_job_runs(bench: Bench) -> None:
 def test_a_table_that_cannot_be_loaded_is_a_result(bench: Bench, error: IcewrightError) -> None:
     """`execute` never raises for what is wrong with the table."""
     bench.table()
-    bench.store.detected("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
     bench.catalog.down = error
     result = bench.run(EXPIRE)
     assert result.state in (JobState.FAILED, JobState.SKIPPED)
@@ -165,7 +165,7 @@ def test_three_failures_in_a_row_pause_the_table(bench: Bench) -> None:
     """With a reason that says how to go on; then nothing runs by itself until it is resumed."""
     bench.table()
 
-    def before(_: Assignment) -> None:
+    def before(_: StepRequest) -> None:
         raise MetadataUnreadable("broken")
 
     bench.before = before
@@ -202,7 +202,7 @@ def test_jobs_on_different_tables_do_not_hinder_one_another(bench: Bench) -> Non
     for number in range(6):
         bench.table(f"t{number}")
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if assignment.base.ref.name == "t3":
             raise MetadataUnreadable("broken")
 

@@ -12,7 +12,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, PinRow
+from icewright.ports import PinRow, StepRequest
 from icewright.testing import NOW, REF
 from tests.flow.bench import COMPACT, EXPIRE, OLD, Bench
 
@@ -38,7 +38,7 @@ def expired(bench: Bench) -> tuple[int, ...]:
 def test_a_pin_is_seen_by_the_next_expiry(bench: Bench) -> None:
     """What a reader holds is not in the plan; once it ages out it is."""
     made = table(bench)
-    bench.store.detected("lake", bench.catalogs["lake"].pointers(), NOW)
+    bench.store.record_catalog_listing("lake", bench.catalogs["lake"].pointers(), NOW)
     first, second = sorted(made.by_id)[:2]
     assert bench.store.pin(REF, made.table_uuid, pin(second))
     bench.run(EXPIRE)
@@ -55,7 +55,7 @@ def test_a_rewrite_holds_the_snapshot_that_it_began_on(bench: Bench, fault: Exce
     made = table(bench)
     seen: list[list[PinRow]] = []
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         seen.append(list(bench.store.pins(REF, made.table_uuid)))
         if fault is not None and assignment.operation is Operation.COMPACT:
             raise fault
@@ -80,7 +80,7 @@ def test_a_dry_run_holds_nothing(bench: Bench) -> None:
 def test_the_hold_of_a_rewrite_that_died_ages_out(bench: Bench) -> None:
     """A process that was killed leaves its hold behind, which keeps the base until the job's time would be over."""
     made = table(bench)
-    bench.store.detected("lake", bench.catalogs["lake"].pointers(), NOW)
+    bench.store.record_catalog_listing("lake", bench.catalogs["lake"].pointers(), NOW)
     first, second = sorted(made.by_id)[:2]
     left = replace(pin(second, "the running rewrite of job x"), until=NOW + timedelta(seconds=3600))
     assert bench.store.pin(REF, made.table_uuid, left)

@@ -10,7 +10,7 @@ import pytest
 from icewright.core.errors import Cancelled, CommitConflict, EngineUnavailable, IcewrightError, LeaseLost
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, committed, skipped
-from icewright.ports import Assignment
+from icewright.ports import StepRequest
 from icewright.testing import partition
 from tests.flow.bench import COMPACT, EXPIRE, Bench
 
@@ -18,13 +18,13 @@ METRICS = {"files_merged": 4, "files_written": 1, "bins": 1, "gb_hours": 0.5}
 SOME = committed(Operation.COMPACT, "compacted 4 files into 1 (across 1 bins)", METRICS)
 
 
-def failing(bench: Bench, *errors: IcewrightError) -> Callable[[Assignment], None]:
+def failing(bench: Bench, *errors: IcewrightError) -> Callable[[StepRequest], None]:
     """An engine that commits something, tells it, and raises; after the last error it works."""
     waiting = list(errors)
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         if assignment.operation is COMPACT and waiting:
-            assignment.kept(SOME)
+            assignment.on_partial_result(SOME)
             raise waiting.pop(0)
 
     return before
@@ -46,7 +46,7 @@ def test_a_stopped_job_tells_what_it_did(error: IcewrightError, state: JobState,
     assert (result.state, bench.asked) == (state, [("orders", COMPACT)])
     outcome, *left = result.outcomes
     assert outcome.state is OperationState.FAILED
-    assert {put_off.state for put_off in left} <= {OperationState.DEFERRED}
+    assert {deferral.state for deferral in left} <= {OperationState.DEFERRED}
     assert outcome.metrics["files_merged"] == 4
     assert outcome.summary == f"compacted 4 files into 1 (across 1 bins); failed: stopped: {error}"
     run, *_ = bench.store.runs(str(result.job_id))
@@ -57,8 +57,10 @@ def test_a_stopped_job_that_did_nothing_says_so(bench: Bench) -> None:
     """Files that were left uncommitted are in the run's notes."""
     bench.rot(bench.table())
 
-    def before(assignment: Assignment) -> None:
-        assignment.kept(skipped(COMPACT, "nothing was committed", notes=("2 uncommitted file(s) are in the ledger",)))
+    def before(assignment: StepRequest) -> None:
+        assignment.on_partial_result(
+            skipped(COMPACT, "nothing was committed", notes=("2 uncommitted file(s) are in the ledger",))
+        )
         raise Cancelled("somebody asked it to stop")
 
     bench.before = before
@@ -84,8 +86,8 @@ def test_lost_attempts_are_charged_and_compared_with_the_first_prediction(bench:
     bench.rot(ref)
     lost = skipped(COMPACT, "nothing was committed", metrics={"gb_hours": 0.25, "files_left": 3})
 
-    def before(assignment: Assignment) -> None:
-        assignment.kept(lost)
+    def before(assignment: StepRequest) -> None:
+        assignment.on_partial_result(lost)
         bench.before = lambda _: None
         bench.files.partitions[ref] = (partition(files=100, mb=1),)
         raise CommitConflict("a writer was first")
@@ -112,13 +114,13 @@ def test_what_was_kept_is_verified(bench: Bench) -> None:
     """A commit that lost rows pauses the table also when the step failed afterwards."""
     bench.rot(ref := bench.table())
 
-    def before(assignment: Assignment) -> None:
+    def before(assignment: StepRequest) -> None:
         now = bench.catalog.load(ref)
         head = now.snapshots[-1]
         summary = {"operation": "replace", "added-records": "1", "deleted-records": "9"}
         lost = replace(head, snapshot_id=999, operation="replace", summary=summary)
         bench.catalog.concurrently(ref, snapshots=(*now.snapshots, lost))
-        assignment.kept(SOME)
+        assignment.on_partial_result(SOME)
         raise EngineUnavailable("Spark died")
 
     bench.before = before

@@ -13,9 +13,9 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome, committed, failed, skipped
 from icewright.core.steps import Due
 from icewright.core.table import TableRef
+from icewright.flow.calibration import Calibration
 from icewright.flow.evaluate import evaluate_and_record
-from icewright.flow.taught import Taught
-from icewright.ports import AddSnapshot, Assignment
+from icewright.ports import AddSnapshot, StepRequest
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, Bench
 
@@ -29,23 +29,23 @@ def _due(bench: Bench) -> Due:
     bench.catalogs["lake"].commit(base, AddSnapshot(snapshot, "main"))
     bench.rot()
     bench.clock.advance(hours=2)
-    evaluation = evaluate_and_record(bench.world(), REF, bench.clock.now())
+    evaluation = evaluate_and_record(bench.runtime(), REF, bench.clock.now())
     assert evaluation is not None
     found = evaluation.verdicts[Operation.COMPACT]
     assert isinstance(found, Due)
     return found
 
 
-def _fails(assignment: Assignment) -> Outcome:
+def _fails(assignment: StepRequest) -> Outcome:
     return failed(assignment.operation, "no space left on device")
 
 
-def _loses(_assignment: Assignment) -> Outcome:
+def _loses(_assignment: StepRequest) -> Outcome:
     raise CommitConflict("a writer was first")
 
 
 @pytest.fixture
-def works(bench: Bench) -> Callable[[Assignment], Outcome]:
+def works(bench: Bench) -> Callable[[StepRequest], Outcome]:
     """The engine's work as ever, and what it took."""
     bench.settings["impact.planning"] = False
     bench.table()
@@ -55,41 +55,41 @@ def works(bench: Bench) -> Callable[[Assignment], Outcome]:
 
 @pytest.mark.parametrize("then", [_fails, _loses])
 def test_a_run_that_came_to_nothing_unlearns_nothing(
-    bench: Bench, works: Callable[[Assignment], Outcome], then: Callable[[Assignment], Outcome]
+    bench: Bench, works: Callable[[StepRequest], Outcome], then: Callable[[StepRequest], Outcome]
 ) -> None:
     """A failure, or a commit lost to writers, makes the table no cheaper than it was known to be."""
     bench.engine.function = works
     for _ in range(6):
         _due(bench)
-        bench.run(COMPACT, by_hand=False)
+        bench.run(COMPACT, manual=False)
     known = _due(bench)
     assert known.cost == pytest.approx(TAKEN, rel=0.2)
     bench.engine.function = then
-    bench.run(COMPACT, by_hand=False)
+    bench.run(COMPACT, manual=False)
     again = _due(bench)
     assert (again.cost, again.factors.cost) == (known.cost, known.factors.cost)
 
 
-def test_runs_by_hand_teach_like_others(bench: Bench, works: Callable[[Assignment], Outcome]) -> None:
+def test_runs_by_hand_teach_like_others(bench: Bench, works: Callable[[StepRequest], Outcome]) -> None:
     """They begin with what was known, and each adds to it."""
     bench.engine.function = works
     costs = []
     for turn in range(8):
         costs.append(_due(bench).cost)
-        bench.run(COMPACT, by_hand=turn % 2 == 0)
+        bench.run(COMPACT, manual=turn % 2 == 0)
     assert costs == sorted(costs)
     assert costs[-1] == pytest.approx(TAKEN, rel=0.1)
 
 
-def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Callable[[Assignment], Outcome]) -> None:
+def test_a_commit_whose_reply_was_lost_unlearns_nothing(bench: Bench, works: Callable[[StepRequest], Outcome]) -> None:
     """Nobody knows what it took, and the factor stays."""
     bench.engine.function = works
     for _ in range(6):
         _due(bench)
-        bench.run(COMPACT, by_hand=False)
+        bench.run(COMPACT, manual=False)
     known = _due(bench)
     bench.engine.function = lambda assignment: committed(assignment.operation, "it landed", {})
-    bench.run(COMPACT, by_hand=False)
+    bench.run(COMPACT, manual=False)
     assert _due(bench).factors.cost == pytest.approx(known.factors.cost, rel=1e-5)
 
 
@@ -100,15 +100,15 @@ def test_a_run_that_saved_less_makes_the_next_worth_less(bench: Bench) -> None:
     first = _due(bench)
     little = {"files_merged": first.files / 2, "files_written": first.files / 4}
     bench.engine.function = lambda assignment: committed(assignment.operation, "half of it", little)
-    bench.run(COMPACT, by_hand=False)
+    bench.run(COMPACT, manual=False)
     less = _due(bench)
     assert (less.benefit, less.files) == pytest.approx((first.benefit / 2, first.files / 2), rel=1e-5)
     bench.engine.function = _fails
-    bench.run(COMPACT, by_hand=False)
+    bench.run(COMPACT, manual=False)
     assert _due(bench).benefit == less.benefit
     as_said = {"files_merged": less.files + 1, "files_written": 1}
     bench.engine.function = lambda assignment: committed(assignment.operation, "as was said", as_said)
-    bench.run(COMPACT, by_hand=False)
+    bench.run(COMPACT, manual=False)
     assert _due(bench).benefit == pytest.approx(less.benefit, rel=1e-5)
 
 
@@ -116,9 +116,9 @@ def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:
     """It counts against the day's budget; the job has failed all the same, and not in part."""
     bench.rot(bench.table())
 
-    def fails(assignment: Assignment) -> Outcome:
+    def fails(assignment: StepRequest) -> Outcome:
         lost = {"gb_hours": TAKEN, "duration_ms": 1000.0}
-        assignment.kept(skipped(assignment.operation, "nothing was committed", metrics=lost))
+        assignment.on_partial_result(skipped(assignment.operation, "nothing was committed", metrics=lost))
         raise MetadataUnreadable("no space left on device")
 
     bench.engine.function = fails
@@ -128,26 +128,26 @@ def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:
 
 
 def test_a_table_without_runs_begins_with_what_others_taught(
-    bench: Bench, works: Callable[[Assignment], Outcome]
+    bench: Bench, works: Callable[[StepRequest], Outcome]
 ) -> None:
     """Once three tables tell the same; what a table learns itself counts alone from then on."""
     bench.engine.function = works
     refs = [bench.table(f"t{number}") for number in range(4)]
     new = refs.pop()
-    taught = Taught(bench.store, bench.clock)
+    calibration = Calibration(bench.store, bench.clock)
 
     def cost(ref: TableRef) -> float:
         bench.rot(ref)
-        evaluation = evaluate_and_record(bench.world(typical=taught), ref, bench.clock.now())
+        evaluation = evaluate_and_record(bench.runtime(typical=calibration), ref, bench.clock.now())
         assert evaluation is not None
         found = evaluation.verdicts[Operation.COMPACT]
         assert isinstance(found, Due)
         return found.cost
 
-    untaught = cost(new)
+    uncalibrated = cost(new)
     for ref in refs:
         bench.rot(ref)
         bench.run(COMPACT, ref=ref)
-    assert cost(new) == untaught
+    assert cost(new) == uncalibrated
     bench.clock.advance(minutes=11)
     assert cost(new) == pytest.approx(TAKEN, rel=0.01)

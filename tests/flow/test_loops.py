@@ -18,29 +18,29 @@ from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning, plan_now
-from icewright.flow.settle import MOST_INTERRUPTED, Settling, settle_interrupted
-from icewright.flow.world import Scope, World
+from icewright.flow.reconcile import MOST_INTERRUPTED, Reconciler, reconcile_interrupted
+from icewright.flow.runtime import Runtime, Scope
 from icewright.ports import JobRow, ProcessRow, Trigger
 from icewright.testing import NOW, REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench, job_states
 
 
-def other(bench: Bench, holder: str = "host:9:9") -> World:
+def other(bench: Bench, holder: str = "host:9:9") -> Runtime:
     """The world of another process on the same store."""
-    return bench.world(trigger=Trigger("service", "me", holder))
+    return bench.runtime(trigger=Trigger("service", "me", holder))
 
 
-def looked(bench: Bench) -> World:
+def looked(bench: Bench) -> Runtime:
     """Everything detected and evaluated, as the loops do it."""
-    world = bench.world()
-    detect_due(world)
-    evaluate_due(world, sorted(bench.catalogs))
-    return world
+    runtime = bench.runtime()
+    detect_due(runtime)
+    evaluate_due(runtime, sorted(bench.catalogs))
+    return runtime
 
 
-def taken(bench: Bench, world: World, limit: int = 10) -> list[JobRow]:
+def taken(bench: Bench, runtime: Runtime, limit: int = 10) -> list[JobRow]:
     """What a worker gets."""
-    return list(world.store.take(world.trigger.holder, sorted(bench.catalogs), bench.clock.now(), limit))
+    return list(runtime.store.dequeue(runtime.trigger.holder, sorted(bench.catalogs), bench.clock.now(), limit))
 
 
 def test_the_loops_meet_in_the_store(bench: Bench) -> None:
@@ -62,11 +62,11 @@ def test_a_catalog_is_asked_by_one_process_in_each_interval(bench: Bench) -> Non
     """Whoever comes first asks; the next time is an interval later."""
     bench.table()
     bench.scopes["lake"] = Scope(enabled=True, interval=timedelta(minutes=5))
-    assert detect_due(bench.world()).tables == 1
+    assert detect_due(bench.runtime()).tables == 1
     assert detect_due(other(bench)).tables == 0
     bench.clock.advance(minutes=5)
     assert detect_due(other(bench)).tables == 1
-    assert detect_due(bench.world()).tables == 0
+    assert detect_due(bench.runtime()).tables == 0
 
 
 def test_a_catalog_that_fails_is_tried_later_and_later(bench: Bench) -> None:
@@ -76,7 +76,7 @@ def test_a_catalog_that_fails_is_tried_later_and_later(bench: Bench) -> None:
     bench.catalog.down = CatalogUnavailable("lake is down")
     waits = []
     for _ in range(8):
-        found = detect_due(bench.world())
+        found = detect_due(bench.runtime())
         assert found.errors == (("lake", "lake is down"),)
         (row,) = (r for r in bench.store.catalogs() if r.name == "lake")
         waits.append((row.detect_at - bench.clock.now()).total_seconds() / 60)
@@ -84,7 +84,7 @@ def test_a_catalog_that_fails_is_tried_later_and_later(bench: Bench) -> None:
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
     assert (row.failures, row.error) == (8, "lake is down")
     bench.catalog.down = None
-    assert detect_due(bench.world()).errors == ()
+    assert detect_due(bench.runtime()).errors == ()
     (row,) = (r for r in bench.store.catalogs() if r.name == "lake")
     assert (row.failures, row.error, row.detected_at) == (0, None, bench.clock.now())
 
@@ -94,7 +94,7 @@ def test_a_catalog_that_does_not_answer(bench: Bench) -> None:
     bench.table()
     bench.scopes["lake"] = Scope(enabled=True, timeout=timedelta(milliseconds=20))
     answer = threading.Event()
-    slow = bench.world()
+    slow = bench.runtime()
     bench.catalog.pointers = lambda: [answer.wait(10)][1:]  # type: ignore[method-assign,assignment,return-value]
     (failure,) = detect_due(slow).errors
     assert failure == ("lake", "catalog lake did not list its tables within 0.02 s (detect.timeout_seconds)")
@@ -105,28 +105,28 @@ def test_each_table_is_evaluated_once(bench: Bench) -> None:
     """Tables are claimed before they are read; what a process that died had claimed, another evaluates."""
     for number in range(5):
         bench.table(f"t{number}")
-    detect_due(bench.world())
+    detect_due(bench.runtime())
     until = NOW + timedelta(minutes=2)
     claimed = bench.store.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
     assert len(claimed) == 3
-    assert len(evaluate_due(bench.world(), ["lake"])) == 2
+    assert len(evaluate_due(bench.runtime(), ["lake"])) == 2
     bench.clock.time = until
-    assert len(evaluate_due(bench.world(), ["lake"])) == 3
-    assert evaluate_due(bench.world(), ["lake"]) == []
+    assert len(evaluate_due(bench.runtime(), ["lake"])) == 3
+    assert evaluate_due(bench.runtime(), ["lake"]) == []
 
 
 def test_what_the_dead_had_claimed_is_free_at_once(bench: Bench) -> None:
     """Settling frees tables and catalogs of processes that have surely ended, and takes over what they alone did."""
     bench.table()
-    detect_due(bench.world())
+    detect_due(bench.runtime())
     until = NOW + timedelta(hours=1)
     bench.store.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
-    assert bench.store.lease("settle", "dead:1:1", NOW, until) == "dead:1:1"
-    assert bench.store.lease("plan", "alive:1:1", NOW, until) == "alive:1:1"
-    world = replace(bench.world(), dead=lambda holder: holder == "dead:1:1")
-    Settling(world).due()
-    assert len(evaluate_due(world, ["lake"])) == 1
-    assert Planning(world).due() == 0
+    assert bench.store.acquire_lease("settle", "dead:1:1", NOW, until) == "dead:1:1"
+    assert bench.store.acquire_lease("plan", "alive:1:1", NOW, until) == "alive:1:1"
+    runtime = replace(bench.runtime(), process_has_ended=lambda holder: holder == "dead:1:1")
+    Reconciler(runtime).due()
+    assert len(evaluate_due(runtime, ["lake"])) == 1
+    assert Planning(runtime).due() == 0
     assert bench.store.candidates(["lake"])
 
 
@@ -134,8 +134,8 @@ def test_one_process_plans_at_a_time(bench: Bench) -> None:
     """Another takes over when the first has not come back for a while."""
     bench.table()
     bench.scopes["lake"] = Scope(enabled=True, interval=timedelta(seconds=10))
-    world = looked(bench)
-    assert Planning(world).due() == 1
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
     bench.table("late")
     bench.clock.advance(seconds=30)
     looked(bench)
@@ -166,7 +166,7 @@ def test_a_plan_is_made_anew_when_something_has_moved_or_after_a_while(bench: Be
 def test_a_plan_that_failed_is_made_again(bench: Bench) -> None:
     """Nothing has moved since, and yet it is not taken for made."""
     bench.table()
-    world = looked(bench)
+    runtime = looked(bench)
     faults = [StorageUnavailable("the store is away")]
 
     class Away(SqlStore):
@@ -175,7 +175,7 @@ def test_a_plan_that_failed_is_made_again(bench: Bench) -> None:
                 raise faults.pop()
             return super().candidates(catalogs)
 
-    planning = Planning(replace(world, store=Away(bench.store.engine)))
+    planning = Planning(replace(runtime, store=Away(bench.store.engine)))
     with pytest.raises(StorageUnavailable):
         planning.due()
     assert planning.due() == 1
@@ -184,15 +184,15 @@ def test_a_plan_that_failed_is_made_again(bench: Bench) -> None:
 def test_a_table_has_one_job_at_a_time(bench: Bench) -> None:
     """While one waits no other is queued; a job by hand takes its place."""
     ref = bench.table()
-    world = looked(bench)
-    assert [Planning(world).due(), Planning(world).due()] == [1, 0]
-    assert next(iter(plan_now(world, ["lake"]).deferred)).reason.startswith("held by job ")
+    runtime = looked(bench)
+    assert [Planning(runtime).due(), Planning(runtime).due()] == [1, 0]
+    assert next(iter(plan_now(runtime, ["lake"]).deferred)).reason.startswith("held by job ")
     bench.clock.advance(seconds=1)
     result = bench.run(EXPIRE, ref=ref)
     assert result.state is JobState.SUCCEEDED
     assert job_states(bench) == [JobState.CANCELLED, JobState.SUCCEEDED]
     assert bench.store.jobs()[1].summary == "gave way to a job that began at once"
-    assert taken(bench, world) == []
+    assert taken(bench, runtime) == []
 
 
 def test_limits_hold_over_all_workers(bench: Bench) -> None:
@@ -201,41 +201,41 @@ def test_limits_hold_over_all_workers(bench: Bench) -> None:
         bench.rot(bench.table(f"t{number}"))
     bench.settings |= {"expire_snapshots.enabled": False, "rewrite_manifests.enabled": False}
     bench.limits = Limits(9, {COMPACT: 5}, pools={"default": PoolLimits(3)}, catalogs={"lake": CatalogLimits(4)})
-    world = looked(bench)
-    assert Planning(world).due() == 3
-    assert len(taken(bench, world, 2)) == 2
-    assert Planning(world).due() == 0
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 3
+    assert len(taken(bench, runtime, 2)) == 2
+    assert Planning(runtime).due() == 0
     for job in bench.store.jobs():
         bench.store.finish(job.job_id, JobState.SUCCEEDED, "", bench.clock.now())
-    assert Planning(world).due() == 2  # one waits still
+    assert Planning(runtime).due() == 2  # one waits still
 
 
 def test_a_saturated_pool_is_given_less(bench: Bench) -> None:
     """Half of its jobs while tasks wait in crowds; one more with each plan once it is idle; never beyond its limit."""
     bench.limits = Limits(9, pools={"default": PoolLimits(4)})
-    world = looked(bench)
+    runtime = looked(bench)
 
     def after(active: int, pending: int) -> int:
         load = {"cores": 2, "active_tasks": active, "pending_tasks": pending, "longest_wait_seconds": 0.0}
         row = ProcessRow("w:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": load}})
-        bench.store.alive(row)
-        Planning(world).due()
+        bench.store.record_heartbeat(row)
+        Planning(runtime).due()
         return bench.store.pool_limits().get("default", 4)
 
     assert [after(2, 50), after(2, 50), after(2, 50), after(2, 4)] == [2, 1, 1, 1]
     assert [after(0, 0) for _ in range(5)] == [2, 3, 4, 4, 4]
-    bench.store.gone(["w:1:1"])
+    bench.store.deregister(["w:1:1"])
     assert bench.store.processes() == []
 
 
 def test_a_table_that_is_gone_when_its_turn_comes(bench: Bench) -> None:
     """The job ends, skipped, and frees the name."""
     ref = bench.table()
-    world = looked(bench)
-    Planning(world).due()
-    (job,) = taken(bench, world)
+    runtime = looked(bench)
+    Planning(runtime).due()
+    (job,) = taken(bench, runtime)
     del bench.catalog.tables[ref]
-    assert execute_taken(world, job).state is JobState.SKIPPED
+    assert execute_taken(runtime, job).state is JobState.SKIPPED
     row = bench.store.table(ref)
     assert row is not None
     assert row.held_by is None
@@ -246,11 +246,11 @@ def test_a_catalog_that_is_down_when_a_job_begins(bench: Bench) -> None:
     bench.table()
     bench.settings |= {"execute.pause_after_failures": 2}
     for _ in range(2):
-        world = looked(bench)
-        Planning(world).due()
-        (job,) = taken(bench, world)
+        runtime = looked(bench)
+        Planning(runtime).due()
+        (job,) = taken(bench, runtime)
         bench.catalog.down = CatalogUnavailable("lake is down")
-        result = execute_taken(world, job)
+        result = execute_taken(runtime, job)
         assert (result.state, result.reason) == (JobState.FAILED, "lake is down")
         bench.catalog.down = None
         bench.clock.advance(hours=2)
@@ -262,14 +262,14 @@ def test_a_catalog_that_is_down_when_a_job_begins(bench: Bench) -> None:
 def test_a_job_with_knobs_of_its_own(bench: Bench) -> None:
     """What was asked for by hand carries its settings to whichever worker takes it, and looks past cooldowns."""
     ref = bench.table()
-    world = looked(bench)
-    (planned,) = plan_now(world, ["lake"]).jobs
-    by_hand = Trigger("manual", "ann", "host:1:1")
+    runtime = looked(bench)
+    (planned,) = plan_now(runtime, ["lake"]).jobs
+    manual = Trigger("manual", "ann", "host:1:1")
     options = {"set": {"expire_snapshots.retention_hours": 2000}, "force": False}
-    assert bench.store.enqueue(planned, by_hand, NOW, options) is not None
-    (job,) = taken(bench, world)
+    assert bench.store.enqueue(planned, manual, NOW, options) is not None
+    (job,) = taken(bench, runtime)
     assert (job.actor, job.options) == ("ann", options)
-    result = execute_taken(world, job)
+    result = execute_taken(runtime, job)
     assert (result.ref, result.state) == (ref, JobState.SKIPPED)
     assert bench.asked == []
 
@@ -277,12 +277,12 @@ def test_a_job_with_knobs_of_its_own(bench: Bench) -> None:
 def test_a_queued_job_is_cancelled_at_once(bench: Bench) -> None:
     """It has not begun, so nothing has to be waited for."""
     bench.table()
-    world = looked(bench)
-    Planning(world).due()
+    runtime = looked(bench)
+    Planning(runtime).due()
     (job,) = bench.store.jobs()
     assert bench.store.request_cancel(job.job_id, NOW)
     assert job_states(bench) == [JobState.CANCELLED]
-    assert Planning(world).due() == 1
+    assert Planning(runtime).due() == 1
 
 
 def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
@@ -291,10 +291,10 @@ def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
     for number in range(MOST_INTERRUPTED):
         (row,) = bench.store.tables() or (None,)
         assert row is None or row.paused is None, number
-        world = looked(bench)
-        Planning(world).due()
-        assert len(taken(bench, world)) == 1
-        (said,) = settle_interrupted(replace(world, dead=lambda _: True))
+        runtime = looked(bench)
+        Planning(runtime).due()
+        assert len(taken(bench, runtime)) == 1
+        (said,) = reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))
         assert said.endswith("was interrupted")
         bench.clock.advance(minutes=1)
     (row,) = bench.store.tables()
@@ -306,26 +306,26 @@ def test_a_process_that_is_to_stop(bench: Bench) -> None:
     """What it runs ends before its next step, and the work is due again for the others."""
     bench.rot(bench.table())
     stopping: list[bool] = []
-    world = replace(looked(bench), stopping=lambda: bool(stopping))
-    Planning(world).due()
-    (job,) = taken(bench, world)
+    runtime = replace(looked(bench), stopping=lambda: bool(stopping))
+    Planning(runtime).due()
+    (job,) = taken(bench, runtime)
     bench.after = lambda _: stopping.append(True)
-    result = execute_taken(world, job)
+    result = execute_taken(runtime, job)
     assert (result.state, result.reason) == (JobState.CANCELLED, "cancelled: the process that runs it stops")
     assert [o.operation for o in result.outcomes] == [COMPACT]
-    assert Planning(bench.world()).due() == 1
+    assert Planning(bench.runtime()).due() == 1
 
 
 def test_an_evaluation_that_took_long_does_not_undo_a_newer_one(bench: Bench) -> None:
     """Of two that read one table, the one that began later is right, whichever is done last."""
     ref = bench.table()
-    world = looked(bench)
-    old = plan_now(world, ["lake"]).jobs
+    runtime = looked(bench)
+    old = plan_now(runtime, ["lake"]).jobs
     slow = bench.clock.now()
     bench.clock.advance(seconds=5)
     bench.run(EXPIRE, ref=ref)
     assert old
-    bench.store.unreadable(ref, "what it said five seconds ago", slow)
+    bench.store.record_unreadable(ref, "what it said five seconds ago", slow)
     (row,) = bench.store.tables()
     assert row.error is None
 
@@ -333,8 +333,8 @@ def test_an_evaluation_that_took_long_does_not_undo_a_newer_one(bench: Bench) ->
 def test_the_store_is_away_for_a_moment(bench: Bench) -> None:
     """A round of a loop fails as a whole, and the next one does the work."""
     bench.table()
-    world = bench.world()
-    real = world.store.claim_catalogs
+    runtime = bench.runtime()
+    real = runtime.store.claim_catalogs
     away = iter([True])
 
     def claim(*arguments: object) -> object:
@@ -344,8 +344,8 @@ def test_the_store_is_away_for_a_moment(bench: Bench) -> None:
 
     bench.store.claim_catalogs = claim  # type: ignore[method-assign,assignment]
     with pytest.raises(StorageUnavailable):
-        detect_due(world)
-    assert detect_due(world).tables == 1
+        detect_due(runtime)
+    assert detect_due(runtime).tables == 1
 
 
 def test_a_policy_that_changes_makes_tables_due_for_a_look(bench: Bench) -> None:
@@ -355,6 +355,6 @@ def test_a_policy_that_changes_makes_tables_due_for_a_look(bench: Bench) -> None
     looked(bench)
     bench.rules = [Rule(("lake", "sales", "b"), {"importance": "high"})]
     bench.clock.advance(minutes=5)
-    detect_due(bench.world())
-    assert evaluate_due(bench.world(), ["lake"]) == [ref]
+    detect_due(bench.runtime())
+    assert evaluate_due(bench.runtime(), ["lake"]) == [ref]
     assert REF.catalog == "lake"

@@ -13,17 +13,17 @@ import pytest
 from icewright.core.errors import InvariantViolated, StorageUnavailable
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState
+from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
-from icewright.flow.by_hand import queue_by_hand
 from icewright.flow.evaluate import evaluate_and_record, evaluate_due
 from icewright.flow.execute import execute, execute_taken
-from icewright.flow.lease import held
+from icewright.flow.lease import lease_heartbeat
+from icewright.flow.manual import queue_manual_job
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
-from icewright.flow.settle import Settling, settle_interrupted
-from icewright.flow.world import PATIENCE, Scope, World
-from icewright.ports import Assignment, LedgerState, Trigger, Unfinished
+from icewright.flow.reconcile import Reconciler, reconcile_interrupted
+from icewright.flow.runtime import PATIENCE, Runtime, Scope
+from icewright.ports import LedgerState, StepRequest, Trigger, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, ORPHANS, Bench, job_states
 from tests.flow.test_loops import looked, taken
@@ -46,16 +46,16 @@ def away(bench: Bench, times: int, *names: str) -> None:
         setattr(bench.store, name, flaky(getattr(bench.store, name)))
 
 
-def begun(bench: Bench) -> tuple[World, list[JobState]]:
+def begun(bench: Bench) -> tuple[Runtime, list[JobState]]:
     """One round of planning and working, whose faults end nothing; the states of all jobs."""
-    world = bench.world()
-    Planning(world).due()
-    for job in taken(bench, world):
+    runtime = bench.runtime()
+    Planning(runtime).due()
+    for job in taken(bench, runtime):
         try:
-            execute_taken(world, job)
+            execute_taken(runtime, job)
         except ValueError:
             continue
-    return world, job_states(bench)
+    return runtime, job_states(bench)
 
 
 def test_a_table_that_is_gone_is_not_tried_again_and_again(bench: Bench) -> None:
@@ -71,10 +71,10 @@ def test_nothing_is_due_of_a_table_that_left_the_scope(bench: Bench) -> None:
     """Nor wrong with it: nobody will mend it, so no gauge and no rule may wait for that."""
     ref = bench.table()
     looked(bench)
-    bench.store.unreadable(ref, "broken", bench.clock.now())
+    bench.store.record_unreadable(ref, "broken", bench.clock.now())
     bench.scopes["lake"] = Scope(enabled=True, tables="other-*")
     bench.clock.advance(hours=30)
-    assert evaluate_due(bench.world(), ["lake"]) == []
+    assert evaluate_due(bench.runtime(), ["lake"]) == []
     row = bench.store.table(ref)
     assert row is not None
     assert (row.due_since, row.error) == (None, None)
@@ -85,14 +85,14 @@ def test_a_fault_of_ours_before_the_work_pauses_the_table_in_the_end(bench: Benc
     """It is a failure, and not an end of the process: the breaker counts it."""
     ref = bench.table()
     looked(bench)
-    real = bench.store.event
+    real = bench.store.record_event
 
     def broken(kind: str, *arguments: Any, **details: Any) -> None:
         if kind == "operation_started":
             raise ValueError("a fault of ours")
         real(kind, *arguments, **details)
 
-    bench.store.event = broken  # type: ignore[method-assign]
+    bench.store.record_event = broken  # type: ignore[method-assign]
     for _ in range(6):
         _, found = begun(bench)
     assert found == [JobState.FAILED] * 3
@@ -106,28 +106,28 @@ def test_a_fault_of_ours_before_the_work_pauses_the_table_in_the_end(bench: Benc
 def test_a_broken_table_is_paused_though_the_store_blinks(bench: Bench) -> None:
     """Its run is written down, and nobody plans anything for it."""
     ref = bench.table()
-    world = looked(bench)
-    assert Planning(world).due() == 1
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
 
-    def breaks(_: Assignment) -> None:
-        away(bench, 4, "pause", "run_recorded", "finish")
+    def breaks(_: StepRequest) -> None:
+        away(bench, 4, "pause", "record_run", "finish")
         raise InvariantViolated("rows are lost")
 
     bench.before = breaks
-    (job,) = taken(bench, world)
-    assert execute_taken(world, job).state is JobState.FAILED
+    (job,) = taken(bench, runtime)
+    assert execute_taken(runtime, job).state is JobState.FAILED
     row = bench.store.table(ref)
     assert row is not None
     assert (row.paused or "").endswith("rows are lost")
     assert len(bench.store.runs(job.job_id)) == 1
-    assert Planning(bench.world()).due() == 0
+    assert Planning(bench.runtime()).due() == 0
 
 
 def test_a_broken_table_that_cannot_be_paused_is_told(bench: Bench) -> None:
     """The store is away for longer than anybody waits."""
     bench.table()
 
-    def breaks(_: Assignment) -> None:
+    def breaks(_: StepRequest) -> None:
         away(bench, 10**6, "pause")
         raise InvariantViolated("rows are lost")
 
@@ -139,10 +139,10 @@ def test_a_broken_table_that_cannot_be_paused_is_told(bench: Bench) -> None:
 def test_what_a_finished_rewrite_says_outlives_a_blink_of_the_store(bench: Bench) -> None:
     """Written down once, though the first answer was lost, and nothing is planned again."""
     bench.rot(bench.table())
-    world = looked(bench)
-    assert Planning(world).due() == 1
-    (job,) = taken(bench, world)
-    real, asked = bench.store.run_recorded, []
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
+    (job,) = taken(bench, runtime)
+    real, asked = bench.store.record_run, []
 
     def answer_lost(*arguments: Any) -> None:
         real(*arguments)
@@ -150,21 +150,21 @@ def test_what_a_finished_rewrite_says_outlives_a_blink_of_the_store(bench: Bench
         if len(asked) == 1:
             raise StorageUnavailable("the state store failed: the connection was lost")
 
-    bench.store.run_recorded = answer_lost  # type: ignore[assignment,method-assign]
-    result = execute_taken(world, job)
+    bench.store.record_run = answer_lost  # type: ignore[assignment,method-assign]
+    result = execute_taken(runtime, job)
     assert result.state is JobState.SUCCEEDED
     assert len(asked) == len(job.operations) + 1
     assert [run["operation"] for run in bench.store.runs(job.job_id)] == list(job.operations)
-    assert Planning(bench.world()).due() == 0
+    assert Planning(bench.runtime()).due() == 0
 
 
 def test_a_job_outlives_a_store_that_is_away_for_a_moment(bench: Bench) -> None:
     """Its hold is good for longer than that; after a minute nobody knows, and it stops."""
     bench.table()
-    world = looked(bench)
-    job_id = bench.store.claim(REF, "", (EXPIRE,), world.trigger, bench.clock.now())
+    runtime = looked(bench)
+    job_id = bench.store.claim(REF, "", (EXPIRE,), runtime.trigger, bench.clock.now())
     assert job_id is not None
-    with held(world, job_id, timedelta(hours=1)) as lease:
+    with lease_heartbeat(runtime, job_id, timedelta(hours=1)) as lease:
         away(bench, 2, "heartbeat")
         lease.check()
         bench.clock.advance(seconds=PATIENCE.total_seconds() + 1)
@@ -175,7 +175,7 @@ def test_a_job_outlives_a_store_that_is_away_for_a_moment(bench: Bench) -> None:
 
 def test_one_odd_table_keeps_no_others_deletions_waiting(bench: Bench) -> None:
     """Its plans stay in the ledger, and why is told."""
-    world = bench.world()
+    runtime = bench.runtime()
     names = [bench.table(name) for name in ("a", "b")]
     looked(bench)
     for ref in names:
@@ -187,7 +187,7 @@ def test_one_odd_table_keeps_no_others_deletions_waiting(bench: Bench) -> None:
         raise ValueError("a fault of ours")
 
     engine = SimpleNamespace(resume=resume)
-    said = settle_interrupted(replace(world, engine=engine))
+    said = reconcile_interrupted(replace(runtime, engine=engine))
     assert resumed == names
     assert all(line.endswith("wait: unexpected ValueError: a fault of ours") for line in said)
 
@@ -219,7 +219,7 @@ def test_orphans_wait_where_nobody_removes_them_any_more(
         asked.append(unfinished.operations)
         raise StorageUnavailable("away")
 
-    Settling(bench.world(engine=SimpleNamespace(resume=resume))).due()
+    Reconciler(bench.runtime(engine=SimpleNamespace(resume=resume))).due()
     assert bool(asked) is resumed
 
 
@@ -229,7 +229,7 @@ def _planned(bench: Bench, *operations: Operation, kind: str = "service", ref: T
     assert row is not None
     job_id = bench.store.claim(ref, row.table_uuid or "", operations, Trigger(kind, "me", "host:1:2"), now)
     assert job_id is not None
-    bench.store.plan(job_id, ref, [FileFate("s3://lake/one.parquet", 1, "data")], LedgerState.PLANNED, now)
+    bench.store.plan_deletions(job_id, ref, [FileAction("s3://lake/one.parquet", 1, "data")], LedgerState.PLANNED, now)
     bench.store.finish(job_id, JobState.FAILED, "", now)
 
 
@@ -239,11 +239,11 @@ def test_a_pass_begins_nothing_outside_of_windows(bench: Bench) -> None:
     bench.limits = Limits(total=4, per_worker=1)
     bench.settings |= {"windows": "11:00-12:05"}  # it is 12:00
 
-    def long(assignment: Assignment) -> None:
+    def long(assignment: StepRequest) -> None:
         waits = bench.store.table(second if assignment.base.ref == first else first)
         assert waits is not None
         if len(bench.asked) == 1:
-            assert queue_by_hand(bench.world(), waits, (COMPACT,), {})
+            assert queue_manual_job(bench.runtime(), waits, (COMPACT,), {})
             bench.clock.advance(hours=3)
 
     bench.before = long
@@ -256,13 +256,13 @@ def test_a_pass_begins_nothing_outside_of_windows(bench: Bench) -> None:
 def test_what_a_person_queued_gives_way_to_a_person_alone(bench: Bench) -> None:
     """A pass that comes to the table finds it held; whoever runs something by hand does not wait behind the queue."""
     bench.table()
-    world = looked(bench)
+    runtime = looked(bench)
     row = bench.store.table(REF)
     assert row is not None
-    job_id = queue_by_hand(world, row, (COMPACT,), {})
-    assert execute(world, Request(REF, (EXPIRE,))).reason == "another job holds the table"
-    by_hand = replace(world, trigger=replace(world.trigger, kind="manual"))
-    assert execute(by_hand, Request(REF, (EXPIRE,), by_hand=True)).state is JobState.SUCCEEDED
+    job_id = queue_manual_job(runtime, row, (COMPACT,), {})
+    assert execute(runtime, Request(REF, (EXPIRE,))).reason == "another job holds the table"
+    manual = replace(runtime, trigger=replace(runtime.trigger, kind="manual"))
+    assert execute(manual, Request(REF, (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
     given_way = bench.store.job(job_id or "")
     assert given_way is not None
     assert given_way.state is JobState.CANCELLED
@@ -271,12 +271,12 @@ def test_what_a_person_queued_gives_way_to_a_person_alone(bench: Bench) -> None:
 def test_knobs_of_one_job_do_not_outlive_it(bench: Bench) -> None:
     """The table is judged afterwards by what its policies say."""
     bench.rot(bench.table())
-    world = looked(bench)
+    runtime = looked(bench)
     row = bench.store.table(REF)
     assert row is not None
-    assert queue_by_hand(world, row, (COMPACT,), {"expire_snapshots.retention_hours": 20000, "importance": "low"})
-    (job,) = taken(bench, world)
-    assert execute_taken(world, job).state is JobState.SUCCEEDED
+    assert queue_manual_job(runtime, row, (COMPACT,), {"expire_snapshots.retention_hours": 20000, "importance": "low"})
+    (job,) = taken(bench, runtime)
+    assert execute_taken(runtime, job).state is JobState.SUCCEEDED
     (candidate,) = bench.store.candidates(["lake"])
     assert candidate.importance == "normal"
     assert EXPIRE in candidate.wishes
@@ -289,10 +289,10 @@ def test_one_read_that_failed_makes_nobody_wait_anew(bench: Bench) -> None:
     (before,) = bench.store.candidates(["lake"])
     bench.clock.advance(hours=25)
     bench.files.broken[ref] = StorageUnavailable("throttled")
-    assert evaluate_and_record(bench.world(), ref, bench.clock.now()) is None
+    assert evaluate_and_record(bench.runtime(), ref, bench.clock.now()) is None
     assert bench.store.candidates(["lake"]) == []
     bench.clock.advance(hours=1)
     del bench.files.broken[ref]
-    assert evaluate_and_record(bench.world(), ref, bench.clock.now()) is not None
+    assert evaluate_and_record(bench.runtime(), ref, bench.clock.now()) is not None
     (after,) = bench.store.candidates(["lake"])
     assert after.due_since == before.due_since

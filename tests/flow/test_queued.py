@@ -15,9 +15,9 @@ from icewright.core.plan import Limits, PoolLimits
 from icewright.core.runs import JobState, OperationState
 from icewright.flow.execute import JobResult, execute_taken
 from icewright.flow.queue import Planning
-from icewright.flow.settle import Settling
-from icewright.flow.world import Scope, World
-from icewright.ports import Assignment, ProcessRow
+from icewright.flow.reconcile import Reconciler
+from icewright.flow.runtime import Runtime, Scope
+from icewright.ports import ProcessRow, StepRequest
 from icewright.testing import NOW, REF
 from tests.flow.bench import COMPACT, EXPIRE, Bench, job_states, states
 from tests.flow.test_loops import looked, other, taken
@@ -39,7 +39,7 @@ def _left(bench: Bench) -> None:
     bench.scopes["lake"] = Scope(enabled=True, tables="other-*")
 
 
-def cancel(bench: Bench, assignment: Assignment) -> None:
+def cancel(bench: Bench, assignment: StepRequest) -> None:
     """Somebody cancels the job while it works."""
     bench.store.request_cancel(assignment.job_id, bench.clock.now())
     assignment.check()
@@ -60,9 +60,9 @@ def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable
     bench.settings |= {"windows": "11:00-12:05"}  # it is 12:00
     assert Planning(looked(bench)).due() == 1
     change(bench)
-    world = bench.world()
-    (job,) = taken(bench, world)
-    result = execute_taken(world, job)
+    runtime = bench.runtime()
+    (job,) = taken(bench, runtime)
+    result = execute_taken(runtime, job)
     assert (result.state, result.reason) == (JobState.CANCELLED, reason)
     assert bench.asked == []
     assert job_states(bench) == [JobState.CANCELLED]
@@ -73,37 +73,37 @@ def test_what_a_person_asks_for_runs_outside_of_windows(bench: Bench) -> None:
     """Only a pause holds it, unless it is forced."""
     bench.table()
     bench.settings |= {"windows": "01:00-02:00"}
-    world = looked(bench)
+    runtime = looked(bench)
     assert bench.run(EXPIRE).state is JobState.SUCCEEDED
-    assert taken(bench, world) == []
+    assert taken(bench, runtime) == []
 
 
 @pytest.mark.parametrize("error", [MetadataUnreadable("broken"), CommitConflict("a writer was first")])
 def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: IcewrightError) -> None:
     """A job that came to nothing is not begun again at once by a process that plans before its table was judged."""
     bench.table()
-    world = looked(bench)
-    assert Planning(world).due() == 1
-    (job,) = taken(bench, world)
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
+    (job,) = taken(bench, runtime)
 
-    def fails(_: Assignment) -> None:
+    def fails(_: StepRequest) -> None:
         raise error
 
     bench.before = fails
     facts, elsewhere = bench.files.facts, Planning(other(bench))
-    bench.store.release("plan", world.trigger.holder)
+    bench.store.release_lease("plan", runtime.trigger.holder)
 
     def planned_meanwhile(*of: object) -> object:
         elsewhere.due()
         return facts(*of)  # type: ignore[arg-type]
 
     bench.files.facts = planned_meanwhile  # type: ignore[assignment,method-assign]
-    execute_taken(world, job)
-    assert taken(bench, world) == []
+    execute_taken(runtime, job)
+    assert taken(bench, runtime) == []
     assert len(bench.store.jobs()) == 1
 
 
-def rounds(bench: Bench, worker: World, planning: Planning) -> list[JobResult]:
+def rounds(bench: Bench, worker: Runtime, planning: Planning) -> list[JobResult]:
     """What becomes of jobs as they are taken and planned, again and again."""
     found = []
     for _ in range(10):
@@ -117,14 +117,14 @@ def rounds(bench: Bench, worker: World, planning: Planning) -> list[JobResult]:
 def test_what_is_refused_is_not_planned_again_at_once(bench: Bench, how: str) -> None:
     """Whoever plans knows of new windows by then, or the operation cools down: no job after job for nothing."""
     bench.table()
-    world = looked(bench)
-    planning = Planning(world)
+    runtime = looked(bench)
+    planning = Planning(runtime)
     assert planning.due() == 1
     if how == "its windows are new":
         bench.settings |= {"windows": "01:00-02:00"}
-        worker = bench.world()
+        worker = bench.runtime()
     else:
-        worker = replace(world, scopes={"lake": Scope(enabled=False)})
+        worker = replace(runtime, scopes={"lake": Scope(enabled=False)})
     assert {result.state for result in rounds(bench, worker, planning)} == {JobState.CANCELLED}
     assert job_states(bench) == [JobState.CANCELLED]
     assert bench.asked == []
@@ -134,36 +134,36 @@ def test_a_cancelled_job_puts_off_what_it_had_not_begun(bench: Bench) -> None:
     """Its later operations do not come back at once as a job of their own."""
     bench.rot(bench.table())
     bench.settings |= {"rewrite_manifests.enabled": False}
-    world = looked(bench)
-    planning = Planning(world)
+    runtime = looked(bench)
+    planning = Planning(runtime)
     assert planning.due() == 1
     bench.before = lambda assignment: cancel(bench, assignment)
-    put_off = {COMPACT: OperationState.DEFERRED, EXPIRE: OperationState.DEFERRED}
-    assert [states(result) for result in rounds(bench, world, planning)] == [put_off]
+    deferral = {COMPACT: OperationState.DEFERRED, EXPIRE: OperationState.DEFERRED}
+    assert [states(result) for result in rounds(bench, runtime, planning)] == [deferral]
     assert len(bench.asked) == 1
 
 
 def test_what_somebody_cancelled_does_not_begin_again_at_once(bench: Bench) -> None:
     """The operation cools down as after a run."""
     bench.table()
-    world = looked(bench)
-    planning = Planning(world)
+    runtime = looked(bench)
+    planning = Planning(runtime)
     assert planning.due() == 1
     bench.before = lambda assignment: cancel(bench, assignment)
-    assert [result.state for result in rounds(bench, world, planning)] == [JobState.CANCELLED]
+    assert [result.state for result in rounds(bench, runtime, planning)] == [JobState.CANCELLED]
     assert len(bench.asked) == 1
 
 
 def test_a_job_that_a_service_stops_begins_again(bench: Bench) -> None:
     """It was not the table's work that came to nothing: the next service has it at once."""
     bench.table()
-    world = looked(bench)
-    assert Planning(world).due() == 1
+    runtime = looked(bench)
+    assert Planning(runtime).due() == 1
     bench.before = lambda assignment: assignment.check()
-    (job,) = taken(bench, world)
-    stopping = bench.world(stopping=lambda: True)
+    (job,) = taken(bench, runtime)
+    stopping = bench.runtime(stopping=lambda: True)
     assert execute_taken(stopping, job).state is JobState.CANCELLED
-    assert Planning(world).due() == 1
+    assert Planning(runtime).due() == 1
 
 
 def test_a_silent_process_holds_no_pool_down(bench: Bench) -> None:
@@ -172,12 +172,14 @@ def test_a_silent_process_holds_no_pool_down(bench: Bench) -> None:
     planning = Planning(looked(bench))
     full = {"cores": 2, "active_tasks": 2, "pending_tasks": 50, "longest_wait_seconds": 40.0}
     idle = {"cores": 2, "active_tasks": 0, "pending_tasks": 0, "longest_wait_seconds": 0.0}
-    bench.store.alive(ProcessRow("killed:1:1", "worker", NOW, NOW, 2, {"pools": {"default": full}}))
+    bench.store.record_heartbeat(ProcessRow("killed:1:1", "worker", NOW, NOW, 2, {"pools": {"default": full}}))
     planning.due()
     assert bench.store.pool_limits()["default"] < 4
     for _ in range(12):
         bench.clock.advance(hours=1)
-        bench.store.alive(ProcessRow("new:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": idle}}))
+        bench.store.record_heartbeat(
+            ProcessRow("new:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": idle}})
+        )
         planning.due()
     assert bench.store.pool_limits()["default"] == 4
 
@@ -190,24 +192,24 @@ def test_jobs_of_a_catalog_that_is_gone_leave_their_places(bench: Bench) -> None
     bench.limits = Limits(4)
     looked(bench)
     bench.store.pause(REF, "later")
-    assert Planning(bench.world()).due() == 4
+    assert Planning(bench.runtime()).due() == 4
     del bench.catalogs["pond"]
     bench.store.pause(REF, None)
-    world = bench.world()
-    settling = Settling(world)
+    runtime = bench.runtime()
+    settling = Reconciler(runtime)
     settling.due()
     assert job_states(bench) == [JobState.QUEUED] * 4
     bench.clock.advance(days=2)
     settling.due()
     assert job_states(bench) == [JobState.CANCELLED] * 4
     assert "not configured any more" in str(bench.store.events(limit=1))
-    assert Planning(world).due() == 1
+    assert Planning(runtime).due() == 1
 
 
 def test_failures_of_an_earlier_table_break_nothing_off(bench: Bench) -> None:
     """A table that was made anew under the name begins without them."""
 
-    def fails(_: Assignment) -> None:
+    def fails(_: StepRequest) -> None:
         raise MetadataUnreadable("broken")
 
     bench.before = fails

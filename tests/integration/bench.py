@@ -24,7 +24,7 @@ from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_table
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -71,7 +71,7 @@ class Bench:
 
     lake: Lake
     app: Application
-    world: World
+    runtime: Runtime
     catalog: Path
     scratch: Path
 
@@ -82,7 +82,7 @@ class Bench:
 
     def metadata(self, name: str) -> TableMetadata:
         """The table as the catalog has it."""
-        return self.world.catalogs["lake"].load(self.ref(name))
+        return self.runtime.catalogs["lake"].load(self.ref(name))
 
     def folder(self, name: str) -> Path:
         """Where the table lies, as its metadata says."""
@@ -90,19 +90,19 @@ class Bench:
         assert location
         return Path(location)
 
-    def with_knobs(self, knobs: Mapping[str, Any]) -> World:
+    def with_knobs(self, knobs: Mapping[str, Any]) -> Runtime:
         """The world as `--set` makes it."""
         unknown = knobs.keys() - KNOBS.keys()
         assert not unknown, unknown
-        policy = replace(self.world.policy(), command=dict(knobs))
-        return replace(self.world, policy=lambda: policy)
+        policy = replace(self.runtime.policy(), command=dict(knobs))
+        return replace(self.runtime, policy=lambda: policy)
 
     def run(self, name: str, operation: Operation, knobs: Mapping[str, Any], *, dry_run: bool = False) -> Outcome:
         """One operation by hand, with these knobs."""
-        request = Request(self.ref(name), (operation,), by_hand=True, dry_run=dry_run)
-        world = self.with_knobs(knobs)
-        detect(world, ["lake"])  # a table that the store does not know cannot be claimed
-        result = execute(world, request)
+        request = Request(self.ref(name), (operation,), manual=True, dry_run=dry_run)
+        runtime = self.with_knobs(knobs)
+        detect(runtime, ["lake"])  # a table that the store does not know cannot be claimed
+        result = execute(runtime, request)
         assert len(result.outcomes) == 1, result
         return result.outcomes[0]
 

@@ -56,5 +56,5 @@ def bench(
     scratch.mkdir()
     with application(read_config(file), kind="tests") as app:
         spark = replace(app.engines.spark, pools={"lake": spark_pool})
-        world = replace(app.world, engine=replace(app.engines, spark=spark))
-        yield Bench(lake, app, world, catalog, scratch)
+        runtime = replace(app.runtime, engine=replace(app.engines, spark=spark))
+        yield Bench(lake, app, runtime, catalog, scratch)

@@ -60,8 +60,8 @@ class Buckets:
 
     def run(self, ref: TableRef, operation: Operation) -> Outcome:
         """One operation by hand."""
-        detect(self.app.world, ["lake"])
-        (outcome,) = execute(self.app.world, Request(ref, (operation,), by_hand=True)).outcomes
+        detect(self.app.runtime, ["lake"])
+        (outcome,) = execute(self.app.runtime, Request(ref, (operation,), manual=True)).outcomes
         return outcome
 
     def keys(self, bucket: str) -> set[str]:

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from tests.integration.bench import Bench, make_old
 from tests.integration.beside import beside
 from tests.integration.tables import backdate_all, create, insert
@@ -90,7 +90,7 @@ def test_nothing_of_the_writers_is_lost(bench: Bench, new_name: Callable[[str], 
             if errors or (number >= ROUNDS and _committed(outcomes) >= EXPECTED):
                 break
             _grow_old(bench, name, number)
-    settle_interrupted(bench.with_knobs(KNOBS))  # what a commit under way held back waits in the ledger
+    reconcile_interrupted(bench.with_knobs(KNOBS))  # what a commit under way held back waits in the ledger
     assert not errors
     assert not [o for o in outcomes if o.state is OperationState.FAILED]
     assert _committed(outcomes) >= EXPECTED, [f"{o.operation}: {o.reason}" for o in outcomes]

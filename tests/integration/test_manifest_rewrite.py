@@ -20,7 +20,7 @@ from icewright.core.errors import CommitConflict
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from icewright.core.steps import Due
-from icewright.ports import Assignment
+from icewright.ports import StepRequest
 from tests.integration.bench import Bench
 from tests.integration.tables import create, insert
 
@@ -274,6 +274,6 @@ def test_a_writer_in_between_wins(meanwhile: str, bench: Bench, new_name: Callab
     files, read = bench.files(name), bench.read(name)
     (step,) = verdict.work.steps
     with pytest.raises(CommitConflict):
-        bench.world.engine.run(Assignment("race", Operation.REWRITE_MANIFESTS, step, evaluation.facts.metadata))
+        bench.runtime.engine.run(StepRequest("race", Operation.REWRITE_MANIFESTS, step, evaluation.facts.metadata))
     assert (bench.files(name), bench.read(name)) == (files, read)
     check(bench, name)

@@ -85,12 +85,12 @@ def test_three_clients_of_one_catalog(config: Config) -> None:
         spark = app.pools["default"].session()
         spark.sql("INSERT INTO lake.clients.orders VALUES (1)").collect()
         assert not [check for check in examine(app) if not check.ok]
-        detect(app.world, ["lake"])
-        job = execute(app.world, Request(REF, (Operation.COMPACT, Operation.REWRITE_MANIFESTS), by_hand=True))
+        detect(app.runtime, ["lake"])
+        job = execute(app.runtime, Request(REF, (Operation.COMPACT, Operation.REWRITE_MANIFESTS), manual=True))
         assert job.state is JobState.SUCCEEDED, job.summary
         assert job.outcomes[0].metrics["files_merged"] == 4
         clock.ahead = timedelta(days=10)
-        job = execute(app.world, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+        job = execute(app.runtime, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
         assert job.state is JobState.SUCCEEDED, job.summary
         assert job.outcomes[0].metrics["files_deleted"] >= 4
         table = catalog.load_table("clients.orders")

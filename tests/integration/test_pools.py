@@ -23,7 +23,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import Kernel
 from icewright.flow.cycle import run_cycle
-from icewright.flow.world import Scope
+from icewright.flow.runtime import Scope
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench, Reading, paths
 from tests.integration.clusters import until
@@ -81,7 +81,7 @@ def kept_what_it_had_done(job: Running, before: Reading) -> None:
     assert "compacted 4 files into 2" in result.summary
     live = paths(path for content, path in bench.live(name) if content == 0)
     assert all(Path(path).is_file() for path in live)
-    left = bench.world.store.deleted_files(job.job_id)
+    left = bench.runtime.store.deleted_files(job.job_id)
     assert {row["state"] for row in left} <= {"left"}
     assert live.isdisjoint(paths(row["path"] for row in left))
     ours = live | paths(f.path for f in outcome.files) | paths(row["path"] for row in left)
@@ -148,7 +148,7 @@ def test_what_was_cancelled_writes_no_more(spark_pool: SparkPool, tmp_path: Path
 def test_a_compaction_that_takes_too_long_is_stopped(bench: Bench, slow: str, knobs: Mapping[str, object]) -> None:
     """After execute.timeout_seconds it ends as if cancelled, and says why."""
     before, clock = bench.read(slow), FixedClock(datetime.now(UTC))
-    with running(bench, slow, knobs, world=replace(bench.world, clock=clock)) as job:
+    with running(bench, slow, knobs, runtime=replace(bench.runtime, clock=clock)) as job:
         job.wait_for_commits(2)
         clock.advance(seconds=3601)
         kept_what_it_had_done(job, before)
@@ -174,7 +174,7 @@ def test_spark_is_killed_in_the_middle_of_a_rewrite(
     assert bench.run(slow, Operation.COMPACT, knobs).metrics["files_merged"] == 2
     assert len(bench.live(slow)) == 3
     assert bench.read(slow) == before
-    left = {row["path"] for row in bench.world.store.deleted_files(job.job_id) if row["path"].endswith(".parquet")}
+    left = {row["path"] for row in bench.runtime.store.deleted_files(job.job_id) if row["path"].endswith(".parquet")}
     assert len(left) == 1
 
 
@@ -245,12 +245,12 @@ def test_many_tables_at_once(
     lost = min(path for _, path in bench.live(names[0]))
     Path(lost.removeprefix("file://")).unlink()
     monkeypatch.setattr(spark_pool, "_room", threading.BoundedSemaphore(3))
-    world = replace(
+    runtime = replace(
         bench.with_knobs({**KNOBS, "compact.partial_progress": partial}),
         scopes={"lake": Scope(enabled=True, tables=f"many_{stem}_*")},
         limits=Limits(total=3, per_operation={Operation.COMPACT: 3}, per_worker=3),
     )
-    result = run_cycle(world, ["lake"])
+    result = run_cycle(runtime, ["lake"])
     outcomes = {job.ref: next(o for o in job.outcomes if o.operation is Operation.COMPACT) for job in result.jobs}
     ended = dict.fromkeys(map(bench.ref, names[1:]), OperationState.COMMITTED)
     ended[bench.ref(names[0])] = OperationState.FAILED

@@ -51,7 +51,7 @@ def test_a_catalog_in_postgresql(tmp_path: Path, postgres_url: str, spark_pool: 
     upgrade_store(config)
     with application(config, kind="tests") as app:
         engine = replace(app.engines, spark=replace(app.engines.spark, pools={"pg": spark_pool}))
-        result = run_cycle(replace(app.world, engine=engine), ["pg"])
+        result = run_cycle(replace(app.runtime, engine=engine), ["pg"])
         assert {job.state for job in result.jobs} == {JobState.SUCCEEDED}, result
         assert "files into 1 (across 1 bins)" in " ".join(job.summary for job in result.jobs)
     assert fingerprint(spark, "pg.shop.both") == before

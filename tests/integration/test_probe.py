@@ -36,8 +36,8 @@ def test_a_compaction_is_probed(bench: Bench, small: str) -> None:
     done = bench.run(small, Operation.COMPACT, {**KNOBS, "compact.hot_minutes": 0, "impact.probe": QUERY})
     assert done.state is OperationState.COMMITTED, done
     assert not [note for note in done.notes if "probe" in note or "planning" in note]
-    (job, *_) = bench.world.store.jobs(bench.ref(small))
-    (run,) = bench.world.store.runs(job.job_id)
+    (job, *_) = bench.runtime.store.jobs(bench.ref(small))
+    (run,) = bench.runtime.store.runs(job.job_id)
     for facts in (run["before"], run["after"]):
         assert 0 < facts["planning_ms"] < 60_000
         assert 0 < facts["probe_ms"] < 60_000
@@ -57,7 +57,7 @@ def test_a_probe_of_what_is_not_there(bench: Bench, small: str) -> None:
 def test_what_is_no_probe(bench: Bench, small: str) -> None:
     """Spark is not even asked."""
     with pytest.raises(Refused, match="is not one SELECT"):
-        bench.world.engine.probe(replace(asked(bench, small), query="DROP TABLE {table}"))
+        bench.runtime.engine.probe(replace(asked(bench, small), query="DROP TABLE {table}"))
     assert bench.read(small)["main"][0] == 8
 
 
@@ -66,8 +66,8 @@ def test_a_probe_that_takes_too_long(bench: Bench, small: str) -> None:
     slow = " JOIN ".join(f"{{table}} t{number}" for number in range(10))
     probe = replace(asked(bench, small), query=f"SELECT count(*) FROM {slow}", limit=timedelta(seconds=1))  # noqa: S608
     with pytest.raises(Cancelled, match=r"impact\.probe_timeout_seconds \(1\)"):
-        bench.world.engine.probe(probe)
-    assert bench.world.engine.probe(asked(bench, small))[0] > 0
+        bench.runtime.engine.probe(probe)
+    assert bench.runtime.engine.probe(asked(bench, small))[0] > 0
 
 
 def asked(bench: Bench, name: str) -> Probe:

@@ -65,7 +65,7 @@ def test_three_clients_of_one_server(app: Application) -> None:
     for _ in range(8):
         table.append(ROWS)
     written = [8 * len(ROWS)]
-    detect(app.world, ["lake"])
+    detect(app.runtime, ["lake"])
     spark = app.pools["default"].session()
     stop = threading.Event()
 
@@ -85,7 +85,7 @@ def test_three_clients_of_one_server(app: Application) -> None:
         for operation in (Operation.COMPACT, Operation.REWRITE_MANIFESTS):
             spark.sql("INSERT INTO lake.sales.orders VALUES (1), (2)").collect()
             written[0] += 2
-            result = execute(app.world, Request(REF, (operation,), by_hand=True))
+            result = execute(app.runtime, Request(REF, (operation,), manual=True))
             assert result.state is JobState.SUCCEEDED, result.summary
     finally:
         stop.set()
@@ -93,8 +93,8 @@ def test_three_clients_of_one_server(app: Application) -> None:
     file = app.config.path.with_name("later.yaml")
     file.write_text(app.config.path.read_text().replace("icewright.db", "later.db"))  # leases of today last till then
     with application(read_config(file), kind="manual", clock=Later()) as tomorrow:
-        detect(tomorrow.world, ["lake"])
-        last = execute(tomorrow.world, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+        detect(tomorrow.runtime, ["lake"])
+        last = execute(tomorrow.runtime, Request(REF, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
     assert {o.state for o in last.outcomes} == {OperationState.COMMITTED}, last.summary
     assert last.outcomes[0].metrics["files_deleted"] > 0
     now = catalog.load_table("sales.orders")

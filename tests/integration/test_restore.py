@@ -55,7 +55,7 @@ def test_spark_reads_what_was_put_back(
     gone = frozenset(base.by_id) - {base.current_snapshot_id or 0}
     change = RemoveSnapshots(gone, frozenset(r.name for r in base.refs) - {MAIN})
     undo = restoration(local(base.metadata_location).read_bytes(), base.metadata_location, change)
-    catalog = bench.world.catalogs["lake"]
+    catalog = bench.runtime.catalogs["lake"]
     expired = catalog.commit(base, change)
     assert len(bench.sql(f"SELECT * FROM {bench.lake.quoted(name)}.snapshots")) == 1  # noqa: S608 - quoted
     assert catalog.restorable(expired, undo) == ""

@@ -72,15 +72,17 @@ def test_both_kernels_on_s3(config: Config, properties: Mapping[str, str]) -> No
     with application(config, kind="manual", clock=clock) as app:
         for name in ("by_arrow", "by_spark"):
             _written(catalog, name, properties)
-        detect(app.world, ["lake"])
+        detect(app.runtime, ["lake"])
         for name in ("by_arrow", "by_spark"):
             ref = TableRef("lake", ("sales",), name)
-            compacted = _done(execute(app.world, Request(ref, (Operation.COMPACT,), by_hand=True)).outcomes)
+            compacted = _done(execute(app.runtime, Request(ref, (Operation.COMPACT,), manual=True)).outcomes)
             assert compacted.metrics["files_merged"] == 8
         clock.ahead = timedelta(days=10)
         for name in ("by_arrow", "by_spark"):
             ref = TableRef("lake", ("sales",), name)
-            job = execute(app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), by_hand=True))
+            job = execute(
+                app.runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), manual=True)
+            )
             assert job.state is JobState.SUCCEEDED, job.summary
             assert job.outcomes[0].metrics["files_deleted"] >= 8
             assert [f.path.rpartition("/")[2] for f in job.outcomes[1].files] == ["lost.parquet"]

@@ -63,8 +63,8 @@ def until(done: Callable[[], bool], seconds: float = 40) -> None:
 
 def maintained(app: Application) -> bool:
     """Whether both tables were worked on, and nothing is left to do."""
-    rows = app.world.store.tables()
-    ended = {job.ref for job in app.world.store.jobs() if job.state is JobState.SUCCEEDED}
+    rows = app.runtime.store.tables()
+    ended = {job.ref for job in app.runtime.store.jobs() if job.state is JobState.SUCCEEDED}
     return len(ended) == 2 and all(row.due_since is None and row.held_by is None for row in rows)
 
 
@@ -73,10 +73,10 @@ def test_it_maintains_by_itself(house: House) -> None:
     with application(read_config(house.path), kind="service") as app:
         with running(app, kind="service", slots=2, grace=GRACE):
             until(lambda: maintained(app))
-            (process,) = app.world.store.processes()
+            (process,) = app.runtime.store.processes()
             assert (process.kind, process.slots, process.details["busy"]) == ("service", 2, 0)
-        assert app.world.store.processes() == []
-        assert {job.trigger for job in app.world.store.jobs()} == {"service"}
+        assert app.runtime.store.processes() == []
+        assert {job.trigger for job in app.runtime.store.jobs()} == {"service"}
     assert house("plan", "--json").json["jobs"] == []
 
 
@@ -87,10 +87,10 @@ def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tup
         apps = [stack.enter_context(application(read_config(house.path), kind="service")) for _ in range(4)]
         kinds = [("service", 0), ("service", 0), ("worker", 1), ("worker", 1)]
         for number, (app, (kind, slots)) in enumerate(zip(apps, kinds, strict=True)):
-            object.__setattr__(app.world.trigger, "holder", f"elsewhere:{number}:1")  # processes of their own
+            object.__setattr__(app.runtime.trigger, "holder", f"elsewhere:{number}:1")  # processes of their own
             stack.enter_context(running(app, kind=kind, slots=slots, grace=GRACE))
         until(lambda: maintained(apps[0]))
-        jobs = apps[0].world.store.jobs()
+        jobs = apps[0].runtime.store.jobs()
         assert {job.holder for job in jobs} <= {"elsewhere:2:1", "elsewhere:3:1"}
         assert len({job.ref for job in jobs}) == len(jobs) == 2
 

@@ -67,7 +67,9 @@ def test_the_planner_agrees(bench: Bench, name: str, target: int, least: int, mo
         target_file_size_bytes=target, min_file_size_bytes=least, max_file_size_bytes=most, min_input_files=files
     )
     base = bench.metadata(name)
-    ours = small_table(bench.world.files, bench.world.clock, bench.world.catalogs["lake"], base, what, "app", dict)
+    ours = small_table(
+        bench.runtime.files, bench.runtime.clock, bench.runtime.catalogs["lake"], base, what, "app", dict
+    )
     assert ours is not None
     assert planned(ours, what) == planned(IcebergTable(bench.lake.spark(), bench.ref(name), None), what)
 
@@ -77,7 +79,9 @@ def test_rewriting_all(bench: Bench, name: str) -> None:
     sizes: Mapping[str, int] = {"target_file_size_bytes": 50_000, "min_file_size_bytes": 1}
     what = step(**sizes, max_file_size_bytes=1 << 30, min_input_files=5, rewrite_all="true")
     base = bench.metadata(name)
-    ours = small_table(bench.world.files, bench.world.clock, bench.world.catalogs["lake"], base, what, "app", dict)
+    ours = small_table(
+        bench.runtime.files, bench.runtime.clock, bench.runtime.catalogs["lake"], base, what, "app", dict
+    )
     assert ours is not None
     found = planned(ours, what)
     assert found == planned(IcebergTable(bench.lake.spark(), bench.ref(name), None), what)

@@ -20,7 +20,7 @@ from icewright.core.steps import Kernel
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from tests.integration.bench import Bench
 from tests.integration.clusters import until
 
@@ -66,7 +66,7 @@ def on_pool(bench: Bench, pool: SparkPool) -> Bench:
     """The bench with another pool."""
     engines = bench.app.engines
     engine = replace(engines, spark=replace(engines.spark, pools={"lake": pool}))
-    return replace(bench, world=replace(bench.world, engine=engine))
+    return replace(bench, runtime=replace(bench.runtime, engine=engine))
 
 
 def make_fast(bench: Bench, name: str) -> None:
@@ -95,35 +95,35 @@ class Running:
 
     def cancel(self) -> None:
         """Ask it to stop."""
-        assert self.bench.world.store.request_cancel(self.job_id, self.bench.world.clock.now())
+        assert self.bench.runtime.store.request_cancel(self.job_id, self.bench.runtime.clock.now())
 
 
 @contextmanager
 def running(
-    bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS, *, world: World | None = None
+    bench: Bench, name: str, knobs: Mapping[str, object] = KNOBS, *, runtime: Runtime | None = None
 ) -> Iterator[Running]:
     """A compaction by hand that has begun; at the end of the block it is cancelled, if it still runs."""
     ref = bench.ref(name)
-    world = replace(world or bench.world, policy=bench.with_knobs(knobs).policy)
-    detect(world, ["lake"])
+    runtime = replace(runtime or bench.runtime, policy=bench.with_knobs(knobs).policy)
+    detect(runtime, ["lake"])
     with ThreadPoolExecutor(1) as threads:
-        request = Request(ref, (Operation.COMPACT,), by_hand=True)
-        known = {job.job_id for job in world.store.jobs(ref)}
-        result = threads.submit(execute, world, request)
+        request = Request(ref, (Operation.COMPACT,), manual=True)
+        known = {job.job_id for job in runtime.store.jobs(ref)}
+        result = threads.submit(execute, runtime, request)
 
         def begun() -> str | None:
-            fresh = (job.job_id for job in world.store.jobs(ref) if job.job_id not in known)
+            fresh = (job.job_id for job in runtime.store.jobs(ref) if job.job_id not in known)
             return next(fresh, None) or ("none" if result.done() else None)
 
         job_id = until(begun, f"a job of {name}")
         try:
             yield Running(bench, name, job_id, result)
         finally:
-            world.store.request_cancel(job_id, world.clock.now())
+            runtime.store.request_cancel(job_id, runtime.clock.now())
 
 
 def settled(bench: Bench, job_id: str) -> JobState:
     """What the store says of a job."""
-    job = bench.world.store.job(job_id)
+    job = bench.runtime.store.job(job_id)
     assert job is not None
     return job.state

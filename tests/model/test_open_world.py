@@ -43,10 +43,10 @@ from icewright.core.policy import Operation
 from icewright.flow.adopt import adopt
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
+from icewright.flow.runtime import Runtime
 from icewright.flow.undo import undo
 from icewright.flow.vacuum import vacuum
-from icewright.flow.world import World
 from icewright.testing import FixedClock
 from tests.cases.conftest import fresh
 from tests.cases.house import EXPIRE, ORPHANS, Ground, House, ref
@@ -168,7 +168,7 @@ class OpenWorld(RuleBasedStateMachine):
             del self.rows[catalog, name]
         for catalog, name in self.rows:
             with suppress(IcewrightError):
-                adopt(self.house.app.world, ref(name, catalog))
+                adopt(self.house.app.runtime, ref(name, catalog))
 
     @precondition(lambda self: self.entries_made() < 1)
     @rule(which=entries, elsewhere=st.booleans())
@@ -236,21 +236,21 @@ class OpenWorld(RuleBasedStateMachine):
 
     # What Icewright does
 
-    @rule(which=entries, operation=operations, hours=waits, delay=delays, by_hand=st.booleans(), regret=st.booleans())
-    def maintain(self, which: int, operation: Operation, hours: int, delay: int, by_hand: bool, regret: bool) -> None:
+    @rule(which=entries, operation=operations, hours=waits, delay=delays, manual=st.booleans(), regret=st.booleans())
+    def maintain(self, which: int, operation: Operation, hours: int, delay: int, manual: bool, regret: bool) -> None:
         """Maintain one table, and perhaps take that back."""
         self.settle(hours)
         if operation is ORPHANS:
             self.leave_a_file(which)
-        done = self.do(self.house.app.world, which, operation, delay, by_hand=by_hand)
+        done = self.do(self.house.app.runtime, which, operation, delay, manual=manual)
         if done and regret:
-            self.undone(self.house.app.world)
+            self.undone(self.house.app.runtime)
 
     @rule(which=entries, operation=operations, delay=delays, moment=st.integers(0, 120))
     def maintain_and_die(self, which: int, operation: Operation, delay: int, moment: int) -> None:
         """Maintain one table until the process ends."""
         self.settle(0)
-        where = died(self.house, moment, lambda world: self.do(world, which, operation, delay))
+        where = died(self.house, moment, lambda runtime: self.do(runtime, which, operation, delay))
         HAPPENED["died"] += bool(where)
 
     @rule(hours=waits)
@@ -258,21 +258,21 @@ class OpenWorld(RuleBasedStateMachine):
         """Finish what was interrupted, and delete what has waited."""
         self.clock.advance(hours=hours)
         with self.counted("settled"):
-            settle_interrupted(replace(self.world(self.house.app.world, 0), dead=lambda _: True))
+            reconcile_interrupted(replace(self.runtime(self.house.app.runtime, 0), process_has_ended=lambda _: True))
 
     @rule(delay=delays)
     def vacuum(self, delay: int) -> None:
         """Vacuum the whole catalog."""
         self.settle(0)
         with self.counted("vacuumed"):
-            vacuum(self.world(self.house.app.world, delay), "lake")
+            vacuum(self.runtime(self.house.app.runtime, delay), "lake")
 
     @rule(moment=st.none() | st.integers(0, 40))
     def take_back(self, moment: int | None) -> None:
         """Undo the last job, perhaps until the process ends."""
         assume(self.jobs)
         if moment is None:
-            self.undone(self.house.app.world)
+            self.undone(self.house.app.runtime)
         else:
             died(self.house, moment, self.undone)
 
@@ -331,28 +331,28 @@ class OpenWorld(RuleBasedStateMachine):
         self.rows[catalog, name] = dict(self.rows[entry])
         return catalog, name
 
-    def world(self, world: World, delay: int) -> World:
+    def runtime(self, runtime: Runtime, delay: int) -> Runtime:
         """Icewright's world with the knobs of the model."""
-        policy = replace(world.policy(), command=KNOBS | {"deletion.delay_hours": delay})
-        return replace(world, policy=lambda: policy)
+        policy = replace(runtime.policy(), command=KNOBS | {"deletion.delay_hours": delay})
+        return replace(runtime, policy=lambda: policy)
 
-    def do(self, world: World, which: int, operation: Operation, delay: int, *, by_hand: bool = True) -> bool:
+    def do(self, runtime: Runtime, which: int, operation: Operation, delay: int, *, manual: bool = True) -> bool:
         """Run one operation over a table of a configured catalog, and say whether its deletions wait."""
         catalog, name = self.known(which)
         self.house.detect()
         with self.counted(operation.value):
-            request = Request(ref(name, catalog), (operation,), by_hand=by_hand)
-            done = execute(self.world(world, delay), request)
+            request = Request(ref(name, catalog), (operation,), manual=manual)
+            done = execute(self.runtime(runtime, delay), request)
             code = _CODE.search(" ".join((done.reason, *(o.reason for o in done.outcomes))))
             HAPPENED[f"{operation.value} {done.state.value} {code[0] if code else done.summary[:60]}"] += 1
         waits = done.job_id is not None and "wait until" in done.summary
         self.jobs += [done.job_id] if done.job_id and waits else []
         return waits
 
-    def undone(self, world: World) -> None:
+    def undone(self, runtime: Runtime) -> None:
         """Undo the last job."""
         try:
-            undo(self.world(world, 24), self.jobs[-1])
+            undo(self.runtime(runtime, 24), self.jobs[-1])
             HAPPENED["undone"] += 1
         except (IcewrightError, CommitFailedException):
             HAPPENED[f"not undone {sys.exc_info()[1]}"[:150]] += 1

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.external
 @contextmanager
 def _catalog(house: NessieHouse, ref: str = "main") -> Iterator[NessieCatalog]:
     with house.opened(ref=ref) as app:
-        found = app.world.catalogs["lake"]
+        found = app.runtime.catalogs["lake"]
         assert isinstance(found, NessieCatalog)
         yield found
 
@@ -87,12 +87,12 @@ def test_expiry_and_orphan_removal_are_left_to_vacuum(house: NessieHouse) -> Non
     ref = TableRef("lake", (house.space,), "t")
     before = house.files()
     with house.opened() as app:
-        detect(app.world, ["lake"])
+        detect(app.runtime, ["lake"])
         job = execute(
-            app.world, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), by_hand=True, force=True)
+            app.runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), manual=True, force=True)
         )
         assert {o.state for o in job.outcomes} == {OperationState.SKIPPED}
-        catalog = app.world.catalogs["lake"]
+        catalog = app.runtime.catalogs["lake"]
         with pytest.raises(Refused, match="icewright vacuum lake"):
             catalog.commit(catalog.load(ref), RemoveSnapshots(frozenset({1}), frozenset()))
     assert house.files() == before
@@ -110,8 +110,8 @@ def test_manifests_are_rewritten(house: NessieHouse, *, native: bool) -> None:
     ref = TableRef("lake", (house.space,), "t")
     commits = len(house.times())
     with house.opened() as app:
-        detect(app.world, ["lake"])
-        job = execute(app.world, Request(ref, (Operation.REWRITE_MANIFESTS,), by_hand=True))
+        detect(app.runtime, ["lake"])
+        job = execute(app.runtime, Request(ref, (Operation.REWRITE_MANIFESTS,), manual=True))
     (outcome,) = job.outcomes
     assert outcome.state is OperationState.COMMITTED, job
     assert len(house.times()) == commits + 1
@@ -125,7 +125,7 @@ def test_a_commit_on_what_is_not_current_is_a_conflict(house: NessieHouse) -> No
     house.native_append(table, 1)
     house.native_append(table, 2)
     with house.opened() as app:
-        catalog = app.world.catalogs["lake"]
+        catalog = app.runtime.catalogs["lake"]
         assert isinstance(catalog, NessieCatalog)
         (reference,) = catalog.references()
         content = house.content("t")

@@ -37,14 +37,14 @@ def test_written_and_compacted_by_the_native_client(house: NessieHouse) -> None:
         spark.sql(f"INSERT INTO lake.{house.space}.t VALUES (4)")  # noqa: S608 - names of the test
         assert len(house.metadata("t")["snapshots"]) == 5
         assert house.metadata("t")["properties"]["gc.enabled"] == "false"
-        detect(app.world, ["lake"])
+        detect(app.runtime, ["lake"])
         said = parse_settings("test", {"compact.min_input_files": 2, "compact.hot_partitions": "include"})
-        world = replace(app.world, policy=lambda: replace(app.world.policy(), command=said))
-        job = execute(world, Request(ref, (Operation.COMPACT,), by_hand=True))
+        runtime = replace(app.runtime, policy=lambda: replace(app.runtime.policy(), command=said))
+        job = execute(runtime, Request(ref, (Operation.COMPACT,), manual=True))
         assert job.outcomes[0].state is OperationState.COMMITTED, job.summary
         assert len(house.metadata("t")["snapshots"]) == 6
         house.cutoff("PT24H")  # the clock of the house is two days ahead
-        result = vacuum(app.world, "lake")
+        result = vacuum(app.runtime, "lake")
         assert result.state is JobState.SUCCEEDED, summaries(result)
         assert [len(house.metadata("t", branch)["snapshots"]) for branch in ("main", "dev")] == [1, 1]
         assert result.counts.num_expired_snapshots == 5

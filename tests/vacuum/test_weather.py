@@ -14,7 +14,7 @@ import requests
 from icewright.app.bootstrap import Application
 from icewright.core.errors import AccessDenied, CatalogUnavailable
 from icewright.core.runs import JobState
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
 from icewright.ports import WAITING
 from tests.vacuuming import NessieHouse, summaries
@@ -65,9 +65,9 @@ def test_access_denied_is_a_partial_failure_that_touches_nothing(house: NessieHo
             raise AccessDenied(f"{path} may not be read")
 
     with house.opened() as app:
-        catalog: Any = app.world.catalogs["lake"]
+        catalog: Any = app.runtime.catalogs["lake"]
         catalog.files = Tap(catalog.files, {"read": denied})
-        result = vacuum(app.world, "lake")
+        result = vacuum(app.runtime, "lake")
     assert result.state is JobState.PARTIAL, summaries(result)
     counts = result.counts
     assert (counts.num_access_denied, counts.num_not_found, counts.num_partial_failures) == (1, 0, 1)
@@ -113,13 +113,13 @@ def test_a_crash_between_commit_and_deletion_is_finished_at_the_next_start(house
     with house.opened() as app:
         _tapped(app, "files", delete=crash)
         with pytest.raises(KeyboardInterrupt):
-            vacuum(app.world, "lake")
-        (job,) = app.world.store.jobs()
-        planned = {r["path"] for r in app.world.store.deleted_files(job.job_id) if r["state"] in WAITING}
+            vacuum(app.runtime, "lake")
+        (job,) = app.runtime.store.jobs()
+        planned = {r["path"] for r in app.runtime.store.deleted_files(job.job_id) if r["state"] in WAITING}
     assert planned
     with house.opened() as app:
-        said = settle_interrupted(app.world)
-        states = {r["state"] for r in app.world.store.deleted_files(job.job_id)}
+        said = reconcile_interrupted(app.runtime)
+        states = {r["state"] for r in app.runtime.store.deleted_files(job.job_id)}
     assert states == {"deleted"}, said
     assert not {p.removeprefix("s3://lake/") for p in planned} & house.files()
     assert house.rest_rows("t", "main") == [0, 1, 2]
@@ -139,7 +139,7 @@ def test_a_crash_before_the_sweep_converges(house: NessieHouse) -> None:
     with house.opened() as app:
         _tapped(app, "files", listing=crash)
         with pytest.raises(KeyboardInterrupt):
-            vacuum(app.world, "lake")
+            vacuum(app.runtime, "lake")
     assert len(house.metadata("t")["snapshots"]) == 1
     result = house.vacuum()
     assert result.state is JobState.SUCCEEDED
@@ -160,8 +160,8 @@ def test_a_tag_made_between_mark_and_deletion_keeps_its_files(house: NessieHouse
 
     with house.opened() as app:
         _tapped(app, "ledger", plan=tag)
-        result = vacuum(app.world, "lake")
-        kept = [r["path"] for r in app.world.store.deleted_files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
+        result = vacuum(app.runtime, "lake")
+        kept = [r["path"] for r in app.runtime.store.deleted_files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
     assert house.rest_rows("t", "late") == [0, 1]
     assert kept
 
@@ -179,7 +179,7 @@ def test_a_writer_that_commits_first_loses_nothing(house: NessieHouse) -> None:
             wrote.append(house.native_append(table, 9))
 
     with house.opened() as app:
-        result = vacuum(replace(app.world, tell=write), "lake")
+        result = vacuum(replace(app.runtime, emit=write), "lake")
     assert result.state is JobState.SUCCEEDED, summaries(result)
     assert house.rest_rows("t", "main") == [0, 1, 2, 9]
     assert len(house.metadata("t")["snapshots"]) == 1
@@ -213,7 +213,7 @@ def test_the_server_is_away(house: NessieHouse, monkeypatch: pytest.MonkeyPatch)
     with house.opened() as app:
         monkeypatch.setattr(requests.Session, "request", away)
         with pytest.raises(CatalogUnavailable, match="is the server up"):
-            vacuum(app.world, "lake")
+            vacuum(app.runtime, "lake")
         monkeypatch.undo()
     assert house.files() == before
 

@@ -18,14 +18,14 @@ from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.tokens import digest
 from icewright.app.web.access import Senders
+from icewright.app.web.app_state import Watch
 from icewright.app.web.application import Settings, create_app
-from icewright.app.web.opened import Watch
 from icewright.core.events.directory import Directory, Known
 from icewright.core.permissions import Grant, Role
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.flow.evaluate import evaluate_and_record
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import Trigger
 from icewright.ports.access import SessionRow
 from tests.flow.bench import Bench
@@ -47,13 +47,13 @@ class Served:
 
     def __post_init__(self) -> None:
         self.ref = self.bench.table("orders")
-        self.bench.store.detected("lake", self.bench.catalog.pointers(), self.bench.clock.now())
-        self.bench.store.look_again([self.ref], None)
+        self.bench.store.record_catalog_listing("lake", self.bench.catalog.pointers(), self.bench.clock.now())
+        self.bench.store.schedule_evaluation([self.ref], None)
 
     @property
-    def world(self) -> World:
+    def runtime(self) -> Runtime:
         """Ports and settings."""
-        return self.bench.world()
+        return self.bench.runtime()
 
     def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
         """The application."""
@@ -70,7 +70,7 @@ class Served:
     def evaluate(self) -> None:
         """Let the table have something due, and be known."""
         self.bench.rot(self.ref)
-        evaluate_and_record(self.world, self.ref, self.bench.clock.now())
+        evaluate_and_record(self.runtime, self.ref, self.bench.clock.now())
 
     def job(self) -> str:
         """A job that ended."""

@@ -45,7 +45,7 @@ def add(served: Served, *names: str, namespace: str = "sales") -> list[TableRef]
     refs = [TableRef("lake", (namespace,), name) for name in names]
     rows = served.bench.store.tables()
     known = [Pointer(row.ref, row.metadata_location) for row in rows]
-    served.bench.store.detected("lake", [*known, *(Pointer(ref, f"m-{ref.name}") for ref in refs)], NOW)
+    served.bench.store.record_catalog_listing("lake", [*known, *(Pointer(ref, f"m-{ref.name}") for ref in refs)], NOW)
     return refs
 
 
@@ -227,7 +227,7 @@ def test_triggers(served: Served) -> None:
     assert "is paused (why)" in problem(client.post(f"{TABLE}/jobs", json=body), 409)["detail"]
     assert client.post(f"{TABLE}/jobs", json=body | {"force": True}).status_code == 202
     assert [j.state for j in served.bench.store.jobs()].count(JobState.QUEUED) == 1
-    (job,) = served.bench.store.take("w", ["lake"], NOW, 1)
+    (job,) = served.bench.store.dequeue("w", ["lake"], NOW, 1)
     assert job.options == {"set": body["set"], "force": True}
 
 

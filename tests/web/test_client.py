@@ -47,8 +47,8 @@ def test_client(served: Served, address: str) -> None:
             client.start(NAME, ["expire_snapshots"])
         started = client.start(NAME, ["compact"], key="k")
         assert client.start(NAME, ["compact"], key="k") == started
-        (job,) = served.bench.store.take("w", ["lake"], served.bench.clock.now(), 1)
-        execute_taken(served.world, job)
+        (job,) = served.bench.store.dequeue("w", ["lake"], served.bench.clock.now(), 1)
+        execute_taken(served.runtime, job)
         assert client.follow(started["job_id"])["state"] == "succeeded"
         assert [j["job_id"] for j in client.jobs(NAME)] == [started["job_id"]]
         with pytest.raises(UsageError, match="does not run"):

@@ -58,8 +58,8 @@ def test_every_format_reaches_the_table(served: Served, document: Any, kind: str
     """It is looked at next."""
     if "bucket" in document:
         served.bench.table("orders", location="gs://lake/sales/orders")
-        served.bench.store.detected("lake", served.bench.catalog.pointers(), served.bench.clock.now())
-        served.bench.store.look_again([served.ref], None)
+        served.bench.store.record_catalog_listing("lake", served.bench.catalog.pointers(), served.bench.clock.now())
+        served.bench.store.schedule_evaluation([served.ref], None)
     assert not served.looked_at()
     response = push(served.client(), document, kind, **headers)
     assert (response.status_code, response.json()) == (
@@ -88,7 +88,7 @@ def test_an_event_sent_again_is_taken_and_changes_nothing(served: Served) -> Non
     """202 both times, so that the sender is content."""
     client = served.client()
     push(client)
-    served.bench.store.look_again([served.ref], None)
+    served.bench.store.schedule_evaluation([served.ref], None)
     response = push(client, [cloudevent(), cloudevent(id="2", data={"table": "lake.sales.other"})], BATCH)
     assert response.status_code == 202
     found = response.json()

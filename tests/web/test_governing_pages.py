@@ -174,7 +174,7 @@ def test_settings_show_no_secret(served: Served) -> None:
 def test_activity_goes_on(served: Served) -> None:
     """Page by page; what nobody can mean is refused."""
     for n in range(60):
-        served.bench.store.event("paused", NOW, served.ref, state=f"<b>{n}</b>")
+        served.bench.store.record_event("paused", NOW, served.ref, state=f"<b>{n}</b>")
     client = served.client()
     page = client.get("/activity", headers=BROWSER).text
     assert "&lt;b&gt;59&lt;/b&gt;" in page

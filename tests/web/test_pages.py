@@ -314,7 +314,7 @@ def test_what_a_job_page_says(served: Served) -> None:
     store, now = served.bench.store, NOW
     job = store.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "<i>eve</i>", "h:1:2"), now)
     assert job is not None
-    store.event("progress", now, served.ref, job_id=job, operation="compact", groups=4, groups_done=1)
+    store.record_event("progress", now, served.ref, job_id=job, operation="compact", groups=4, groups_done=1)
     client = served.client()
     running = client.get(f"/jobs/{job}", headers=BROWSER).text
     assert "1 of 4 file groups" in running

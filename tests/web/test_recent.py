@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from icewright.app.tokens import token_id
-from icewright.app.web.recent import MOST, Recent
+from icewright.app.web.response_cache import MOST, ResponseCache
 from icewright.core.permissions import Action
 from tests.web.conftest import Served
 from tests.web.test_access import API, REQUIRED, bearer
@@ -22,7 +22,7 @@ class Store:
     def __init__(self) -> None:
         self.stamp: Hashable | None = 1
         self.time = 1.0
-        self.recent = Recent(lambda: self.stamp, lambda: self.time)
+        self.recent = ResponseCache(lambda: self.stamp, lambda: self.time)
 
 
 def numbers() -> Callable[[], int]:

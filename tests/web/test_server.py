@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from starlette.types import Message
 
-from icewright.app.web.limits import Bounded, Buckets
+from icewright.app.web.limits import BodyLimitMiddleware, Buckets
 from icewright.app.web.running import serving
 from icewright.core.errors import ConfigError
 from tests.pushed import cloudevent
@@ -176,7 +176,7 @@ def test_a_body_that_does_not_come() -> None:
         raise AssertionError
 
     with pytest.raises(Exception, match="did not come within") as caught:
-        asyncio.run(Bounded(read, 1000, seconds=0.05)({"type": "http", "headers": []}, slow, send))
+        asyncio.run(BodyLimitMiddleware(read, 1000, seconds=0.05)({"type": "http", "headers": []}, slow, send))
     assert getattr(caught.value, "status_code", None) == 408
 
 

@@ -12,8 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from icewright.app.cli import main
+from icewright.app.web.app_state import Watch
 from icewright.app.web.application import Settings, create_app
-from icewright.app.web.opened import Watch
 from icewright.app.web.running import serving
 from icewright.client import Client
 from icewright.core.errors import CommitStateUnknown, UsageError
@@ -74,12 +74,12 @@ def test_undo_by_the_api(house: House, client: TestClient) -> None:
     url = f"{API}/jobs/{job_id}/undo"
     said = client.post(url, json={"dry_run": True}).json()
     assert (said["dry_run"], said["undone_by"], len(said["snapshots"])) == (True, None, 3)
-    assert house.app.world.store.audited(None, None, 10) == []
+    assert house.app.runtime.store.audited(None, None, 10) == []
     done = client.post(url, json={}).json()
     same = ("snapshots", "refs", "files", "bytes", "not_restored")
     assert {name: done[name] for name in same} == {name: said[name] for name in same}
     assert house.read() == before
-    (entry,) = house.app.world.store.audited(None, None, 10)
+    (entry,) = house.app.runtime.store.audited(None, None, 10)
     assert (entry.action, entry.details["undone_by"], entry.details["what"]) == ("jobs.undo", done["undone_by"], "undo")
     assert client.get(f"{API}/jobs/{done['undone_by']}").json()["options"] == {"undo": job_id}
     assert client.get(f"{API}/jobs/{job_id}").json()["removed"][0]["undone_at"]
@@ -108,18 +108,18 @@ def test_what_cannot_be_undone_is_said(house: House, client: TestClient) -> None
 def test_deletions_are_given_up(house: House, client: TestClient) -> None:
     """By whom is written down; nothing waits any more."""
     job_id = expired(house)
-    files = len(house.app.world.store.deleted_files(job_id))
+    files = len(house.app.runtime.store.deleted_files(job_id))
     assert client.post(f"{API}/jobs/{job_id}/give-up").json() == {"job_id": job_id, "table": TABLE, "files": files}
     assert client.get(f"{API}/deletions").json()["items"] == []
     assert states(house, job_id) == {LedgerState.GIVEN_UP}
-    (entry,) = house.app.world.store.audited(None, None, 10)
+    (entry,) = house.app.runtime.store.audited(None, None, 10)
     assert (entry.action, entry.details["files"]) == ("jobs.undo", files)
 
 
 def test_the_page_asks_before_it_undoes(house: House, client: TestClient) -> None:
     """It shows what waits and what expired; the button leads to what would come back, and from there to the undo."""
     job_id = expired(house)
-    gone = [s.snapshot_id for removal in house.app.world.store.removals(job_id) for s in removed_snapshots(removal)]
+    gone = [s.snapshot_id for removal in house.app.runtime.store.removals(job_id) for s in removed_snapshots(removal)]
     path = f"/jobs/{job_id}"
     page = client.get(path, headers=BROWSER).text
     assert "Deletions that wait" in page
@@ -139,7 +139,7 @@ def test_the_page_asks_before_it_undoes(house: House, client: TestClient) -> Non
     assert states(house, job_id) == {LedgerState.UNDONE}
     assert "Deletions that wait" not in done.text
     assert 'action="/do/undo"' not in done.text
-    newest = house.app.world.store.jobs()[0]
+    newest = house.app.runtime.store.jobs()[0]
     theirs = client.get(f"/jobs/{newest.job_id}", headers=BROWSER).text
     assert f'href="{path}"' in theirs
     assert "Operations" not in theirs

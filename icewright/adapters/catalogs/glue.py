@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icewright.adapters.catalogs.glue_client import GlueClient, Lost
-from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swung
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, staged
+from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swap_pointer
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
-from icewright.core.environment import Environment, keep_inside
+from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
@@ -32,9 +32,9 @@ class GlueCatalog:
     properties: GlueCatalogProperties
     files: MetadataFiles
     clock: Clock
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     _client: GlueClient = field(init=False)
-    _memo: Memo = field(default_factory=Memo, init=False)
+    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     def __post_init__(self) -> None:
         self._client = GlueClient(self.properties, self.clock)
@@ -87,8 +87,8 @@ class GlueCatalog:
         except TableNotFound as error:
             raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}") from error
         must_be_current(base, entry.get("Parameters"))
-        keep_inside(self.environment, self.name, base)
-        new = staged(self.files, base, change, self.clock.now())
+        require_inside(self.environment, self.name, base)
+        new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base
         after = new.after
@@ -103,7 +103,7 @@ class GlueCatalog:
 
     def _replaced(self, base: TableMetadata, entry: Mapping[str, Any], location: str) -> None:
         new = {key: entry[key] for key in _KEPT if key in entry}
-        new["Parameters"] = swung(entry.get("Parameters"), base, location)
+        new["Parameters"] = swap_pointer(entry.get("Parameters"), base, location)
         try:
             self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))
         except Lost as error:

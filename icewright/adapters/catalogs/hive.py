@@ -13,11 +13,11 @@ from thrift.Thrift import TException
 
 from icewright.adapters.catalogs.hive_client import HiveClient, Lost, said
 from icewright.adapters.catalogs.hive_lock import Lock, locked
-from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swung
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, staged
+from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swap_pointer
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
-from icewright.core.environment import Environment, keep_inside
+from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import CommitConflict, CommitStateUnknown, IcewrightError, TableNotFound
 from icewright.core.table import MAIN, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, Pointer, RestoreSnapshots
@@ -38,9 +38,9 @@ class HiveCatalog:
     properties: HiveCatalogProperties
     files: MetadataFiles
     clock: Clock
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     _client: HiveClient = field(init=False)
-    _memo: Memo = field(default_factory=Memo, init=False)
+    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     def __post_init__(self) -> None:
         self._client = HiveClient(self.properties, self.clock)
@@ -90,8 +90,8 @@ class HiveCatalog:
         new file goes unless the table may come to name it.
         """
         must_be_current(base, self._current(base).parameters)
-        keep_inside(self.environment, self.name, base)
-        new = staged(self.files, base, change, self.clock.now())
+        require_inside(self.environment, self.name, base)
+        new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base
         after = new.after
@@ -181,7 +181,7 @@ def _parameters(
     parameters: Mapping[str, str] | None, base: TableMetadata, after: TableMetadata, change: Change
 ) -> dict[str, str]:
     """The table's parameters after the commit, with what Iceberg's own client tells Hive of the current snapshot."""
-    new = swung(parameters, base, after.metadata_location)
+    new = swap_pointer(parameters, base, after.metadata_location)
     new |= {_NO_STATISTICS: "true", "snapshot-count": str(len(after.snapshots))}
     new.pop("COLUMN_STATS_ACCURATE", None)
     if isinstance(change, AddSnapshot) and change.branch == MAIN and after.current_snapshot is not None:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.nessie_client import NessieClient, NotThere
-from icewright.adapters.catalogs.staging import MetadataFiles, Staged, restorable, staged
+from icewright.adapters.catalogs.staging import MetadataFiles, Staged, restorable, write_metadata
 from icewright.adapters.catalogs.translate.nessie import NessieCatalogProperties
 from icewright.adapters.metadata.parsing import parse
-from icewright.core.environment import Environment, keep_inside
+from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -49,9 +49,9 @@ class NessieCatalog:
     properties: NessieCatalogProperties
     files: MetadataFiles
     clock: Clock
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     _client: NessieClient = field(init=False)
-    _memo: Memo = field(default_factory=Memo, init=False)
+    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _served: dict[TableRef, tuple[TableMetadata, TableMetadata]] = field(default_factory=dict, init=False)
     _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -206,8 +206,8 @@ class NessieCatalog:
         return self._commit(replace(reference, hash=hash_), content, base, change)
 
     def _commit(self, branch: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
-        keep_inside(self.environment, self.name, base)
-        new = staged(self.files, base, change, self.clock.now())
+        require_inside(self.environment, self.name, base)
+        new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return base
         try:

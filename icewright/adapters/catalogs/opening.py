@@ -18,14 +18,14 @@ from icewright.adapters.catalogs.translate import (
     RestCatalogProperties,
     SqlCatalogProperties,
 )
-from icewright.core.environment import Environment
+from icewright.core.allowlist import Allowlist
 from icewright.ports import Clock
 
 AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalog
 
 
 def open_catalog(
-    properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Environment | None = None
+    properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Allowlist | None = None
 ) -> AnyCatalog:
     """The catalog that the properties are about; commits outside of the environment are refused."""
     match properties:

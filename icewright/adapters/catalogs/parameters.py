@@ -42,6 +42,6 @@ def must_be_current(base: TableMetadata, parameters: Parameters) -> None:
         raise UnsupportedTable(f"{base.ref}: it is encrypted: its catalog keeps a checksum that Spark alone can write")
 
 
-def swung(parameters: Parameters, base: TableMetadata, location: str) -> dict[str, str]:
+def swap_pointer(parameters: Parameters, base: TableMetadata, location: str) -> dict[str, str]:
     """The parameters with `location` in place of the file of `base`."""
     return {**(parameters or {}), _TYPE: _ICEBERG, LOCATION: location, PREVIOUS: base.metadata_location}

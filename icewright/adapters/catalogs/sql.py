@@ -12,10 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from icewright.adapters.catalogs.memo import Memo
-from icewright.adapters.catalogs.staging import MetadataFiles, restorable, staged
+from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.staging import MetadataFiles, restorable, write_metadata
 from icewright.adapters.catalogs.translate import SqlCatalogProperties
-from icewright.core.environment import Environment, keep_inside
+from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Change, Clock, Pointer, RestoreSnapshots
@@ -45,9 +45,9 @@ class SqlCatalog:
     properties: SqlCatalogProperties
     files: MetadataFiles
     clock: Clock
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     _engine: sa.Engine = field(init=False)
-    _memo: Memo = field(default_factory=Memo, init=False)
+    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _listed: Mapping[str, Pointer] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -114,8 +114,8 @@ class SqlCatalog:
         The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
         property that somebody else changed meanwhile makes it a conflict.
         """
-        keep_inside(self.environment, self.name, base)
-        new = staged(self.files, base, change, self.clock.now())
+        require_inside(self.environment, self.name, base)
+        new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:
             return self._current(base)
         after, location = new.after, new.location

@@ -55,7 +55,7 @@ class Staged:
         return self.after.metadata_location
 
 
-def staged(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged | None:
+def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged | None:
     """Write the file of `base` after `change` beside it, None when there is nothing to change.
 
     Raises `Refused`, `MetadataUnreadable`.

@@ -15,7 +15,7 @@ from icewright.adapters.engines.service.rewrite_manifests import RewriteManifest
 from icewright.adapters.engines.service.vacuum import BranchVacuum
 from icewright.adapters.engines.spark.engine import SparkEngine
 from icewright.core import cost
-from icewright.core.environment import Environment, keep_inside
+from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.policy import Operation
 from icewright.core.runs import Outcome, committed
@@ -28,7 +28,7 @@ from icewright.core.steps import (
     RewritePositionDeletes,
 )
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Adoptable, Assignment, Catalog, Probe, RemoveSnapshots, Restoring, Unfinished
+from icewright.ports import Adoptable, Catalog, Probe, RemoveSnapshots, Restoring, StepRequest, Unfinished
 
 RESUME_CONCURRENCY = 16
 
@@ -42,10 +42,10 @@ class Engines:
     expire: ExpireInService
     orphans: RemoveOrphansInService
     manifests: RewriteManifestsInService
-    environments: Mapping[str, Environment] = field(default_factory=dict)  # of the catalogs that declare one
+    environments: Mapping[str, Allowlist] = field(default_factory=dict)  # of the catalogs that declare one
     vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
-    def run(self, assignment: Assignment) -> Outcome:
+    def run(self, assignment: StepRequest) -> Outcome:
         """Do the step, or say what it would do."""
         self._in_environment(assignment.base)
         catalog = self.catalogs[assignment.base.ref.catalog]
@@ -107,7 +107,7 @@ class Engines:
             return []
         change = RemoveSnapshots(intent.snapshot_ids, intent.refs)
         names = catalog.restore(unfinished.ref, intent.metadata_location, change)
-        self.orphans.deletion.ledger.intend(unfinished.job_id, None)
+        self.orphans.deletion.ledger.set_commit_intent(unfinished.job_id, None)
         return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
     def adoptable(self, ref: TableRef) -> Adoptable:
@@ -131,7 +131,7 @@ class Engines:
             )
         planned = self.expire.planned(catalog, base, step, set(step.snapshot_ids) & set(base.by_id))
         environment, name = self.environments.get(base.ref.catalog), base.ref.catalog
-        keep_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
+        require_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
         if planned.stays:
             raise Refused(
                 f"{base.ref}: Spark would delete {len(planned.stays)} file(s) that must stay "
@@ -141,7 +141,7 @@ class Engines:
 
     def _in_environment(self, base: TableMetadata) -> None:
         """Raise `Refused` before anything is written or deleted for a table outside of what its catalog declares."""
-        keep_inside(self.environments.get(base.ref.catalog), base.ref.catalog, base)
+        require_inside(self.environments.get(base.ref.catalog), base.ref.catalog, base)
 
 
 def _costed(outcome: Outcome) -> Outcome:

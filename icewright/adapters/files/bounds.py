@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from icewright.adapters.files.manifests import ManifestReader
-from icewright.core.runs import FileFate
+from icewright.core.runs import FileAction
 from icewright.core.sortedness import Range, bound, ordering_fields, overlap
 from icewright.core.steps import ExpireRows
 from icewright.core.table import ManifestFile, TableMetadata, Thresholds
@@ -49,15 +49,15 @@ def measured(
 
 def aged(
     reader: ManifestReader, metadata: TableMetadata, manifests: Sequence[ManifestFile], step: ExpireRows
-) -> tuple[FileFate, ...]:
+) -> tuple[FileAction, ...]:
     """Data files with rows of before the step's day: those that go whole, and those that are rewritten."""
     ((_, kind),) = ordering_fields(metadata.schema, (step.column,))
-    fates = []
+    actions = []
     for path, size, _, _, low, high in reader.bounds(manifests, [step.field_id]).iter_rows():
         if low is not None and bound(kind, low) < step.ticks:
             whole = high is not None and bound(kind, high) < step.ticks
-            fates.append(FileFate(path, size, "data" if whole else "data, in part"))
-    return tuple(sorted(fates, key=lambda fate: fate.path))
+            actions.append(FileAction(path, size, "data" if whole else "data, in part"))
+    return tuple(sorted(actions, key=lambda fate: fate.path))
 
 
 def _values(kind: str, low: bytes, high: bytes) -> Range:

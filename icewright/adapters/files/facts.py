@@ -17,7 +17,7 @@ from icewright.adapters.files.manifests import (
 )
 from icewright.core.partitions import PartitionKey, partition_key, partition_text
 from icewright.core.policy import MEGABYTE
-from icewright.core.runs import FileFate
+from icewright.core.runs import FileAction
 from icewright.core.steps import RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import (
     FileHistogram,
@@ -199,7 +199,7 @@ def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
 
 def rewrite_candidates(
     metadata: TableMetadata, entries: pa.Table, step: RewriteDataFiles | RewritePositionDeletes
-) -> tuple[FileFate, ...]:
+) -> tuple[FileAction, ...]:
     """The files of the step's partitions that Iceberg's planner takes by the step's options."""
     wanted = set(step.partitions)
     specs = {s.spec_id: s for s in metadata.specs}
@@ -218,7 +218,7 @@ def rewrite_candidates(
             )
             inside = live.join(pl.concat([own, old]).unique(), on=_KEY, how="semi") if step.where else live
             frame = _planned(inside.filter(pl.col("content") == DATA), live, metadata, step)
-    return tuple(FileFate(p, b, k) for p, b, k in frame.sort("path").collect().rows())
+    return tuple(FileAction(p, b, k) for p, b, k in frame.sort("path").collect().rows())
 
 
 def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, step: RewriteDataFiles) -> pl.LazyFrame:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from icewright.core.errors import Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
-from icewright.ports import DeleteReport, FileStat, Grant, Storage, ignore
+from icewright.ports import DeleteReport, FileStat, Storage, VendedCredentials, ignore
 
 _FENCED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
@@ -46,7 +46,7 @@ def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[in
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
 
-Lender = Callable[[], Grant | None]  # asked whenever a request needs credentials
+Lender = Callable[[], VendedCredentials | None]  # asked whenever a request needs credentials
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Storages:
 
     local: Storage
     bucket: Callable[[str, Lender | None], Storage]  # opens the store of `scheme://bucket`; raises `UnsupportedTable`
-    grants: Callable[[str], Grant | None] = lambda _: None  # what a catalog lends for a path
+    grants: Callable[[str], VendedCredentials | None] = lambda _: None  # what a catalog lends for a path
     fence: Callable[[str], bool] = lambda _: True  # whether a file may be written or deleted at all
     _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
 

@@ -16,9 +16,9 @@ from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader, listed
 from icewright.adapters.files.outside import outside_folders
 from icewright.adapters.files.reading import container, readable
-from icewright.adapters.kept import Kept
+from icewright.adapters.lru_cache import LRUCache
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.runs import FileFate
+from icewright.core.runs import FileAction
 from icewright.core.steps import ExpireRows, RewriteDataFiles, RewritePositionDeletes
 from icewright.core.table import ManifestFile, Snapshot, TableFacts, TableMetadata, Thresholds
 from icewright.ports import AvroFile, DeleteReport, FileStat, Storage, ignore
@@ -35,14 +35,14 @@ class TableFiles:
 
     storage: Storage
     reader: ManifestReader
-    _facts: Kept[tuple[str, str, Thresholds], TableFacts] = field(
-        default_factory=lambda: Kept(_FACTS_KEPT, _weight), init=False
+    _facts: LRUCache[tuple[str, str, Thresholds], TableFacts] = field(
+        default_factory=lambda: LRUCache(_FACTS_KEPT, _weight), init=False
     )
-    _entries: Kept[tuple[ManifestFile, ...], pa.Table] = field(
-        default_factory=lambda: Kept(_ENTRIES_KEPT, lambda table: table.nbytes), init=False
+    _entries: LRUCache[tuple[ManifestFile, ...], pa.Table] = field(
+        default_factory=lambda: LRUCache(_ENTRIES_KEPT, lambda table: table.nbytes), init=False
     )
-    _outside: Kept[tuple[str, ...], tuple[str, ...]] = field(
-        default_factory=lambda: Kept(_OUTSIDE_KEPT, lambda folders: 200 + sum(map(len, folders))), init=False
+    _outside: LRUCache[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=lambda: LRUCache(_OUTSIDE_KEPT, lambda folders: 200 + sum(map(len, folders))), init=False
     )
 
     def read(self, path: str) -> bytes:
@@ -113,14 +113,14 @@ class TableFiles:
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
-    ) -> tuple[FileFate, ...]:
+    ) -> tuple[FileAction, ...]:
         """The files of the step's partitions that Spark's planner takes."""
         snapshot = metadata.current_snapshot
         if snapshot is None:
             return ()
         return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
 
-    def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileFate, ...]:
+    def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
         """The data files that hold rows older than the step's day."""
         snapshot = metadata.current_snapshot
         return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)

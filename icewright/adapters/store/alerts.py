@@ -13,12 +13,12 @@ from icewright.adapters.store.events import SqlEvents
 from icewright.adapters.store.ledger import SAME_TABLE, chunks, named, namespace_of
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
 from icewright.adapters.store.tables import ref_of
-from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Forget, Raise, Resolve, Severity, Told
-from icewright.core.conditions import Failure, TableSigns
+from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Delivery, Forget, Raise, Resolve, Severity
+from icewright.core.conditions import Failure, TableInputs
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.ports import Telling, Waiting
+from icewright.ports import PendingDelivery, QueueBacklog
 
 _NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
 _OPEN = ALERTS.c.resolved_at.is_(None)
@@ -72,7 +72,7 @@ class SqlAlerts(SqlEvents):
 
     def table_signs(
         self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
-    ) -> Sequence[TableSigns]:
+    ) -> Sequence[TableInputs]:
         """Tables with which something may be wrong, by one pass: what no rule asks of tables that rest is left out."""
         late = TABLES.c.succeeded_at.is_(None) | (TABLES.c.succeeded_at <= overdue)
         wrong = sa.or_(
@@ -85,7 +85,7 @@ class SqlAlerts(SqlEvents):
         with self._reading() as connection:
             rows = connection.execute(query.where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, wrong)).all()
         return [
-            TableSigns(
+            TableInputs(
                 ref=ref_of(row),
                 paused=row.paused,
                 error=row.error,
@@ -108,12 +108,12 @@ class SqlAlerts(SqlEvents):
         with self._reading() as connection:
             return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> QueueBacklog:
         """The queue."""
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
         with self._reading() as connection:
             count, oldest = connection.execute(query).one()
-        return Waiting(count, oldest)
+        return QueueBacklog(count, oldest)
 
     # -- alerts
 
@@ -127,11 +127,11 @@ class SqlAlerts(SqlEvents):
         query = _alerts().where(_RAISED).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc()).limit(limit)
         with self._reading() as connection:
             rows = connection.execute(query if resolved else query.where(_OPEN)).all()
-            told: dict[int, list[Told]] = {row.id: [] for row in rows}
+            told: dict[int, list[Delivery]] = {row.id: [] for row in rows}
             for some in chunks(list(told)):
                 mine = sa.select(TELLINGS).where(TELLINGS.c.alert_id.in_(some))
                 for row in connection.execute(mine.order_by(TELLINGS.c.channel, TELLINGS.c.resolved)):
-                    told[row.alert_id].append(Told(row.channel, row.resolved, row.failures, row.told_at))
+                    told[row.alert_id].append(Delivery(row.channel, row.resolved, row.failures, row.told_at))
         return [_alert(row, told[row.id]) for row in rows]
 
     def alerts_changed(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
@@ -153,7 +153,7 @@ class SqlAlerts(SqlEvents):
 
     # -- telling
 
-    def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[Telling]:
+    def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         """What waits and nobody is at."""
         ripe = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
         claimed = sa.update(TELLINGS).where(*ripe, ~_something_before()).values(try_at=until)
@@ -163,18 +163,18 @@ class SqlAlerts(SqlEvents):
             alerts: dict[int, Alert] = {}
             for some in chunks(sorted({row.alert_id for row in rows})):
                 alerts |= {row.id: _alert(row) for row in connection.execute(_alerts().where(ALERTS.c.id.in_(some)))}
-        found = [Telling(alerts[row.alert_id], row.channel, row.resolved, row.failures) for row in rows]
+        found = [PendingDelivery(alerts[row.alert_id], row.channel, row.resolved, row.failures) for row in rows]
         return sorted(found, key=lambda telling: (telling.channel, telling.resolved, telling.alert.id))
 
-    def told(self, tellings: Sequence[Telling], now: datetime) -> None:
+    def told(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
         """It is done."""
         self._settled(tellings, {"told_at": now})
 
-    def not_told(self, tellings: Sequence[Telling], try_at: datetime) -> None:
+    def not_told(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
         """Once more, later."""
         self._settled(tellings, {"failures": TELLINGS.c.failures + 1, "try_at": try_at})
 
-    def _settled(self, tellings: Sequence[Telling], change: dict[str, Any]) -> None:
+    def _settled(self, tellings: Sequence[PendingDelivery], change: dict[str, Any]) -> None:
         rows = [{"alert": t.alert.id, "name": t.channel, "over": t.resolved} for t in tellings]
         mine = (
             TELLINGS.c.alert_id == sa.bindparam("alert"),
@@ -258,7 +258,7 @@ def _alerts() -> sa.Select[Any]:
     return sa.select(ALERTS, *_NAME).join_from(ALERTS, TABLES, isouter=True)
 
 
-def _alert(row: Any, tellings: Sequence[Told] = ()) -> Alert:  # noqa: ANN401 - a result row
+def _alert(row: Any, tellings: Sequence[Delivery] = ()) -> Alert:  # noqa: ANN401 - a result row
     return Alert(
         id=row.id,
         key=row.key,

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from icewright.adapters.store.stamp import Stamps
+from icewright.adapters.store.change_token import Stamps
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StorageUnavailable
 

@@ -9,9 +9,9 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import inserting
-from icewright.adapters.store.finding import by_location, by_name
 from icewright.adapters.store.loops import SqlLoops
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, TABLES, Moment
+from icewright.adapters.store.table_names import by_location, by_name
 from icewright.adapters.store.tables import ref_of
 from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
 from icewright.core.heat import REMEMBERED, queries_per_day

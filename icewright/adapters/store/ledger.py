@@ -17,7 +17,7 @@ from icewright.adapters.store.database import READS, begun
 from icewright.adapters.store.export import write_ledger
 from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, REMOVALS, TABLES
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, JobState, later
+from icewright.core.runs import FileAction, JobState, later
 from icewright.core.table import TableRef
 from icewright.ports import WAITING, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
 
@@ -40,11 +40,11 @@ class SqlLedger:
     engine: sa.Engine
     exports: Path | None = None  # folder of the Parquet files
 
-    def plan(
+    def plan_deletions(
         self,
         job_id: str,
         ref: TableRef,
-        files: Iterable[FileFate],
+        files: Iterable[FileAction],
         state: str,
         now: datetime,
         delete_after: datetime | None = None,
@@ -71,7 +71,7 @@ class SqlLedger:
             if rows:
                 connection.execute(sa.insert(DELETIONS), rows)
 
-    def start(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
+    def claim_deletions(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
         """Claim waiting files for an attempt; of files that somebody else has taken since, nothing is returned."""
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         claimed: set[str] = set()
@@ -83,7 +83,7 @@ class SqlLedger:
                 claimed.update(connection.execute(claim).scalars())
         return frozenset(claimed)
 
-    def settle(
+    def record_deletions(
         self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
     ) -> None:
         """Set the state of waiting files; a deleted file is no finding any more, whoever found it."""
@@ -107,7 +107,7 @@ class SqlLedger:
                     if state == LedgerState.DELETED and has_findings:
                         connection.execute(sa.delete(DELETIONS).where(found, DELETIONS.c.path.in_(chunk)))
 
-    def found(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
+    def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
         """Findings that wait, with the time of the first."""
         with self._begin() as connection:
             table = self._row(connection, ref)
@@ -118,7 +118,7 @@ class SqlLedger:
             rows = connection.execute(query.where(mine, JOBS.c.table_uuid == table_uuid)).all()
             return {row.path: row.planned_at for row in rows}
 
-    def forget(self, ref: TableRef, paths: Iterable[str]) -> None:
+    def forget_orphans(self, ref: TableRef, paths: Iterable[str]) -> None:
         """Findings that a later scan did not repeat."""
         with self._begin() as connection:
             table = self._row(connection, ref)
@@ -126,7 +126,7 @@ class SqlLedger:
                 mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
 
-    def export(self, job_id: str) -> str:
+    def export_deletions(self, job_id: str) -> str:
         """Write the job's rows as a Parquet file and say where it is, or why there is none."""
         if self.exports is None:
             return "the ledger is in the state store alone"
@@ -143,7 +143,7 @@ class SqlLedger:
         except OSError as error:
             return f"the ledger could not be exported to {self.exports}: {error.strerror or error}"
 
-    def intend(self, job_id: str, intent: Intent | None) -> None:
+    def set_commit_intent(self, job_id: str, intent: Intent | None) -> None:
         """Write down a commit that must be looked after, or that it was."""
         said = None
         if intent is not None:
@@ -152,7 +152,7 @@ class SqlLedger:
         with self._begin() as connection:
             connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=said))
 
-    def intent(self, job_id: str) -> Intent | None:
+    def commit_intent(self, job_id: str) -> Intent | None:
         """The commit of a job that nobody has looked after."""
         with self._begin() as connection:
             return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
@@ -206,7 +206,7 @@ class SqlLedger:
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def give_up(self, job_id: str, now: datetime) -> int:
+    def abandon_deletions(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are."""
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         with self._begin() as connection:
@@ -237,13 +237,13 @@ class SqlLedger:
                 connection.execute(sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**kept))
             connection.execute(sa.update(DELETIONS).where(taken).values(**over))
 
-    def undoing(self) -> Sequence[str]:
+    def unfinished_undos(self) -> Sequence[str]:
         """The jobs whose undo has begun and has not ended."""
         with self._reading() as connection:
             begun_undos = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.UNDOING)
             return list(connection.execute(begun_undos.distinct()).scalars())
 
-    def removal(self, removal: Removal) -> None:
+    def record_removal(self, removal: Removal) -> None:
         """Write down what a commit is about to remove."""
         values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
         with self._begin() as connection:
@@ -256,7 +256,7 @@ class SqlLedger:
         with self._reading() as connection:
             return [Removal(*row) for row in connection.execute(query)]
 
-    def removal_over(self, removal: Removal, undone_at: datetime | None) -> None:
+    def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
         """Mark a removal as undone, or drop it when its commit came to nothing."""
         mine = (REMOVALS.c.job_id == removal.job_id) & (REMOVALS.c.metadata_location == removal.metadata_location)
         with self._begin() as connection:
@@ -329,7 +329,7 @@ def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa:
     for row in rows:
         groups.setdefault(row.operation, []).append(row)
     for operation, group in groups.items():
-        files = tuple(FileFate(row.path, row.bytes, row.kind, row.modified) for row in group)
+        files = tuple(FileAction(row.path, row.bytes, row.kind, row.modified) for row in group)
         since = min((row.planned_at for row in group), default=job.created)
         operations = every if operation is None else (Operation(operation),)
         yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)

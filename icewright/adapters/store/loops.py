@@ -40,7 +40,7 @@ class SqlLoops(SqlQueue):
             columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
             return [CatalogRow(*row) for row in connection.execute(claimed.returning(*columns))]
 
-    def catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
+    def record_catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
         """The catalog answered; when it is asked next: at once, if somebody has asked for it since this one began."""
         meant = CATALOGS.c.detect_at
         soon = sa.case(((meant > began) & (meant < detect_at), meant), else_=sa.literal(detect_at, Moment()))
@@ -48,7 +48,7 @@ class SqlLoops(SqlQueue):
         with self._begin() as connection:
             self._asked(connection, name, {**read, "detect_at": detect_at}, {**read, "detect_at": soon})
 
-    def catalog_failed(self, name: str, error: str, detect_at: datetime) -> None:
+    def record_catalog_failure(self, name: str, error: str, detect_at: datetime) -> None:
         """The catalog could not be read; when it is tried again."""
         failed = {"error": error, "detect_at": detect_at, "failures": 1}
         with self._begin() as connection:
@@ -68,13 +68,13 @@ class SqlLoops(SqlQueue):
             later = (CATALOGS.c.detect_at > now) | (CATALOGS.c.detecting_until > now)
             connection.execute(sa.update(CATALOGS).where(CATALOGS.c.name.in_(names), later).values(detect_at=now))
 
-    def policy_held(self, name: str, fingerprint: str, now: datetime) -> None:
+    def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
         """The catalog's tables were held against this policy."""
         with self._begin() as connection:
             insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, policy=fingerprint)
             connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"policy": fingerprint}))
 
-    def vacuumed(self, name: str, instant: str, now: datetime) -> None:
+    def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
         """Vacuum has acted on this instant."""
         with self._begin() as connection:
             insert = inserting(connection, CATALOGS).values(name=name, detect_at=now, failures=0, vacuumed=instant)
@@ -82,7 +82,7 @@ class SqlLoops(SqlQueue):
 
     # -- what one process alone does
 
-    def lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
+    def acquire_lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
         """Take or renew a lease; says who holds it now."""
         with self._begin() as connection:
             values = {"name": name, "holder": holder, "until": until}
@@ -96,14 +96,14 @@ class SqlLoops(SqlQueue):
             other = connection.execute(sa.select(LEASES.c.holder).where(LEASES.c.name == name)).scalar()
             return other or ""
 
-    def release(self, name: str, holder: str) -> None:
+    def release_lease(self, name: str, holder: str) -> None:
         """Give a lease back."""
         with self._begin() as connection:
             connection.execute(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
 
     # -- who is alive
 
-    def alive(self, row: ProcessRow) -> None:
+    def record_heartbeat(self, row: ProcessRow) -> None:
         """This process is there, and what it says of itself."""
         values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__}
         with self._begin() as connection:
@@ -111,7 +111,7 @@ class SqlLoops(SqlQueue):
             changed = {name: value for name, value in values.items() if name not in ("holder", "started")}
             connection.execute(insert.on_conflict_do_update(index_elements=["holder"], set_=changed))
 
-    def abandon(self, dead: Callable[[str], bool]) -> None:
+    def release_claims_of_ended(self, dead: Callable[[str], bool]) -> None:
         """What ended processes were about to read is anybody's again."""
         with self._begin() as connection:
             for table, by, until in (
@@ -129,7 +129,7 @@ class SqlLoops(SqlQueue):
         with self._reading() as connection:
             return [ProcessRow(*row) for row in connection.execute(sa.select(*columns).order_by(PROCESSES.c.started))]
 
-    def gone(self, holders: Sequence[str]) -> None:
+    def deregister(self, holders: Sequence[str]) -> None:
         """These processes are there no more."""
         with self._begin() as connection:
             connection.execute(sa.delete(PROCESSES).where(PROCESSES.c.holder.in_(holders)))

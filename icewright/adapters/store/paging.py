@@ -35,7 +35,7 @@ def ordered(keys: Sequence[Key]) -> list[sa.ColumnElement[Any]]:
     return found
 
 
-def beyond(keys: Sequence[Key], after: After | None) -> sa.ColumnElement[bool]:
+def seek(keys: Sequence[Key], after: After | None) -> sa.ColumnElement[bool]:
     """Rows after these values. Raises `UsageError` when they are not of these keys."""
     if after is None:
         return sa.true()

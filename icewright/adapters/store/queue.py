@@ -17,12 +17,12 @@ from icewright.adapters.store.ledger import SAME_TABLE, named, of_table
 from icewright.adapters.store.many import given
 from icewright.adapters.store.schema import JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.tables import SqlTables, ref_of
-from icewright.core.plan import Active, Candidate, Deferred, PlannedJob, Usage, Wish, heat_factor
+from icewright.core.plan import Active, Candidate, Deferred, DueOperation, PlannedJob, Usage, heat_factor
 from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
-from icewright.ports import BY_HAND, Beat, JobRow, Trigger
+from icewright.ports import MANUAL, JobRow, LeaseStatus, Trigger
 
 LEASE = timedelta(seconds=120)
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
@@ -77,10 +77,10 @@ class SqlQueue(SqlTables):
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
         """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
-        wished: dict[int, dict[Operation, Wish]] = {}
+        wished: dict[int, dict[Operation, DueOperation]] = {}
         with self._reading() as connection:
             for table, operation, *wish in connection.execute(_WISHES).all():
-                wished.setdefault(table, {})[_OPERATIONS[operation]] = Wish(*wish)
+                wished.setdefault(table, {})[_OPERATIONS[operation]] = DueOperation(*wish)
             rows = connection.execute(_WISHING, {"catalogs": catalogs}).all()
             return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
 
@@ -103,7 +103,7 @@ class SqlQueue(SqlTables):
                 by_pool[row.pool] = by_pool.get(row.pool, 0.0) + (row.spent if row.on_pool else 0.0)
         return Usage(jobs, by_pool, by_catalog)
 
-    def waits(self, deferred: Sequence[Deferred]) -> None:
+    def record_deferred(self, deferred: Sequence[Deferred]) -> None:
         """Write down what the plan left waiting, and why; only what changed is written."""
         told = {(*named(d.ref).values(), str(d.operation)): d for d in deferred}
         columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
@@ -156,8 +156,8 @@ class SqlQueue(SqlTables):
                 return None
             if row.held_by is not None:
                 waits = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
-                if trigger.kind != BY_HAND:  # what a person asked for gives way to no other
-                    waits &= JOBS.c.trigger != BY_HAND
+                if trigger.kind != MANUAL:  # what a person asked for gives way to no other
+                    waits &= JOBS.c.trigger != MANUAL
                 gone = {"state": JobState.CANCELLED, "finished": now, "summary": "gave way to a job that began at once"}
                 if connection.execute(sa.update(JOBS).where(waits).values(**gone)).rowcount != 1:
                     return None
@@ -190,18 +190,18 @@ class SqlQueue(SqlTables):
         connection.execute(sa.insert(JOBS).values(job_id=job_id, table_id=row.id, table_uuid=table_uuid, **given))
         return job_id
 
-    def take(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
+    def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
         """The best of the queued jobs, this worker's from now on."""
         given = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
         with self._begin() as connection:
             rows = connection.execute(_TAKING, given).all()
         return [job_of(row) for row in sorted(rows, key=lambda row: (-row.score, row.created))]
 
-    def heartbeat(self, job_id: str, now: datetime) -> Beat:
+    def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
         """Renew the lease of a running job."""
         with self._begin() as connection:
             asked = connection.execute(_ALIVE, {"job": job_id, "at": now}).scalar()
-        return Beat.LOST if asked is None else Beat.CANCELLED if asked else Beat.HELD
+        return LeaseStatus.LOST if asked is None else LeaseStatus.CANCELLED if asked else LeaseStatus.HELD
 
     def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
         """End a running job and free its table; a job that ended already stays as it is."""
@@ -220,7 +220,7 @@ class SqlQueue(SqlTables):
             totals.add(connection, of_job(state))
         return ended.rowcount == 1
 
-    def interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
+    def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         """Running jobs whose lease ran out or whose holder is dead, ended here; their tables are looked at again."""
         with self._begin() as connection:
             running = connection.execute(_jobs().where(JOBS.c.state == JobState.RUNNING)).all()
@@ -251,7 +251,7 @@ class SqlQueue(SqlTables):
 
     # -- what became of jobs
 
-    def ended_in_a_row(self, ref: TableRef, state: JobState) -> int:
+    def count_consecutive(self, ref: TableRef, state: JobState) -> int:
         """How many of the table's last jobs ended so, one after another; cancelled ones count for nothing.
 
         Nor do those of an earlier table of the name.
@@ -284,7 +284,7 @@ def _freed(job_id: str) -> sa.Update:
     return sa.update(TABLES).where(TABLES.c.id == mine, TABLES.c.held_by == job_id).values(held_by=None)
 
 
-def _candidate(row: Any, wishes: Mapping[Operation, Wish]) -> Candidate:  # noqa: ANN401 - a result row
+def _candidate(row: Any, wishes: Mapping[Operation, DueOperation]) -> Candidate:  # noqa: ANN401 - a result row
     blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
     return Candidate(
         ref=ref_of(row),

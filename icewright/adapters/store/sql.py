@@ -10,9 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store import totals
-from icewright.adapters.store.glance import SqlGlance
 from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import NAMED, named, of_table
+from icewright.adapters.store.overview import SqlGlance
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import Rule
 from icewright.core.policy import Operation
@@ -30,7 +30,7 @@ class SqlStore(SqlGlance):
 
     # -- runs
 
-    def run_recorded(self, run: RunRow, ref: TableRef) -> None:
+    def record_run(self, run: RunRow, ref: TableRef) -> None:
         """One operation's outcome."""
         outcome = run.outcome
         mine = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
@@ -65,7 +65,7 @@ class SqlStore(SqlGlance):
                 worked = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
                 connection.execute(worked)
 
-    def work_finished(self, catalog: str, outcome: Outcome) -> None:
+    def record_work(self, catalog: str, outcome: Outcome) -> None:
         """What was finished of an interrupted run: its sums, for the run itself is not told any more."""
         with self._begin() as connection:
             totals.add(connection, of_work(catalog, outcome))
@@ -104,7 +104,7 @@ class SqlStore(SqlGlance):
 
     # -- events and policies
 
-    def event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+    def record_event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
         """An activity; `job_id` among the details says whose."""
         with self._begin() as connection:
             table = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else named(ref)

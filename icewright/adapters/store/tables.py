@@ -61,7 +61,7 @@ class SqlTables(SqlPins):
             row = self._row(connection, ref)
         return None if row is None else table_of(row)
 
-    def detected(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
+    def record_catalog_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """New, moved and dropped tables of one catalog; returns how many are new or moved."""
         listed = {(namespace_text(p.ref.namespace), p.ref.name): p.metadata_location for p in pointers}
         columns = (TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped"))
@@ -95,13 +95,13 @@ class SqlTables(SqlPins):
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
-    def look_again(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """When these tables are to be evaluated next, whatever was planned; None: when they move."""
         with self._begin() as connection:
             for ref in refs:
                 connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
 
-    def forget_due(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+    def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         """Nothing is due of these tables any more, and nothing wrong with them: they are not there, or not ours."""
         nothing = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
         for ref in refs:  # each by itself: whoever locks many does so in another order
@@ -123,7 +123,7 @@ class SqlTables(SqlPins):
                 connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
         return [table_of(row) for row in rows]
 
-    def evaluated(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
+    def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         """The evaluation replaces what was known; a table of another uuid begins anew."""
         metadata = evaluation.facts.metadata
         with self._begin() as connection:
@@ -184,7 +184,7 @@ class SqlTables(SqlPins):
                 ],
             )
 
-    def unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
+    def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
         """A table whose evaluation failed whole: nothing may be done, health is unknown.
 
         Since when something is due stays: one read that failed makes nobody wait anew.

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.ledger import PLANNED_BY, namespace_of, of_table, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import STATE, SqlMeasures
-from icewright.adapters.store.paging import Key, beyond, cursor, ordered
+from icewright.adapters.store.paging import Key, cursor, ordered, seek
 from icewright.adapters.store.queue import job_of
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.tables import ref_of, table_of
@@ -69,7 +69,7 @@ class SqlViews(SqlMeasures):
         with self._reading() as connection:
             wanted = sa.and_(in_sight(connection, sight), *_of_tables(query))
             total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(wanted)).scalar_one()
-            found = sa.select(TABLES, STATE.label("state")).where(wanted, beyond(keys, after))
+            found = sa.select(TABLES, STATE.label("state")).where(wanted, seek(keys, after))
             rows = connection.execute(found.order_by(*ordered(keys)).limit(limit + 1)).all()
             due = _due(connection, [row.id for row in rows])
         items = [_item(row, due.get(row.id, ())) for row in rows]
@@ -94,7 +94,7 @@ class SqlViews(SqlMeasures):
         if query.trigger:
             wanted.append(JOBS.c.trigger == query.trigger)
         with self._reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(_jobs().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
 
@@ -119,7 +119,7 @@ class SqlViews(SqlMeasures):
             wanted.append(RUNS.c.finished >= query.since)
         runs = sa.select(RUNS, *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
         with self._reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(runs.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([{**_mapped(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
 
@@ -138,7 +138,7 @@ class SqlViews(SqlMeasures):
             mine = sa.and_(in_sight(connection, sight), *free)
             counted = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(mine)
             total = connection.execute(counted).scalar_one()
-            rows = connection.execute(due.where(mine, beyond(keys, after)).order_by(*ordered(keys)).limit(limit + 1))
+            rows = connection.execute(due.where(mine, seek(keys, after)).order_by(*ordered(keys)).limit(limit + 1))
             found = rows.all()
         return _page([_waiting(row) for row in found], found, ["position", "table_id", "operation"], limit, total)
 
@@ -157,7 +157,7 @@ class SqlViews(SqlMeasures):
         if query.job_id is not None:
             wanted.append(JOBS.c.job_id == query.job_id)
         with self._reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(waiting_deletions().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
 
@@ -172,7 +172,7 @@ class SqlViews(SqlMeasures):
         query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
         wanted = [] if kind is None else [EVENTS.c.kind == kind]
         with self._reading() as connection:
-            mine = sa.and_(in_sight(connection, sight), *wanted, beyond(keys, after))
+            mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(query.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         items = [{**_mapped(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
         return _page(items, rows, ["id"], limit)
@@ -181,7 +181,7 @@ class SqlViews(SqlMeasures):
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(table.c.id, int),)
-        query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, beyond(keys, after))
+        query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, seek(keys, after))
         with self._reading() as connection:
             rows = connection.execute(query.order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([_mapped(row) for row in rows], rows, ["id"], limit)

@@ -34,7 +34,7 @@ from icewright.flow.alert import alert_due
 from icewright.flow.cycle import run_cycle
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 
 
 @app.command()
@@ -46,11 +46,11 @@ def cycle(
 ) -> None:
     """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
     with output.progress() as tell, opened_application("cycle", tell=tell) as opened:
-        for line in [] if dry_run else settle_interrupted(opened.world):
+        for line in [] if dry_run else reconcile_interrupted(opened.runtime):
             output.ERR.print(escape(line))
-        result = run_cycle(opened.world, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
+        result = run_cycle(opened.runtime, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
         if not dry_run:
-            alert_due(opened.world, opened.alerting)
+            alert_due(opened.runtime, opened.alerting)
         kept_up = dry_run or archive_days(opened)
     if as_json:
         output.print_json(output.cycle_document(result))
@@ -82,14 +82,14 @@ def run(
         remote.run(to, table, operations, given, dry_run=dry_run, force=force, as_json=as_json)
         return
     with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
-        knob_settings("--set", sets, opened.world.policy().guardrails)  # refuses what a guardrail would replace
+        knob_settings("--set", sets, opened.runtime.policy().guardrails)  # refuses what a guardrail would replace
         if not dry_run:
-            settle_interrupted(opened.world)
+            reconcile_interrupted(opened.runtime)
         row = known_table(opened, table)
         if row.paused and not force and not dry_run:
             raise UsageError(f"{row.ref} is paused ({row.paused}): `icewright resume {row.ref}`, or run with --force")
-        request = Request(row.ref, operations, by_hand=True, force=force, dry_run=dry_run)
-        result = execute(opened.world, request)
+        request = Request(row.ref, operations, manual=True, force=force, dry_run=dry_run)
+        result = execute(opened.runtime, request)
     if as_json:
         output.print_json(output.job_document(result, files=files))
     else:
@@ -113,10 +113,10 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
         remote.cancel(to, job)
         return
     with opened_application() as opened:
-        found = opened.world.store.job(job)
+        found = opened.runtime.store.job(job)
         if found is None:
             raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
-        if not opened.world.store.request_cancel(found.job_id, opened.world.clock.now()):
+        if not opened.runtime.store.request_cancel(found.job_id, opened.runtime.clock.now()):
             raise UsageError(f"job {found.job_id} does not run: it is {found.state}")
     output.OUT.print(f"job {found.job_id} was asked to stop")
 
@@ -131,7 +131,7 @@ def pause(
         return
     with opened_application() as opened:
         row = known_table(opened, table)
-        opened.world.store.pause(row.ref, reason)
+        opened.runtime.store.pause(row.ref, reason)
     output.OUT.print(f"{escape(str(row.ref))} is paused: {escape(reason)}")
 
 
@@ -143,7 +143,7 @@ def resume(table: Table) -> None:
         return
     with opened_application() as opened:
         row = known_table(opened, table)
-        opened.world.store.pause(row.ref, None)
+        opened.runtime.store.pause(row.ref, None)
     output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
 
 

@@ -23,14 +23,14 @@ def adopt(
     """Declare that what earlier tables and dead versions left in a table's places is its own, and may be deleted."""
     with opened_application() as opened:
         ref = known_table(opened, table).ref
-        found = adopt_place(opened.world, ref, dry_run=True)
+        found = adopt_place(opened.runtime, ref, dry_run=True)
         if not as_json:
             _show(str(ref), found)
         asked = not dry_run and found.what and not yes
         if asked and not typer.confirm("Nobody else needs any of this, in any catalog?", err=True):
             leave(1)
         if not dry_run:
-            adopt_place(opened.world, ref)
+            adopt_place(opened.runtime, ref)
     if as_json:
         said = {"tables": found.tables, "files": found.files, "places": found.places}
         output.print_json({"table": str(ref), "dry_run": dry_run, **{name: list(what) for name, what in said.items()}})

@@ -26,9 +26,9 @@ def archive(
         archiving, said = opened.archiving, opened.config.archive
         if archiving is None or said is None:
             raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
-        before = opened.world.clock.now() - archiving.after
+        before = opened.runtime.clock.now() - archiving.after
         rows: Counter[str] = Counter(archiving.history.waiting(before) if dry_run else {})
-        for batch in () if dry_run else archived(opened.world, archiving, before):
+        for batch in () if dry_run else archived(opened.runtime, archiving, before):
             rows[batch.source] += batch.rows
     place = f"{said.catalog}.{said.namespace}"
     moved = {source: rows[source] for source in SOURCES}
@@ -48,7 +48,7 @@ def archive_days(opened: Application) -> bool:
     if opened.archiving is None:
         return True
     try:
-        while archive_due(opened.world, opened.archiving):
+        while archive_due(opened.runtime, opened.archiving):
             pass
     except IcewrightError as error:
         output.ERR.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)

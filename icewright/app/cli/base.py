@@ -86,9 +86,9 @@ def opened_application(kind: str = "manual", **more: Any) -> Iterator[Applicatio
 def chosen_catalogs(opened: Application, catalog: str | None) -> list[str]:
     """The named catalog, or all of them."""
     if catalog is None:
-        return sorted(opened.world.catalogs)
-    if catalog not in opened.world.catalogs:
-        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(opened.world.catalogs))}")
+        return sorted(opened.runtime.catalogs)
+    if catalog not in opened.runtime.catalogs:
+        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(opened.runtime.catalogs))}")
     return [catalog]
 
 
@@ -108,11 +108,11 @@ def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardr
 def known_table(opened: Application, text: str) -> TableRow:
     """What the store knows of a table, looked up in the catalog first."""
     ref = TableRef.parse(text)
-    opened.world.catalog(ref)
-    world = opened.world
-    if not any(row.ref == ref and not row.dropped for row in world.store.tables()):
-        world.store.detected(ref.catalog, world.catalogs[ref.catalog].pointers(), world.clock.now())
-    row = next((row for row in world.store.tables() if row.ref == ref and not row.dropped), None)
+    opened.runtime.catalog(ref)
+    runtime = opened.runtime
+    if not any(row.ref == ref and not row.dropped for row in runtime.store.tables()):
+        runtime.store.record_catalog_listing(ref.catalog, runtime.catalogs[ref.catalog].pointers(), runtime.clock.now())
+    row = next((row for row in runtime.store.tables() if row.ref == ref and not row.dropped), None)
     if row is None:
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
     return row

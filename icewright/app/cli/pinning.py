@@ -28,15 +28,15 @@ def pin(
 ) -> None:
     """Keep a snapshot, and all later ones, for a streaming reader; a pin of the same reader moves."""
     with opened_application() as opened:
-        world, row = opened.world, known_table(opened, table)
-        metadata = world.catalog(row.ref).load(row.ref)
+        runtime, row = opened.runtime, known_table(opened, table)
+        metadata = runtime.catalog(row.ref).load(row.ref)
         if snapshot not in metadata.by_id:
             raise UsageError(f"{row.ref} has no snapshot {snapshot}; it may have been expired already")
-        now = world.clock.now()
-        knobs = world.policy().knobs_for(row.ref, metadata)
+        now = runtime.clock.now()
+        knobs = runtime.policy().knobs_for(row.ref, metadata)
         until = now + timedelta(hours=min(hours or knobs[MAX_PIN_AGE], knobs[MAX_PIN_AGE]))
-        made = PinRow(_name(reader), snapshot, now, until, world.trigger.actor)
-        if not world.store.pin(row.ref, metadata.table_uuid, made):
+        made = PinRow(_name(reader), snapshot, now, until, runtime.trigger.actor)
+        if not runtime.store.pin(row.ref, metadata.table_uuid, made):
             raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     output.OUT.print(
         f"{escape(made.reader)} holds snapshot {snapshot} of {escape(str(row.ref))} until {until:%Y-%m-%d %H:%M} UTC"
@@ -48,7 +48,7 @@ def unpin(table: Table, reader: Reader) -> None:
     """Release a reader's pin."""
     with opened_application() as opened:
         row = known_table(opened, table)
-        if not opened.world.store.unpin(row.ref, _name(reader)):
+        if not opened.runtime.store.unpin(row.ref, _name(reader)):
             raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
     output.OUT.print(f"{escape(reader)} holds no snapshot of {escape(str(row.ref))} any more")
 
@@ -58,9 +58,9 @@ def pins(table: Table, as_json: Json = False) -> None:
     """Who holds snapshots of a table."""
     with opened_application() as opened:
         row = known_table(opened, table)
-        metadata = opened.world.catalog(row.ref).load(row.ref)
-        held = opened.world.store.pins(row.ref, metadata.table_uuid)
-        now = opened.world.clock.now()
+        metadata = opened.runtime.catalog(row.ref).load(row.ref)
+        held = opened.runtime.store.pins(row.ref, metadata.table_uuid)
+        now = opened.runtime.clock.now()
     if as_json:
         fields = ("reader", "snapshot_id", "pinned_at", "until", "author")
         output.print_json([{f: getattr(p, f) for f in fields} | {"aged_out": p.until <= now} for p in held])

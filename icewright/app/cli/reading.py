@@ -39,9 +39,9 @@ def tables(as_json: Json = False) -> None:
         remote.tables(to, as_json=as_json)
         return
     with opened_application() as opened:
-        world = opened.world
-        found = detect(world, chosen_catalogs(opened, None))
-        known = [row for row in world.store.tables() if not row.dropped]
+        runtime = opened.runtime
+        found = detect(runtime, chosen_catalogs(opened, None))
+        known = [row for row in runtime.store.tables() if not row.dropped]
         if as_json:
             output.print_json({"tables": [_table_document(row) for row in known], "errors": list(found.errors)})
         else:
@@ -82,11 +82,11 @@ def health(table: Table, as_json: Json = False) -> None:
     """Evaluate one table now: health and its parts, facts, verdicts."""
     with opened_application() as opened:
         row = known_table(opened, table)
-        evaluation = evaluate_and_record(opened.world, row.ref, opened.world.clock.now())
+        evaluation = evaluate_and_record(opened.runtime, row.ref, opened.runtime.clock.now())
         if evaluation is None:
-            said = next((r.error for r in opened.world.store.tables() if r.ref == row.ref), None)
+            said = next((r.error for r in opened.runtime.store.tables() if r.ref == row.ref), None)
             raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
-        standing = maintained(opened.world, row, evaluation.facts.metadata)
+        standing = maintained(opened.runtime, row, evaluation.facts.metadata)
         document = evaluation_document(evaluation)
         if as_json:
             output.print_json({**document, "maintenance": {op: asdict(said) for op, said in standing.items()}})
@@ -124,16 +124,16 @@ def explain(
         remote.explain(to, table, as_json=as_json)
         return
     with opened_application() as opened:
-        world = opened.world
+        runtime = opened.runtime
         if table is not None:
             refs = [known_table(opened, table).ref]
         else:
-            detect(world, chosen_catalogs(opened, None))
-            refs = [row.ref for row in world.store.tables() if not row.dropped]
+            detect(runtime, chosen_catalogs(opened, None))
+            refs = [row.ref for row in runtime.store.tables() if not row.dropped]
         documents = []
         for ref in refs:
-            evaluation = evaluate_and_record(world, ref, world.clock.now())
-            row = next(r for r in world.store.tables() if r.ref == ref)
+            evaluation = evaluate_and_record(runtime, ref, runtime.clock.now())
+            row = next(r for r in runtime.store.tables() if r.ref == ref)
             document: dict[str, Any] = {"table": str(ref), "paused": row.paused, "error": row.error, "verdicts": []}
             if evaluation is not None:
                 full = evaluation_document(evaluation)
@@ -160,8 +160,8 @@ def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:
         return
     with opened_application() as opened:
         catalogs = chosen_catalogs(opened, catalog)
-        found, _ = look(opened.world, catalogs)
-        made = plan_now(opened.world, catalogs)
+        found, _ = look(opened.runtime, catalogs)
+        made = plan_now(opened.runtime, catalogs)
     if as_json:
         output.print_json(
             {
@@ -202,7 +202,7 @@ def history(
         remote.history(to, table, limit, as_json=as_json)
         return
     with opened_application() as opened:
-        jobs = opened.world.store.jobs(known_table(opened, table).ref if table else None, limit)
+        jobs = opened.runtime.store.jobs(known_table(opened, table).ref if table else None, limit)
     if as_json:
         output.print_json({"jobs": [output.job_row_document(job) for job in jobs]})
         return
@@ -222,7 +222,7 @@ def show(
         remote.show(to, job, as_json=as_json)
         return
     with opened_application() as opened:
-        store = opened.world.store
+        store = opened.runtime.store
         found = store.job(job)
         if found is None:
             raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")

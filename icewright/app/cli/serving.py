@@ -41,11 +41,11 @@ def worker(slots: Slots = None, grace_seconds: Grace = GRACE_SECONDS) -> None:
 def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False) -> None:
     tell = logs.listener()  # a service has a log, on a terminal too
     with opened_application("service", tell=tell) as opened:
-        places = 0 if no_worker else slots or opened.world.limits.per_worker
+        places = 0 if no_worker else slots or opened.runtime.limits.per_worker
         with running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service:
             with ExitStack() as stack:
                 address = stack.enter_context(_listening(opened, service)) if kind == "service" else None
-                said = {"slots": places, "catalogs": sorted(opened.world.catalogs), "address": address}
+                said = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
                 tell("started", {"kind": kind, **said})
                 until_asked_to_stop()
             tell("stopping", {"kind": kind, "grace_seconds": grace_seconds})
@@ -54,8 +54,8 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
 @contextmanager
 def _listening(opened: Application, service: Service) -> Iterator[str]:
     """Events come in, and probes are answered, while the block lasts; yields the address."""
+    from icewright.app.web.app_state import Watch  # noqa: PLC0415
     from icewright.app.web.application import Settings, create_app  # noqa: PLC0415 - needed by the service alone
-    from icewright.app.web.opened import Watch  # noqa: PLC0415
     from icewright.app.web.running import serving  # noqa: PLC0415
 
     server = opened.config.server

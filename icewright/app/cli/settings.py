@@ -58,8 +58,8 @@ def config_explain(table: Table, as_json: Json = False) -> None:
         return
     with opened_application() as opened:
         row = known_table(opened, table)
-        metadata = opened.world.catalog(row.ref).load(row.ref)
-        knobs = opened.world.policy().knobs_for(row.ref, metadata)
+        metadata = opened.runtime.catalog(row.ref).load(row.ref)
+        knobs = opened.runtime.policy().knobs_for(row.ref, metadata)
     ignored = ignored_document(knobs.ignored)
     document = {"table": str(row.ref), "knobs": knobs_document(knobs), "ignored_properties": ignored}
     if as_json:
@@ -83,9 +83,9 @@ def config_set(
         match = () if scope == "platform" else parse_pattern(scope)
         if match and not any(c in match[0] for c in "*?"):
             chosen_catalogs(opened, match[0])
-        guardrails = opened.world.policy().guardrails
+        guardrails = opened.runtime.policy().guardrails
         new = knob_settings("config set", settings, guardrails)
-        store = opened.world.store
+        store = opened.runtime.store
         old = next((r.settings for r in store.rules() if r.match == match), {})
-        store.set_rule(Rule(match, {**old, **new}, "store"), opened.world.trigger.actor, opened.world.clock.now())
+        store.set_rule(Rule(match, {**old, **new}, "store"), opened.runtime.trigger.actor, opened.runtime.clock.now())
     output.OUT.print(f"{escape(scope)}: {escape(', '.join(f'{k} = {v}' for k, v in new.items()))}")

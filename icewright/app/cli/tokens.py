@@ -12,7 +12,7 @@ from icewright.app.cli.base import Json, app, opened_application
 from icewright.app.tokens import new_token
 from icewright.core.errors import UsageError
 from icewright.core.permissions import Grant, Role, grant
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports.access import AuditRow, TokenRow
 
 token_app = typer.Typer(no_args_is_help=True, help="API tokens: who may ask the service.")
@@ -32,11 +32,11 @@ def token_create(
 ) -> None:
     """Make a token and print it: this once, for it is kept nowhere."""
     with opened_application() as opened:
-        world, made = opened.world, grant(role, scope or ())
-        actor = world.trigger.actor
-        text, row = new_token([made], name.strip() or f"{role} by {actor}", actor, world.clock.now(), days)
-        world.store.add_token(row)
-        _audit(world, row.id, name=row.name, role=str(made.role), scope=scope or [])
+        runtime, made = opened.runtime, grant(role, scope or ())
+        actor = runtime.trigger.actor
+        text, row = new_token([made], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
+        runtime.store.add_token(row)
+        _audit(runtime, row.id, name=row.name, role=str(made.role), scope=scope or [])
     if as_json:
         output.print_json(_document(row) | {"token": text})
     else:
@@ -48,7 +48,7 @@ def token_create(
 def token_list(as_json: Json = False) -> None:
     """Tokens, without their secrets."""
     with opened_application() as opened:
-        found, now = opened.world.store.tokens(), opened.world.clock.now()
+        found, now = opened.runtime.store.tokens(), opened.runtime.clock.now()
     if as_json:
         output.print_json({"tokens": [_document(row) for row in found]})
         return
@@ -70,17 +70,17 @@ def token_list(as_json: Json = False) -> None:
 def token_revoke(token: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.")]) -> None:
     """End a token at once."""
     with opened_application() as opened:
-        world = opened.world
-        if not world.store.revoke_token(token, world.clock.now()):
+        runtime = opened.runtime
+        if not runtime.store.revoke_token(token, runtime.clock.now()):
             raise UsageError(f"there is no token {token} that goes on; `icewright token list` shows their ids")
-        _audit(world, token, revoked=True)
+        _audit(runtime, token, revoked=True)
     output.OUT.print(f"token {escape(token)} opens nothing any more")
 
 
-def _audit(world: World, token: str, **details: object) -> None:
+def _audit(runtime: Runtime, token: str, **details: object) -> None:
     entry = AuditRow(
-        at=world.clock.now(),
-        actor=world.trigger.actor,
+        at=runtime.clock.now(),
+        actor=runtime.trigger.actor,
         via="local",
         action="tokens.manage",
         target=f"token {token}",
@@ -89,7 +89,7 @@ def _audit(world: World, token: str, **details: object) -> None:
         source="command line",
         details=details,
     )
-    world.store.audit(entry)
+    runtime.store.audit(entry)
 
 
 def _said(grants: tuple[Grant, ...]) -> str:

@@ -13,7 +13,7 @@ from icewright.app.cli.base import CatalogOption, Json, app, chosen_catalogs, le
 from icewright.app.cli.shown import show_undo, show_waiting
 from icewright.core.errors import UsageError
 from icewright.core.table import TableRef
-from icewright.flow.settle import end_interrupted
+from icewright.flow.reconcile import end_interrupted
 from icewright.flow.undo import give_up as give_up_deletions
 from icewright.flow.undo import undo as undo_job
 from icewright.flow.undoable import ended_job
@@ -34,9 +34,9 @@ def undo(
             document = to.undo(job, dry_run=dry_run)
     else:
         with opened_application() as opened:
-            for line in [] if dry_run else end_interrupted(opened.world):
+            for line in [] if dry_run else end_interrupted(opened.runtime):
                 output.ERR.print(escape(line))
-            document = undoing.undo_document(undo_job(opened.world, job, dry_run=dry_run))
+            document = undoing.undo_document(undo_job(opened.runtime, job, dry_run=dry_run))
     if as_json:
         output.print_json(document)
     else:
@@ -66,7 +66,7 @@ def deletions(
 
 
 def _waiting(opened: Any, table: str | None, catalog: str | None) -> list[WaitingDeletions]:  # noqa: ANN401
-    chosen, store = chosen_catalogs(opened, catalog), opened.world.store
+    chosen, store = chosen_catalogs(opened, catalog), opened.runtime.store
     ref = None if table is None else TableRef.parse(table)
     if ref is not None and store.table(ref) is None:
         raise UsageError(f"{ref}: the state store knows no such table; `icewright tables` lists them")
@@ -85,8 +85,8 @@ def give_up(
             document = to.give_up(job)
     else:
         with opened_application() as opened:
-            found = ended_job(opened.world, job)
-            left = give_up_deletions(opened.world, found.job_id)
+            found = ended_job(opened.runtime, job)
+            left = give_up_deletions(opened.runtime, found.job_id)
             document = {"job_id": found.job_id, "table": str(found.ref), "files": left}
     if as_json:
         output.print_json(document)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from icewright.app import output
 from icewright.app.cli.base import Json, app, chosen_catalogs, leave, opened_application
 from icewright.core.runs import JobState
-from icewright.flow.settle import settle_interrupted
+from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import VacuumResult
 from icewright.flow.vacuum import vacuum as vacuum_catalog
 
@@ -25,9 +25,9 @@ def vacuum(
     """Expire old snapshots of all tables of a catalog, and delete the files that nothing needs any more."""
     with output.progress() as tell, opened_application(tell=tell) as opened:
         chosen_catalogs(opened, catalog)
-        for line in [] if dry_run else settle_interrupted(opened.world):
+        for line in [] if dry_run else reconcile_interrupted(opened.runtime):
             output.ERR.print(escape(line))
-        result = vacuum_catalog(opened.world, catalog, dry_run=dry_run)
+        result = vacuum_catalog(opened.runtime, catalog, dry_run=dry_run)
     if as_json:
         output.print_json(output.vacuum_document(result))
     else:

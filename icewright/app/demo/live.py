@@ -15,8 +15,8 @@ from icewright.app.bootstrap import Application
 from icewright.app.config import has_display
 from icewright.app.demo.lake import Lake
 from icewright.app.service import running, until_asked_to_stop
+from icewright.app.web.app_state import Watch
 from icewright.app.web.application import Settings, create_app
-from icewright.app.web.opened import Watch
 from icewright.app.web.running import serving
 from icewright.core.errors import ConfigError
 

@@ -77,7 +77,7 @@ def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "
 def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake], Rot], Rot]:  # noqa: ANN401 - Rich's
     """The healthy tables, seen once, and then the others."""
     rots = {make: make(lake) for make in HEALTHY}
-    run_cycle(app.world, [CATALOG])
+    run_cycle(app.runtime, [CATALOG])
     for make in rot.TABLES:
         if make not in rots:
             rots[make] = make(lake)
@@ -86,7 +86,7 @@ def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake],
 
 
 def _lake(app: Application, here: Place) -> Lake:
-    spark, now = app.pools["default"].session, app.world.clock.now()
+    spark, now = app.pools["default"].session, app.runtime.clock.now()
     return Lake(here.catalog(), spark, here.warehouse, now, served=here.uri)
 
 
@@ -151,7 +151,7 @@ def _cycles(app: Application, console: Any) -> tuple[list[CycleResult], list[flo
     seconds: list[float] = []
     while len(cycles) < MOST_CYCLES and (not cycles or cycles[-1].run):
         started = time.perf_counter()
-        cycles.append(run_cycle(app.world, [CATALOG]))
+        cycles.append(run_cycle(app.runtime, [CATALOG]))
         seconds.append(time.perf_counter() - started)
         last = cycles[-1]
         console.print(
@@ -163,9 +163,9 @@ def _cycles(app: Application, console: Any) -> tuple[list[CycleResult], list[flo
 
 def _vacuumed(app: Application, console: Any) -> VacuumResult | None:  # noqa: ANN401 - Rich's
     """Where a catalog has branches, expiry and orphan removal are the work of a vacuum over all of them."""
-    if CATALOG not in app.world.vacuums:
+    if CATALOG not in app.runtime.vacuums:
         return None
-    result = vacuum(app.world, CATALOG)
+    result = vacuum(app.runtime, CATALOG)
     console.print(
         f"[bold]Vacuum[/]: {result.counts.num_expired_snapshots} snapshots expired, {result.files} files deleted"
     )
@@ -191,25 +191,25 @@ def _refs(spark: Any) -> dict[str, Fingerprint]:  # noqa: ANN401 - a SparkSessio
 
 def _state(app: Application, name: str) -> State:
     ref = TableRef.parse(name)
-    metadata = app.world.catalog(ref).load(ref)
-    summary = facts_summary(read_facts(app.world, metadata)[0])
-    known, snapshot = app.world.store.evaluation(ref), metadata.current_snapshot
+    metadata = app.runtime.catalog(ref).load(ref)
+    summary = facts_summary(read_facts(app.runtime, metadata)[0])
+    known, snapshot = app.runtime.store.evaluation(ref), metadata.current_snapshot
     return State(
         files=summary["files"],
         delete_files=summary["delete_files"],
         manifests=summary["manifests"],
         snapshots=summary["snapshots"],
-        orphans=app.orphans(ref, app.world.clock.now() - _ORPHAN_AGE),
+        orphans=app.orphans(ref, app.runtime.clock.now() - _ORPHAN_AGE),
         bytes=summary["bytes"],
-        planning_ms=round(1000 * app.world.files.planning_seconds(snapshot), 2) if snapshot else 0.0,
+        planning_ms=round(1000 * app.runtime.files.planning_seconds(snapshot), 2) if snapshot else 0.0,
         health=known["health"] if known else None,
     )
 
 
 def _left_alone(app: Application, name: str) -> list[str]:
     """What Icewright does not touch on purpose, with the reason; what a vacuum does is no such thing."""
-    known = app.world.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
-    vacuumed = VACUUMED if CATALOG in app.world.vacuums else ()
+    known = app.runtime.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
+    vacuumed = VACUUMED if CATALOG in app.runtime.vacuums else ()
     return [
         f"{v['operation']}: {v['reason']}"
         for v in known["verdicts"]

@@ -32,28 +32,28 @@ class Past:
 def remember(app: Application, spark: SparkSession) -> Past:
     """The table whose expiry is undone, as it is now."""
     ref = TableRef.parse(UNDONE)
-    metadata = app.world.catalog(ref).load(ref)
+    metadata = app.runtime.catalog(ref).load(ref)
     return Past(ref, metadata, fingerprint(spark, UNDONE, metadata.snapshots[0].snapshot_id))
 
 
 def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
     """Undo the expiry, compare with the past, and expire once more; None where a vacuum expires."""
-    world, ref = app.world, past.ref
-    job = next((job for job in world.store.jobs(ref) if world.store.removals(job.job_id)), None)
+    runtime, ref = app.runtime, past.ref
+    job = next((job for job in runtime.store.jobs(ref) if runtime.store.removals(job.job_id)), None)
     if job is None:
         return None
-    done = undo(world, job.job_id)
+    done = undo(runtime, job.job_id)
     console.print(
         f"[bold]Undo[/]: the expiry of {UNDONE} is taken back, {len(done.back.snapshots)} snapshots are there again, "
         f"and {done.back.files} files that waited stay; then it expires once more, and its files go at once"
     )
-    now = world.catalog(ref).load(ref)
+    now = runtime.catalog(ref).load(ref)
     same = {s.snapshot_id for s in past.metadata.snapshots} <= now.by_id.keys() and set(past.metadata.refs) <= set(
         now.refs
     )
     same = same and fingerprint(spark, UNDONE, past.metadata.snapshots[0].snapshot_id) == past.rows
-    world.store.put_rule(ref.parts, {DELETION_DELAY.name: 0}, world.trigger.actor, world.clock.now(), None)
-    again = execute(world, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), by_hand=True))
+    runtime.store.put_rule(ref.parts, {DELETION_DELAY.name: 0}, runtime.trigger.actor, runtime.clock.now(), None)
+    again = execute(runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
     return {
         "table": UNDONE,
         "job_id": job.job_id,

@@ -13,13 +13,13 @@ import icewright
 from icewright.app.config import Config
 from icewright.app.web import api, events, oidc, pages, probes, problems
 from icewright.app.web.access import Senders
+from icewright.app.web.app_state import AppState, Watch
+from icewright.app.web.etags import ETagMiddleware
 from icewright.app.web.identity import Access, access_of
-from icewright.app.web.limits import Bounded, Buckets, Throttled
-from icewright.app.web.opened import Opened, Watch
-from icewright.app.web.recent import Recent
+from icewright.app.web.limits import BodyLimitMiddleware, Buckets, RateLimitMiddleware
+from icewright.app.web.response_cache import ResponseCache
 from icewright.app.web.segments import Segmented
-from icewright.app.web.tags import Tagged
-from icewright.app.web.tracing import Traced
+from icewright.app.web.tracing import RequestLogMiddleware
 
 _PARTS = APIRouter()  # included here, not in each application: what a route takes is then worked out once
 for _part in (probes, events, api, oidc, pages):
@@ -43,7 +43,7 @@ class Settings:
         return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access)
 
 
-def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
+def create_app(opened: AppState, settings: Settings, watch: Watch) -> FastAPI:
     """The application over an opened store."""
     app = FastAPI(
         routes=_PARTS.routes,
@@ -55,17 +55,17 @@ def create_app(opened: Opened, settings: Settings, watch: Watch) -> FastAPI:
         telemetry={"auto_configure": False},  # which would read the environment
         middleware=[
             Middleware(pages.Shown),
-            Middleware(Traced),
-            Middleware(Throttled, buckets=Buckets(settings.requests_per_second)),
-            Middleware(Bounded, most=settings.max_body),
+            Middleware(RequestLogMiddleware),
+            Middleware(RateLimitMiddleware, buckets=Buckets(settings.requests_per_second)),
+            Middleware(BodyLimitMiddleware, most=settings.max_body),
             Middleware(Segmented),
-            Middleware(Tagged),
+            Middleware(ETagMiddleware),
         ],
         redirect_slashes=False,  # a name may end in one
     )
     app.state.opened, app.state.watch = opened, watch
     app.state.senders, app.state.access = settings.senders, settings.access
-    app.state.recent, app.state.secret = Recent(opened.world.store.stamp), secrets.token_urlsafe(32)
+    app.state.recent, app.state.secret = ResponseCache(opened.runtime.store.stamp), secrets.token_urlsafe(32)
     app.state.closing, app.state.followers = threading.Event(), pages.Followers()
     app.state.simulations = pages.Simulations()
     problems.install(app)

@@ -8,17 +8,17 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
+from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.identity import principal_of, source_of
-from icewright.app.web.opened import Opened, opened
 from icewright.app.web.problems import Problem
-from icewright.app.web.recent import recent_of
+from icewright.app.web.response_cache import response_cache_of
 from icewright.app.web.segments import LONGEST  # whose convertor the routes are declared with
 from icewright.app.web.threads import in_thread
 from icewright.core.errors import UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, Sight, place_of
 from icewright.core.table import TableRef
-from icewright.flow.world import World
-from icewright.ports import BY_HAND, JobRow, TableRow
+from icewright.flow.runtime import Runtime
+from icewright.ports import MANUAL, JobRow, TableRow
 from icewright.ports.access import AuditRow
 
 T = TypeVar("T")
@@ -31,13 +31,13 @@ class Caller:
     principal: Principal
     action: Action
     request: Request
-    opened: Opened
+    opened: AppState
 
     @property
-    def world(self) -> World:
+    def runtime(self) -> Runtime:
         """Ports and settings; what it starts is by whoever asks."""
-        world = self.opened.world
-        return replace(world, trigger=replace(world.trigger, kind=BY_HAND, actor=self.principal.name))
+        runtime = self.opened.runtime
+        return replace(runtime, trigger=replace(runtime.trigger, kind=MANUAL, actor=self.principal.name))
 
     @property
     def sight(self) -> Sight:
@@ -46,11 +46,11 @@ class Caller:
 
     def recently(self, *key: Hashable, work: Callable[[], T]) -> T:
         """What anybody with the same sight was answered within the last second, or is worked out now."""
-        return recent_of(self.request).get((*key, self.sight), work, lately=True)
+        return response_cache_of(self.request).get((*key, self.sight), work, lately=True)
 
     def unchanged(self, *key: Hashable, work: Callable[[], T]) -> T:
         """What follows from the store and the configuration: once for all of the same sight until the store changes."""
-        return recent_of(self.request).get((*key, self.sight), work)
+        return response_cache_of(self.request).get((*key, self.sight), work)
 
     def must(self, place: Place, target: str, action: Action | None = None) -> None:
         """Refuse, and write it down, when they may not do so there."""
@@ -74,7 +74,7 @@ class Caller:
             ref = TableRef.parse(name)
         except UsageError as error:
             raise Problem(404, str(error)) from error
-        row = recent_of(self.request).get(("table", ref), lambda: self.opened.world.store.table(ref))
+        row = response_cache_of(self.request).get(("table", ref), lambda: self.opened.runtime.store.table(ref))
         if row is None or not self.principal.may(Action.TABLES_READ, place_of(ref)):
             if row is not None:
                 self._audit(Action.TABLES_READ, str(ref), place_of(ref), refused=True)
@@ -85,7 +85,7 @@ class Caller:
 
     def job(self, job_id: str) -> JobRow:
         """A job of a table that they see, and may do so to."""
-        found = self.world.store.job(job_id) if job_id else None
+        found = self.runtime.store.job(job_id) if job_id else None
         if found is None or not self.principal.may(Action.JOBS_READ, place_of(found.ref)):
             if found is not None:
                 self._audit(Action.JOBS_READ, found.job_id, place_of(found.ref), refused=True)
@@ -95,9 +95,9 @@ class Caller:
 
     def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
         request_id = self.request.scope.get("state", {}).get("request_id")
-        self.opened.world.store.audit(
+        self.opened.runtime.store.audit(
             AuditRow(
-                at=self.opened.world.clock.now(),
+                at=self.opened.runtime.clock.now(),
                 actor=self.principal.name,
                 via=str(self.principal.via),
                 action=str(action),
@@ -112,7 +112,7 @@ class Caller:
 
 def _caller(action: Action | None) -> Callable[..., Coroutine[Any, Any, Caller]]:
     @in_thread
-    def known(request: Request, to: Annotated[Opened, Depends(opened)]) -> Caller:
+    def known(request: Request, to: Annotated[AppState, Depends(app_state)]) -> Caller:
         principal = principal_of(request, to)
         caller = Caller(principal, action or Action.TABLES_READ, request, to)
         if action is not None and not principal.may_somewhere(action):

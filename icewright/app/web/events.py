@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from icewright.app.web.access import sender
-from icewright.app.web.opened import Opened, opened
+from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import BadEvent
 from icewright.core.events.fields import decoded
@@ -45,7 +45,7 @@ class Accepted(BaseModel):
     responses=documented(400, 401, 403, 413, 415, 422, 429, 503),
     openapi_extra=_BODY,
 )
-async def push(request: Request, to: Annotated[Opened, Depends(opened)]) -> Accepted:
+async def push(request: Request, to: Annotated[AppState, Depends(app_state)]) -> Accepted:
     """CloudEvents, reports of Iceberg, query events of Trino, notifications of object stores."""
     attributes = _attributes(request)
     kind = _media_type(request, binary=bool(attributes))
@@ -53,12 +53,12 @@ async def push(request: Request, to: Annotated[Opened, Depends(opened)]) -> Acce
     return await run_in_threadpool(_pushed, to, body, kind, attributes)
 
 
-def _pushed(to: Opened, body: bytes, kind: str, attributes: Mapping[str, str]) -> Accepted:
+def _pushed(to: AppState, body: bytes, kind: str, attributes: Mapping[str, str]) -> Accepted:
     try:
         document = decoded(body) if body or not attributes else None
     except BadEvent as error:
         raise Problem(400, str(error)) from error
-    found = take(to.world, to.directory, messages(document, kind, attributes, to.world.clock.now()))
+    found = take(to.runtime, to.directory, messages(document, kind, attributes, to.runtime.clock.now()))
     receipt = found.receipt
     return Accepted(
         received=receipt.received,

@@ -14,10 +14,10 @@ from fastapi import Request
 from icewright.app.addresses import is_loopback
 from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
+from icewright.app.web.app_state import AppState
 from icewright.app.web.limits import Buckets
-from icewright.app.web.opened import Opened
 from icewright.app.web.problems import Problem
-from icewright.app.web.recent import recent_of
+from icewright.app.web.response_cache import response_cache_of
 from icewright.core.permissions import Grant, Principal, Role, Via
 from icewright.ports.access import AuditRow, TokenRow
 
@@ -64,10 +64,10 @@ def source_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def principal_of(request: Request, to: Opened) -> Principal:
+def principal_of(request: Request, to: AppState) -> Principal:
     """Who asks. Raises `Problem`: 401 who is not known, 403 what a page of another site may have sent."""
     access: Access = request.app.state.access
-    now = to.world.clock.now()
+    now = to.runtime.clock.now()
     if (header := request.headers.get("authorization")) is not None:
         return _bearer(request, to, header, now)
     if secret := request.cookies.get(COOKIE):
@@ -82,31 +82,31 @@ def principal_of(request: Request, to: Opened) -> Principal:
     raise _stranger(request, to, "send a token as `Authorization: Bearer ...`, or log in")
 
 
-def _bearer(request: Request, to: Opened, header: str, now: datetime) -> Principal:
+def _bearer(request: Request, to: AppState, header: str, now: datetime) -> Principal:
     scheme, _, text = header.partition(" ")
     row = known_token(request, to, text.strip() if scheme.lower() == "bearer" else "", now)
     return Principal(row.name, Via.TOKEN, row.grants)
 
 
-def known_token(request: Request, to: Opened, text: str, now: datetime) -> TokenRow:
+def known_token(request: Request, to: AppState, text: str, now: datetime) -> TokenRow:
     """The token that a text is. Raises `Problem`."""
     found = token_id(text)
     row = proven(_token(request, to, found) if found else None, text, now)
     if row is None:
         raise _stranger(request, to, "the token is not known, is revoked, or has expired", claimed=found)
     if row.used is None or now - row.used >= _MINUTE:
-        to.world.store.token_used(row.id, now)
+        to.runtime.store.token_used(row.id, now)
     return row
 
 
-def _token(request: Request, to: Opened, found: str) -> TokenRow | None:
-    return recent_of(request).get(("token", found), lambda: to.world.store.token(found))
+def _token(request: Request, to: AppState, found: str) -> TokenRow | None:
+    return response_cache_of(request).get(("token", found), lambda: to.runtime.store.token(found))
 
 
-def _session(request: Request, to: Opened, secret: str, now: datetime) -> Principal | None:
+def _session(request: Request, to: AppState, secret: str, now: datetime) -> Principal | None:
     access: Access = request.app.state.access
     known = digest(secret)
-    row = recent_of(request).get(("session", known), lambda: to.world.store.session(known))
+    row = response_cache_of(request).get(("session", known), lambda: to.runtime.store.session(known))
     if row is None or now >= row.expires or now - row.seen >= access.idle:
         return None
     if row.token_id is not None:
@@ -119,7 +119,7 @@ def _session(request: Request, to: Opened, secret: str, now: datetime) -> Princi
         if not hmac.compare_digest(given, csrf_of(secret).encode()):
             raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
     if now - row.seen >= _MINUTE:
-        to.world.store.session_seen(row.digest, now)
+        to.runtime.store.session_seen(row.digest, now)
     return Principal(row.name, Via.SESSION, row.grants)
 
 
@@ -133,14 +133,14 @@ def same_site(request: Request) -> None:
         raise Problem(403, "a page of another site sent this; changes are made from pages of this service alone")
 
 
-def _stranger(request: Request, to: Opened, detail: str, claimed: str | None = None) -> Problem:
+def _stranger(request: Request, to: AppState, detail: str, claimed: str | None = None) -> Problem:
     """401, written down; who guesses many times a second is written down once."""
     access: Access = request.app.state.access
     source = source_of(request)
     if not access.refusals.wait(source):
-        to.world.store.audit(
+        to.runtime.store.audit(
             AuditRow(
-                at=to.world.clock.now(),
+                at=to.runtime.clock.now(),
                 actor=f"token {claimed}" if claimed else "",
                 via="",
                 action=f"{request.method} {request.url.path}"[:200].encode("ascii", "replace").decode(),

@@ -42,7 +42,7 @@ class Buckets:
         return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
 
 
-class Throttled:
+class RateLimitMiddleware:
     """Turns away who asks too often."""
 
     def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
@@ -71,7 +71,7 @@ def _client(scope: Scope) -> str:
     return str(ip_network((address, _NETWORK), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
-class Bounded:
+class BodyLimitMiddleware:
     """Refuses bodies that are too large, whether they say so or come in chunks, and that take too long to come."""
 
     def __init__(self, app: ASGIApp, most: int, seconds: float = BODY_SECONDS) -> None:

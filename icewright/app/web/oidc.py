@@ -15,9 +15,9 @@ from starlette.responses import RedirectResponse, Response
 
 from icewright.app.sections import OidcSection
 from icewright.app.tokens import digest
+from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.callers import Caller, anybody
 from icewright.app.web.identity import COOKIE, Access, source_of
-from icewright.app.web.opened import Opened, opened
 from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Grant, Via, grant
 from icewright.ports.access import AuditRow, SessionRow, TokenRow
@@ -76,7 +76,7 @@ def login(
 @router.get("/callback", summary="Where the provider sends browsers back", status_code=303, response_class=Response)
 def callback(
     request: Request,
-    to: Annotated[Opened, Depends(opened)],
+    to: Annotated[AppState, Depends(app_state)],
     code: Annotated[str, Query(max_length=4000)] = "",
     state: Annotated[str, Query(max_length=200)] = "",
     error: Annotated[str, Query(max_length=200)] = "",
@@ -103,7 +103,7 @@ def callback(
 @router.post("/logout", summary="Log out", status_code=204)
 def logout(by: Annotated[Caller, Depends(anybody)]) -> Response:
     """Ends the session here; the provider's own goes on."""
-    by.opened.world.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
+    by.opened.runtime.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
     answer = Response(status_code=204)
     answer.delete_cookie(COOKIE, path="/")
     return answer
@@ -118,7 +118,7 @@ def _configured(request: Request) -> OidcSection:
 
 def begin_session(
     request: Request,
-    to: Opened,
+    to: AppState,
     answer: Response,
     name: str,
     grants: tuple[Grant, ...],
@@ -126,23 +126,23 @@ def begin_session(
 ) -> None:
     """Let the answer's cookie stand for somebody who proved who they are, by the token if there is one."""
     access: Access = request.app.state.access
-    secret, now = secrets.token_urlsafe(32), to.world.clock.now()
+    secret, now = secrets.token_urlsafe(32), to.runtime.clock.now()
     if old := request.cookies.get(COOKIE):
-        to.world.store.end_session(digest(old))
+        to.runtime.store.end_session(digest(old))
     row = SessionRow(digest(secret), name, grants, now, now, now + access.lifetime, token.id if token else None)
-    to.world.store.add_session(row)
+    to.runtime.store.add_session(row)
     set_cookie(answer, request, COOKIE, secret, int(access.lifetime.total_seconds()))
-    to.world.store.audit(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
+    to.runtime.store.audit(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
 
 
-def _refused(request: Request, to: Opened, name: str, why: str) -> Problem:
-    to.world.store.audit(_entry(request, to, name, refused=True, why=why))
+def _refused(request: Request, to: AppState, name: str, why: str) -> Problem:
+    to.runtime.store.audit(_entry(request, to, name, refused=True, why=why))
     return Problem(403, why)
 
 
-def _entry(request: Request, to: Opened, name: str, *, refused: bool, **details: Any) -> AuditRow:  # noqa: ANN401
+def _entry(request: Request, to: AppState, name: str, *, refused: bool, **details: Any) -> AuditRow:  # noqa: ANN401
     return AuditRow(
-        at=to.world.clock.now(),
+        at=to.runtime.clock.now(),
         actor=name,
         via=str(Via.SESSION),
         action="login",

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from icewright.app.addresses import is_loopback
-from icewright.app.web.opened import Watch, watch
+from icewright.app.web.app_state import Watch, watch
 from icewright.app.web.problems import Problem, documented
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

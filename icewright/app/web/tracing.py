@@ -27,7 +27,7 @@ _HEADERS = {  # a route that says otherwise, such as a page, is let
 _log = logging.getLogger(__name__)
 
 
-class Traced:
+class RequestLogMiddleware:
     """The outermost of our layers."""
 
     def __init__(self, app: ASGIApp) -> None:

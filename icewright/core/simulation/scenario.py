@@ -80,7 +80,7 @@ def _ran(
     """Run what the tick asks for in the policy's order, past cooldowns; what is not due is a failure."""
     for operation in sorted(tick.run, key=ORDERS[knobs[ORDER]].index):
         facts = table.facts(thresholds(knobs))
-        found = verdict(operation, facts, knobs, history, now, by_hand=True)
+        found = verdict(operation, facts, knobs, history, now, manual=True)
         if not isinstance(found, Due):
             yield f"{operation} was to run, but it is {VERDICT_NAMES[type(found)]}: {why(found)}"
             continue

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from icewright.core.cost import service_cost
 from icewright.core.layering import Policy
-from icewright.core.plan import Active, Candidate, Limits, PlannedJob, Usage, Wish, make_plan
+from icewright.core.plan import Active, Candidate, DueOperation, Limits, PlannedJob, Usage, make_plan
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.queue import Queue
@@ -236,7 +236,7 @@ def _candidate(evaluation: Evaluation, known: _Known, number: int, since: dateti
     """The table as the plan sees it; its number stands for its uuid."""
     terms = evaluation.terms
     wishes = {
-        op: Wish(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))
+        op: DueOperation(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))
         for op, d in known.dues.items()
     }
     return Candidate(

@@ -20,9 +20,9 @@ from icewright.app.demo import rot
 from icewright.app.demo.rot import Lake
 from icewright.app.sections import AuthSection
 from icewright.app.tokens import new_token
+from icewright.app.web.app_state import Watch
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.identity import access_of
-from icewright.app.web.opened import Watch
 from icewright.app.web.running import serving
 from icewright.core.permissions import grant
 from icewright.core.policy import Operation
@@ -68,30 +68,30 @@ class Site:
     @property
     def store(self) -> Any:
         """The state store."""
-        return self.app.world.store
+        return self.app.runtime.store
 
     def token(self, role: str, *scopes: str) -> str:
         """Somebody's new token."""
-        text, row = new_token([grant(role, scopes)], f"{role} of tests", "tests", self.app.world.clock.now(), 1)
+        text, row = new_token([grant(role, scopes)], f"{role} of tests", "tests", self.app.runtime.clock.now(), 1)
         self.store.add_token(row)
         return text
 
     def running(self, ref: TableRef) -> str:
         """A job that runs, of this process, which says how far it is by `tell`."""
         row = self.store.table(ref)
-        now = self.app.world.clock.now()
-        trigger = Trigger("manual", "ann@example.com", self.app.world.trigger.holder)
+        now = self.app.runtime.clock.now()
+        trigger = Trigger("manual", "ann@example.com", self.app.runtime.trigger.holder)
         job_id = self.store.claim(ref, row.table_uuid, (Operation.COMPACT, Operation.REWRITE_MANIFESTS), trigger, now)
         assert job_id is not None
         return str(job_id)
 
     def tell(self, kind: str, ref: TableRef, **details: Any) -> None:
         """Let an activity be written down."""
-        self.app.world.report(kind, ref, details)
+        self.app.runtime.record_event(kind, ref, details)
 
     def finish(self, job_id: str, state: JobState = JobState.SUCCEEDED, summary: str = "done") -> None:
         """Let a job end."""
-        self.store.finish(job_id, state, summary, self.app.world.clock.now())
+        self.store.finish(job_id, state, summary, self.app.runtime.clock.now())
 
     def serve(self, **settings: Any) -> str:
         """A server; its address."""
@@ -136,7 +136,7 @@ def _provider() -> Iterator[str]:
 def _lake(site: Site) -> None:
     """Three tables in files, looked at."""
     catalog = SqlCatalog("lake", **pyiceberg_catalog_properties(site.app.config.catalogs["lake"]))
-    lake = Lake(catalog, no_spark, site.home / "warehouse", site.app.world.clock.now())
+    lake = Lake(catalog, no_spark, site.home / "warehouse", site.app.runtime.clock.now())
     rot.clicks(lake, commits=40, rows_per_file=20)
     rot.events(lake, manifests=24, rows_per_file=20)
     rot.sessions(lake, rows_per_file=50)
@@ -146,12 +146,12 @@ def _lake(site: Site) -> None:
         history[30].snapshot_id, "audit"
     ).commit()
     catalog.close()
-    look(site.app.world, ["lake"])
+    look(site.app.runtime, ["lake"])
 
 
 def _fleet(site: Site) -> None:
     """Tables of another catalog, of every state, and some of hostile names: no server needs their files."""
-    world, store, now = site.app.world, site.store, site.app.world.clock.now()
+    runtime, store, now = site.app.runtime, site.store, site.app.runtime.clock.now()
     site.hostile = [TableRef("fleet", (name,), name) for name in (*HOSTILE, "..", ".")]
     refs = [TableRef("fleet", (f"n{i % 7}",), f"t{i:04}") for i in range(FLEET)] + site.hostile
     pointers = [Pointer(ref, f"s3://w/{i}/1.json") for i, ref in enumerate(refs)]
@@ -173,24 +173,24 @@ def _fleet(site: Site) -> None:
     for ref in refs[3:5]:
         store.pause(ref, "three jobs failed in a row")
     store.unreadable(refs[5], "the manifest list is not there: s3://w/5/snap.avro", now)
-    assert world.scopes
+    assert runtime.scopes
 
 
 def _past(site: Site) -> None:
     """What was done: two operations in the service, a job that failed, alerts, a pin."""
-    world, store, now = site.app.world, site.store, site.app.world.clock.now()
+    runtime, store, now = site.app.runtime, site.store, site.app.runtime.clock.now()
     for ref, operation in ((EVENTS, Operation.REWRITE_MANIFESTS), (CLICKS, Operation.EXPIRE_SNAPSHOTS)):
-        done = execute(world, Request(ref, (operation,), by_hand=True))
+        done = execute(runtime, Request(ref, (operation,), manual=True))
         assert done.state is JobState.SUCCEEDED, done
     row = store.table(CLICKS)
-    snapshot = world.catalog(CLICKS).load(CLICKS).snapshots[-3]
+    snapshot = runtime.catalog(CLICKS).load(CLICKS).snapshots[-3]
     pin = PinRow("reader nightly", snapshot.snapshot_id, now, now + timedelta(days=2), "ann")
     store.pin(CLICKS, row.table_uuid, pin)
     failed = site.running(site.hostile[0])
     site.finish(failed, JobState.FAILED, "compact: failed: <b>no space</b> left on device")
-    look(world, ["lake"])
-    Planning(world).due()
-    alert_due(world, site.app.alerting)
+    look(runtime, ["lake"])
+    Planning(runtime).due()
+    alert_due(runtime, site.app.alerting)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def test_a_job_from_its_start_to_its_end(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("status")).to_contain_text("Started")
     assert "/jobs/" in page.url
     (job,) = site.store.jobs(SESSIONS, 1)
-    holder, now = site.app.world.trigger.holder, site.app.world.clock.now()
+    holder, now = site.app.runtime.trigger.holder, site.app.runtime.clock.now()
     taken = site.store.take(holder, ["lake"], now, 10)
     assert job.job_id in [one.job_id for one in taken]
     expect(page.locator("h1 + .pill")).to_have_text("running")
@@ -168,7 +168,7 @@ def test_in_and_out_by_a_token(site: Site, desk: Opener) -> None:
     log_in(page, token)
     page.goto("/jobs")
     expect(page.locator("h1")).to_have_text("Jobs")
-    site.store.revoke_token(token.split("_")[1], site.app.world.clock.now())
+    site.store.revoke_token(token.split("_")[1], site.app.runtime.clock.now())
     page.goto("/jobs")
     expect(page.locator("h1")).to_have_text("Log in")
 

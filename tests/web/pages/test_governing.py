@@ -20,7 +20,7 @@ KNOB = "compact.min_input_files"
 def stored(site: Site, *scope: str, **settings: object) -> int:
     """A rule that somebody set; its version."""
     named = {name.replace("__", "."): said for name, said in settings.items()}
-    version = site.store.put_rule(scope, named, "eve <i>", site.app.world.clock.now(), None)
+    version = site.store.put_rule(scope, named, "eve <i>", site.app.runtime.clock.now(), None)
     assert version is not None
     return int(version)
 

@@ -13,20 +13,20 @@ from uuid import UUID
 
 import msgspec
 
-from icewright.adapters.catalogs.memo import Memo
+from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, lent_credentials, loaded
 from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, RestClient
 from icewright.adapters.catalogs.rest.committing import Committing
-from icewright.adapters.catalogs.rest.credentials import Lent
+from icewright.adapters.catalogs.rest.credentials import CredentialStore
 from icewright.adapters.catalogs.rest.listing import Listing
 from icewright.adapters.catalogs.rest.policies import Policies
 from icewright.adapters.catalogs.rest.restoring import left_out
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import parse
-from icewright.core.environment import Environment, keep_inside, keep_to_hosts
+from icewright.core.allowlist import Allowlist, require_hosts, require_inside
 from icewright.core.errors import CatalogUnavailable, TableNotFound, UnsupportedTable
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Change, Clock, Grant, Pointer, RemoveSnapshots, RestoreSnapshots
+from icewright.ports import Change, Clock, Pointer, RemoveSnapshots, RestoreSnapshots, VendedCredentials
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
@@ -49,18 +49,18 @@ class RestCatalog:
     properties: RestCatalogProperties
     files: Reader
     clock: Clock
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     policies: Policies = field(init=False)
     _client: RestClient = field(init=False)
-    _lent: Lent = field(init=False)
-    _memo: Memo = field(default_factory=Memo, init=False)
+    _lent: CredentialStore = field(init=False)
+    _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
     _seen: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
     _full: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)  # ETag, location, checksum
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         self._client = RestClient(self.properties, self.clock, self.environment)
-        self._lent = Lent(self.clock, self._renew)
+        self._lent = CredentialStore(self.clock, self._renew)
         self.policies = Policies(self._client, self.clock)
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class RestCatalog:
         """The name under which engines know it too."""
         return self.properties.name
 
-    def grant(self, path: str) -> Grant | None:
+    def grant(self, path: str) -> VendedCredentials | None:
         """What the server lent for a file, renewed when it is about to expire; None where it lent nothing."""
         return self._lent.grant(path)
 
@@ -134,7 +134,7 @@ class RestCatalog:
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Ask the server for the change, under requirements on the table's uuid and every ref of `base`."""
-        keep_inside(self.environment, self.name, base)
+        require_inside(self.environment, self.name, base)
         after = self._committing(base.ref).run(base, change)
         with self._lock:
             self._full.pop(base.ref, None)
@@ -221,7 +221,7 @@ class RestCatalog:
     ) -> None:
         """Keep what is lent, unless it leads to a host that nobody declared."""
         for said in (config, *(lent.config for lent in credentials)):
-            keep_to_hosts(self.environment, self.name, said)
+            require_hosts(self.environment, self.name, said)
         self._lent.keep(ref, location, self._storage(), config, credentials)
 
     def _storage(self) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from requests.exceptions import ConnectionError as Disconnected
 from requests.exceptions import ConnectTimeout, RequestException
 
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
-from icewright.core.environment import Environment, keep_to_hosts
+from icewright.core.allowlist import Allowlist, require_hosts
 from icewright.core.errors import CatalogUnavailable
 from icewright.core.runs import backoff
 from icewright.ports import Clock
@@ -99,7 +99,7 @@ class RestClient:
 
     properties: RestCatalogProperties
     clock: Clock
-    environment: Environment | None = None
+    environment: Allowlist | None = None
     _connected: _Client | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -195,7 +195,7 @@ class RestClient:
         with self._lock:
             if self._connected is None:
                 made = self._careful(lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties)))
-                keep_to_hosts(self.environment, self.properties.name, made.properties)
+                require_hosts(self.environment, self.properties.name, made.properties)
                 self._connected = made
             return self._connected
 

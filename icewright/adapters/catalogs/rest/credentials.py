@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from icewright.adapters.catalogs.rest.answers import StorageCredential
 from icewright.core.table import TableRef
-from icewright.ports import Clock, Grant
+from icewright.ports import Clock, VendedCredentials
 
 _EXPIRES = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at")
 _EXPIRES_AZURE = "adls.sas-token-expires-at-ms."
@@ -18,12 +18,12 @@ _LENT = ("s3.access-key-id", "s3.session-token", "gcs.oauth2.token", "adls.sas-t
 
 
 @dataclass
-class Lent:
+class CredentialStore:
     """What was lent, by prefix. `renew` loads the credentials of a table anew and gives them to `keep`."""
 
     clock: Clock
     renew: Callable[[TableRef], None]
-    _grants: dict[str, tuple[TableRef, Grant]] = field(default_factory=dict, init=False)
+    _grants: dict[str, tuple[TableRef, VendedCredentials]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _renewing: threading.RLock = field(default_factory=threading.RLock, init=False)
 
@@ -46,9 +46,9 @@ class Lent:
         with self._lock:
             for prefix, properties in lent:
                 key = prefix.rstrip("/")
-                self._grants[key] = (ref, Grant(key, properties, _expiry(properties)))
+                self._grants[key] = (ref, VendedCredentials(key, properties, _expiry(properties)))
 
-    def grant(self, path: str) -> Grant | None:
+    def grant(self, path: str) -> VendedCredentials | None:
         """What opens a file: the grant of the longest prefix, renewed when it is about to expire."""
         found = self._found(path)
         if found is None or not self._stale(found[1]):
@@ -60,10 +60,10 @@ class Lent:
                 again = self._found(path)
         return again[1] if again else None
 
-    def _stale(self, grant: Grant) -> bool:
+    def _stale(self, grant: VendedCredentials) -> bool:
         return grant.expires is not None and self.clock.now() > grant.expires - _EARLY
 
-    def _found(self, path: str) -> tuple[TableRef, Grant] | None:
+    def _found(self, path: str) -> tuple[TableRef, VendedCredentials] | None:
         if not self._grants:
             return None
         folder = path.rstrip("/")

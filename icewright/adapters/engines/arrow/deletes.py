@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Layout, Piece
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.opening import Broken, Opener
 from icewright.adapters.engines.arrow.resolve import Unfit, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.types import Field, plain
@@ -50,7 +50,7 @@ class Deletes:
     _positions: dict[str, Mapping[str, pl.Series]] = field(default_factory=dict)
     _keys: dict[tuple[DeleteFile, ...], Keys] = field(default_factory=dict)
 
-    def positions(self, piece: Piece) -> pl.Series | None:
+    def positions(self, piece: FileSlice) -> pl.Series | None:
         """The positions of the file's rows that are gone, each once and ascending; None when there are none."""
         found: list[pl.Series] = []
         for delete in piece.deletes:
@@ -63,7 +63,7 @@ class Deletes:
                     found.append(own)
         return pl.concat(found).unique().sort() if found else None
 
-    def keys(self, piece: Piece) -> list[Keys]:
+    def keys(self, piece: FileSlice) -> list[Keys]:
         """What the file's equality deletes say, those of the same columns together."""
         by_ids: dict[tuple[int, ...], list[DeleteFile]] = {}
         for delete in piece.deletes:

@@ -32,7 +32,7 @@ class DeleteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileSlice:
     """A data file, or the row groups of it that begin in a range of its bytes."""
 
     path: str
@@ -77,7 +77,7 @@ class Bin:
     """What one task reads and writes."""
 
     group: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FileSlice, ...]
     partition: Mapping[int, Any]  # identity partition values by source field, as the spec's JSON single values
     output: str  # how the paths of its files begin: each attempt has names of its own
     outputs: int  # files that it is to write
@@ -105,7 +105,9 @@ class Failed:
 Answer = Written | Failed
 
 
-def bins(files: Sequence[Piece], *, outputs: int, split_bytes: int, whole: bool) -> list[tuple[Sequence[Piece], int]]:
+def bins(
+    files: Sequence[FileSlice], *, outputs: int, split_bytes: int, whole: bool
+) -> list[tuple[Sequence[FileSlice], int]]:
     """The files of a group in as many bins as files come out, and how many outputs each has.
 
     The largest first, each into the bin that holds least. A file larger than a split is cut between row groups.
@@ -114,7 +116,7 @@ def bins(files: Sequence[Piece], *, outputs: int, split_bytes: int, whole: bool)
     if whole or outputs <= 1:
         return [(tuple(files), max(1, outputs))]
     pieces = [piece for file in files for piece in _cut(file, split_bytes)]
-    held: list[list[Piece]] = [[] for _ in range(min(outputs, len(pieces)))]
+    held: list[list[FileSlice]] = [[] for _ in range(min(outputs, len(pieces)))]
     sizes = [0] * len(held)
     for piece in sorted(pieces, key=lambda one: one.bytes, reverse=True):
         least = sizes.index(min(sizes))
@@ -124,7 +126,7 @@ def bins(files: Sequence[Piece], *, outputs: int, split_bytes: int, whole: bool)
     return [(tuple(some), max(1, round(size / share))) for some, size in zip(held, sizes, strict=True)]
 
 
-def _cut(file: Piece, split_bytes: int) -> list[Piece]:
+def _cut(file: FileSlice, split_bytes: int) -> list[FileSlice]:
     """The file as runs of row groups of about a split's bytes each."""
     if file.bytes <= split_bytes or len(file.split_offsets) < 2:  # noqa: PLR2004 - one row group is not cut
         return [file]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece, SortField
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, FileSlice, SortField
 from icewright.adapters.engines.arrow.table import Done, FileGroup
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
@@ -239,8 +239,8 @@ def _unfit(entry: Mapping[str, Any], output_spec: int) -> str | None:
     return f"{entry['file-path']} is encrypted" if entry.get("key-metadata") else None
 
 
-def _piece(entry: Mapping[str, Any], sequence_number: int, deletes: Sequence[DeleteFile]) -> Piece:
-    return Piece(
+def _piece(entry: Mapping[str, Any], sequence_number: int, deletes: Sequence[DeleteFile]) -> FileSlice:
+    return FileSlice(
         path=entry["file-path"],
         bytes=entry["file-size-in-bytes"],
         file_bytes=entry["file-size-in-bytes"],

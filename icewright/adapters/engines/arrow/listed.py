@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Piece
+from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, FileSlice
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile
@@ -47,11 +47,11 @@ class Listed:
             return False
         return self.of == data.path if self.of is not None else self.partition == data.partition
 
-    def piece(self, deletes: Sequence[Listed]) -> Piece:
+    def piece(self, deletes: Sequence[Listed]) -> FileSlice:
         """As a task is told of it, with those of the deletes that apply."""
         own = tuple(DeleteFile(DeleteKind.POSITION, one.path) for one in deletes if one.applies_to(self))
         records, offsets = self.entry.records, self.split_offsets
-        return Piece(self.path, self.bytes, self.bytes, records, self.sequence, None, own, split_offsets=offsets)
+        return FileSlice(self.path, self.bytes, self.bytes, records, self.sequence, None, own, split_offsets=offsets)
 
 
 @dataclass

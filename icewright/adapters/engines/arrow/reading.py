@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import Deletes, Keys, both, unmatched, without
-from icewright.adapters.engines.arrow.group import Bin, Layout, Piece
+from icewright.adapters.engines.arrow.group import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.opening import Broken, Opener
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
@@ -23,7 +23,7 @@ _LEAST_ROWS = 1 << 8
 
 
 @dataclass
-class Reading:
+class Scan:
     """What has been read of a bin."""
 
     layout: Layout
@@ -54,7 +54,7 @@ class Reading:
                 for batch, own, _ in self._raw(source, piece, fields):
                     yield self._resolved(piece, batch, own, fields)
 
-    def _of(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _of(self, piece: FileSlice) -> Iterator[pa.RecordBatch]:
         positions, keys = self._deletes.positions(piece), self._deletes.keys(piece)
         known = {one["id"] for one in self.fields}
         extra = [one for key in keys for one in key.columns if one["id"] not in known]
@@ -65,7 +65,7 @@ class Reading:
 
     def _live(
         self,
-        piece: Piece,
+        piece: FileSlice,
         fields: Sequence[Field],
         columns: list[pa.Array],
         start: int,
@@ -87,7 +87,7 @@ class Reading:
         self.deleted += length - left.num_rows
         return left
 
-    def _inherit(self, piece: Piece, columns: list[pa.Array], start: int) -> None:
+    def _inherit(self, piece: FileSlice, columns: list[pa.Array], start: int) -> None:
         """Row ids and sequence numbers that the file leaves to its entry (spec, Row Lineage)."""
         at = len(self.fields) - 2
         length = len(columns[at])
@@ -100,7 +100,7 @@ class Reading:
         columns[at + 1] = columns[at + 1].fill_null(piece.sequence_number)
 
     def _raw(
-        self, source: pq.ParquetFile, piece: Piece, fields: Sequence[Field]
+        self, source: pq.ParquetFile, piece: FileSlice, fields: Sequence[Field]
     ) -> Iterator[tuple[pa.RecordBatch, list[pa.Field], int]]:
         """Batches of the columns that matter, as the file has them; with each its fields and its first row's number."""
         metadata = source.metadata
@@ -125,7 +125,7 @@ class Reading:
             start += batch.num_rows
 
     def _resolved(
-        self, piece: Piece, batch: pa.RecordBatch, own: list[pa.Field], fields: Sequence[Field]
+        self, piece: FileSlice, batch: pa.RecordBatch, own: list[pa.Field], fields: Sequence[Field]
     ) -> list[pa.Array]:
         try:
             return resolved(batch, own, fields, self.bin.partition)
@@ -133,7 +133,7 @@ class Reading:
             raise Broken(f"{piece.path}: {error}") from error
 
 
-def _row_groups(metadata: pq.FileMetaData, piece: Piece) -> tuple[list[int], int]:
+def _row_groups(metadata: pq.FileMetaData, piece: FileSlice) -> tuple[list[int], int]:
     """The row groups that begin in the piece, and the number of the first row of the first of them."""
     groups: list[int] = []
     first = row = 0

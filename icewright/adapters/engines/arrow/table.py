@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from icewright.adapters.engines.arrow.group import Piece, SortField
+from icewright.adapters.engines.arrow.group import FileSlice, SortField
 from icewright.core.steps import RewriteDataFiles
 
 
@@ -15,7 +15,7 @@ class FileGroup:
     """Files that Iceberg rewrites together: of one partition; `unfit` where this path does not."""
 
     planned: Any  # what its table needs to place and to commit it
-    files: tuple[Piece, ...]
+    files: tuple[FileSlice, ...]
     outputs: int
     split_bytes: int
     constants: Mapping[int, Any]  # of identity partition fields, by source field, as the spec's JSON or its numbers

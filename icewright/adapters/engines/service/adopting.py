@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import metadata_files
 from icewright.adapters.engines.service.registry import Surroundings
 from icewright.adapters.engines.service.successors import Found, Strange, identify
@@ -21,7 +21,7 @@ from icewright.ports import Adoptable
 class Adopting:
     """Finds what a person may declare to be the table's own. `guard` knows who else lives."""
 
-    guard: Guard
+    guard: DeletionGuard
 
     def adoptable(self, metadata: TableMetadata) -> Adoptable:
         """Everything in the table's places that stops deletions there and belongs to nobody that is known.
@@ -88,7 +88,7 @@ class Adopting:
                 )
 
 
-def _unreadable(metadata: TableMetadata, one: Strange, guard: Guard) -> bool:
+def _unreadable(metadata: TableMetadata, one: Strange, guard: DeletionGuard) -> bool:
     try:
         identify(metadata, [one], guard.registry.files.read, frozenset())
     except MetadataUnreadable:

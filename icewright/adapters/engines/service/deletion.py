@@ -14,9 +14,9 @@ from typing import Protocol
 import polars as pl
 
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError
-from icewright.core.runs import FileFate, backoff
+from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
-from icewright.ports import Clock, Files, FileStat, Ledger, LedgerState
+from icewright.ports import Clock, DeletionLedger, Files, FileStat, LedgerState
 
 # Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
 _ORDER = (
@@ -47,7 +47,7 @@ class Proved:
 class Proof(Protocol):
     """What must hold right before files are deleted."""
 
-    def prove(self, planned: Sequence[FileFate]) -> Proved:
+    def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Ask catalogs, store and metadata as they are now. Raises when nothing at all may be deleted."""
         ...
 
@@ -56,9 +56,9 @@ class Proof(Protocol):
 class Deleted:
     """What is gone, what could not be deleted, what waits, and notes: which these are, and where the ledger is."""
 
-    files: tuple[FileFate, ...]
+    files: tuple[FileAction, ...]
     failed: int = 0
-    waiting: tuple[FileFate, ...] = ()  # for the end of `deletion.delay_hours`
+    waiting: tuple[FileAction, ...] = ()  # for the end of `deletion.delay_hours`
     until: datetime | None = None
     notes: tuple[str, ...] = ()
 
@@ -75,7 +75,7 @@ class Deleted:
 class _Done:
     """What the batches so far came to."""
 
-    gone: list[FileFate] = field(default_factory=list)
+    gone: list[FileAction] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     stays: dict[str, str] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)  # an attempt at these has begun: if they are gone, it deleted them
@@ -86,14 +86,14 @@ class Deletion:
     """Planned files of one job, and what deleting them takes."""
 
     files: Files
-    ledger: Ledger
+    ledger: DeletionLedger
     clock: Clock
 
     def planned(self, ref: TableRef) -> pl.DataFrame:
         """The `path` of each file of the table that some job is still to delete."""
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
 
-    def looked_at(self, planned: Sequence[FileFate], concurrency: int) -> tuple[FileFate, ...]:
+    def looked_at(self, planned: Sequence[FileAction], concurrency: int) -> tuple[FileAction, ...]:
         """The files with the size and time that storage says; those that are not there are left out."""
         seen = self.files.stat([f.path for f in planned], concurrency)
         stats = ((file, seen.get(file.path)) for file in planned)
@@ -105,7 +105,7 @@ class Deletion:
         self,
         job_id: str,
         location: str,
-        planned: Sequence[FileFate],
+        planned: Sequence[FileAction],
         proof: Proof,
         concurrency: int,
         *,
@@ -129,7 +129,9 @@ class Deletion:
             except Cancelled:
                 if not owed and not done.gone:
                     kept = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
-                    self.ledger.settle(job_id, kept, self.clock.now(), dict.fromkeys(kept, "the job was cancelled"))
+                    self.ledger.record_deletions(
+                        job_id, kept, self.clock.now(), dict.fromkeys(kept, "the job was cancelled")
+                    )
                 raise
             if problem:
                 left = [f for f in planned if f.path not in done.stays and f not in done.gone]
@@ -139,7 +141,7 @@ class Deletion:
         return Deleted(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
 
     def finish(
-        self, job_id: str, location: str, planned: Sequence[FileFate], proof: Proof, concurrency: int
+        self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
     ) -> Deleted:
         """The same at once, and raise what goes wrong."""
         done = _Done(tried={file.path for file in planned})
@@ -147,7 +149,7 @@ class Deletion:
             self._batch(job_id, batch, proof, concurrency, done)
         return Deleted(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
 
-    def _tried(self, job_id: str, batch: Sequence[FileFate], proof: Proof, concurrency: int, done: _Done) -> str:
+    def _tried(self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, done: _Done) -> str:
         """Delete a batch, again after a fault that may pass; what is still wrong in the end, blank for nothing."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -164,10 +166,10 @@ class Deletion:
                 return ""
         return problem
 
-    def _batch(self, job_id: str, batch: Sequence[FileFate], proof: Proof, concurrency: int, done: _Done) -> None:
+    def _batch(self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, done: _Done) -> None:
         """Prove a batch, claim it, look at each file once more, delete, and write down what became of it."""
         proved = proof.prove(batch)
-        claimed = self.ledger.start(job_id, [f.path for f in batch if f.path in proved.free])
+        claimed = self.ledger.claim_deletions(job_id, [f.path for f in batch if f.path in proved.free])
         mine = [f for f in batch if f.path in claimed]
         seen = self.files.stat([f.path for f in mine], concurrency)
         stays = dict(proved.stays) | {f.path: why for f in mine if (why := _other_file(f, seen.get(f.path)))}
@@ -178,7 +180,7 @@ class Deletion:
         failures = dict(report.failures)
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
         states |= {f.path: LedgerState.DELETED for f in mine if f.path not in states}  # also what was gone already
-        self.ledger.settle(job_id, states, self.clock.now(), stays | failures)
+        self.ledger.record_deletions(job_id, states, self.clock.now(), stays | failures)
         done.gone += gone + [f for f in there if f.path not in failures]
         done.failures |= failures
         done.stays |= stays
@@ -198,10 +200,10 @@ class Deletion:
             self.files.tidy([f.path for f in done.gone], location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
-        yield self.ledger.export(job_id)
+        yield self.ledger.export_deletions(job_id)
 
 
-def _other_file(planned: FileFate, seen: FileStat | None) -> str:
+def _other_file(planned: FileAction, seen: FileStat | None) -> str:
     """Why what bears the planned file's name now is another file; blank when it is the same, or gone."""
     if seen is None:
         return ""
@@ -212,6 +214,6 @@ def _other_file(planned: FileFate, seen: FileStat | None) -> str:
     return ""
 
 
-def _batches(planned: Sequence[FileFate]) -> Iterator[Sequence[FileFate]]:
+def _batches(planned: Sequence[FileAction]) -> Iterator[Sequence[FileAction]]:
     ordered = sorted(planned, key=lambda f: _ORDER.index(f.kind))
     return (ordered[i : i + BATCH] for i in range(0, len(ordered), BATCH))

@@ -15,7 +15,7 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
-from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.successors import without_successor
@@ -24,11 +24,11 @@ from icewright.core.errors import Cancelled, CommitConflict, InvariantViolated, 
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.policy import Operation
 from icewright.core.retention import held_by
-from icewright.core.runs import FileFate, Outcome, committed, skipped
+from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import Hold, TableMetadata
-from icewright.core.verify import expiry_kept
-from icewright.ports import Assignment, Catalog, Intent, LedgerState, Removal, RemoveSnapshots, Restoring
+from icewright.core.verify import expiry_violations
+from icewright.ports import Catalog, Intent, LedgerState, Removal, RemoveSnapshots, Restoring, StepRequest
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Unused:
 class Planned:
     """What an expiry would delete, and what it leaves to others."""
 
-    files: tuple[FileFate, ...]
+    files: tuple[FileAction, ...]
     notes: tuple[str, ...]
     compared: pl.DataFrame | None  # the manifests of what stays, which name none of the files
     stays: tuple[str, ...]  # files that stay although only expired snapshots reach them
@@ -62,10 +62,10 @@ class ExpireInService:
     """The operation with what it needs."""
 
     deletion: Deletion
-    guard: Guard
+    guard: DeletionGuard
     holds: Callable[[TableMetadata], Sequence[Hold]]
 
-    def run(self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots) -> Outcome:
+    def run(self, catalog: Catalog, assignment: StepRequest, step: ExpireSnapshots) -> Outcome:
         """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
         base, clock = assignment.base, self.deletion.clock
         started = clock.now()
@@ -82,7 +82,7 @@ class ExpireInService:
         if assignment.dry_run:
             return outcome(Deleted(planned.files))
         until = started + step.delay if step.delay else None
-        self.deletion.ledger.plan(
+        self.deletion.ledger.plan_deletions(
             assignment.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
         )
         unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
@@ -90,7 +90,7 @@ class ExpireInService:
         try:
             deleted = self._deleted(catalog, assignment, step, planned, started)
         except (Cancelled, LeaseLost):  # the commit stands, and whoever settles carries out the deletions
-            assignment.kept(outcome(Deleted((), len(planned.files))))
+            assignment.on_partial_result(outcome(Deleted((), len(planned.files))))
             raise
         return outcome(deleted)
 
@@ -139,9 +139,9 @@ class ExpireInService:
     def _commit(
         self,
         catalog: Catalog,
-        assignment: Assignment,
+        assignment: StepRequest,
         step: ExpireSnapshots,
-        fates: Sequence[FileFate],
+        actions: Sequence[FileAction],
         unused: Unused,
     ) -> None:
         base, job, ledger = assignment.base, assignment.job_id, self.deletion.ledger
@@ -149,24 +149,26 @@ class ExpireInService:
             frozenset(step.snapshot_ids), frozenset(step.remove_refs), unused.specs, unused.schemas
         )
         removal = self._removal(job, base, change)
-        ledger.removal(removal)
+        ledger.record_removal(removal)
         try:
             self._nobody_pinned(base, step)
             assignment.check()
             if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
-                ledger.intend(job, Intent(base.metadata_location, change.snapshot_ids, change.refs))
+                ledger.set_commit_intent(job, Intent(base.metadata_location, change.snapshot_ids, change.refs))
             after = catalog.commit(base, change)
             if isinstance(catalog, Restoring):
-                ledger.intend(job, None)
+                ledger.set_commit_intent(job, None)
         except (CommitConflict, Cancelled, InvariantViolated) as error:
             if isinstance(catalog, Restoring) and not isinstance(error, InvariantViolated):
-                ledger.intend(job, None)
+                ledger.set_commit_intent(job, None)
             if not isinstance(error, InvariantViolated):
-                ledger.removal_over(removal, None)
-            kept = {f.path: LedgerState.KEPT for f in fates}
-            ledger.settle(job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing"))
+                ledger.close_removal(removal, None)
+            kept = {f.path: LedgerState.KEPT for f in actions}
+            ledger.record_deletions(
+                job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing")
+            )
             raise
-        if broken := expiry_kept(base, after, step, unused.specs):
+        if broken := expiry_violations(base, after, step, unused.specs):
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )
@@ -183,7 +185,7 @@ class ExpireInService:
             raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
 
     def _deleted(
-        self, catalog: Catalog, assignment: Assignment, step: ExpireSnapshots, planned: Planned, started: datetime
+        self, catalog: Catalog, assignment: StepRequest, step: ExpireSnapshots, planned: Planned, started: datetime
     ) -> Deleted:
         if not planned.files:
             return Deleted(())
@@ -214,8 +216,8 @@ def _statistics_of_gone(metadata: TableMetadata, ids: set[int], canonical: sets.
     return sets.without(sets.files_frame(gone), sets.files_frame((s.path, s.length, "") for s in kept), canonical)
 
 
-def _fates(frame: pl.DataFrame) -> tuple[FileFate, ...]:
-    return tuple(FileFate(p, b, k) for p, b, k in frame.select("path", "bytes", "kind").sort("path").rows())
+def _fates(frame: pl.DataFrame) -> tuple[FileAction, ...]:
+    return tuple(FileAction(p, b, k) for p, b, k in frame.select("path", "bytes", "kind").sort("path").rows())
 
 
 def _outcome(

@@ -22,7 +22,7 @@ _EXAMPLES = 3  # files that a note names
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgement:
     """Which files may be deleted as far as others are concerned, and why the rest stays."""
 
     files: pl.DataFrame  # `path` and whatever columns there were
@@ -41,7 +41,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Guard:
+class DeletionGuard:
     """The rules over the registry of all tables, and over the places in which files may be deleted at all."""
 
     registry: Registry
@@ -123,7 +123,7 @@ class Guard:
         *,
         own: Sequence[str] | None = None,
         outside: bool = False,
-    ) -> Judged:
+    ) -> Judgement:
         """Which of the files may be deleted on behalf of the table.
 
         `own`: the table's places, if not all that it ever had. `outside`: files that lie in nobody's place may go too.
@@ -131,7 +131,7 @@ class Guard:
         metadata as it is now.
         """
         if files.is_empty():
-            return Judged(files, {})
+            return Judgement(files, {})
         mine = around.own if own is None else tuple(self._place(metadata, folder) for folder in own)
         index = Index((one, None) for one in mine)
         folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
@@ -155,7 +155,7 @@ class Guard:
             reached = self._reached_by(other, there)
             stays |= reached
             left = left.filter(~left["path"].is_in(list(reached))) if reached else left
-        return Judged(left, stays)
+        return Judgement(left, stays)
 
     def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
         """Those of the files that the other table reaches; all of them where it cannot be read."""

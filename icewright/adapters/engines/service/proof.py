@@ -10,11 +10,11 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Proved
-from icewright.adapters.engines.service.guard import Guard
+from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.successors import without_successor
 from icewright.core.errors import Refused, TableReplaced
-from icewright.core.runs import FileFate
+from icewright.core.runs import FileAction
 from icewright.core.table import Hold, TableMetadata
 from icewright.core.vacuum import gc_enabled
 from icewright.ports import Catalog, Clock
@@ -27,10 +27,10 @@ class TableProof:
     """What planned files of one table must withstand: an ordinary run asks the same as whoever finishes its work."""
 
     catalog: Catalog
-    guard: Guard
+    guard: DeletionGuard
     clock: Clock
     base: TableMetadata  # as it was when the files were planned, or read first
-    planned: Sequence[FileFate]  # all of them, whatever batches they are deleted in
+    planned: Sequence[FileAction]  # all of them, whatever batches they are deleted in
     holds: Holds
     since: datetime  # when the run that planned the files began
     scanned: bool  # the files come from a listing of the table's places: perhaps no snapshot ever named them
@@ -41,7 +41,7 @@ class TableProof:
     _at: str = ""  # the metadata file up to which `_free` was proved
     _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
 
-    def prove(self, planned: Sequence[FileFate]) -> Proved:
+    def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Which of the planned files may go. Raises `Refused` when none may, and what asking raises."""
         self.check()
         now = self.catalog.load(self.base.ref)

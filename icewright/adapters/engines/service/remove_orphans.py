@@ -18,17 +18,17 @@ import pyarrow as pa
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion
 from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
-from icewright.adapters.engines.service.guard import Guard, Judged
+from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, Listing, Named, hashed
 from icewright.adapters.engines.service.proof import Holds, TableProof
 from icewright.adapters.engines.service.successors import Strange, no_foreign_table, unreadable, without_successor
 from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, Outcome, committed
+from icewright.core.runs import FileAction, Outcome, committed
 from icewright.core.steps import RemoveOrphans
 from icewright.core.table import TableMetadata
-from icewright.ports import Assignment, Catalog, LedgerState
+from icewright.ports import Catalog, LedgerState, StepRequest
 
 _SHOWN = 20  # names told one by one
 _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
@@ -41,7 +41,7 @@ class Scan:
     begun: datetime
     listed: int
     found: int
-    orphans: tuple[FileFate, ...]  # at most `max_files` of those found
+    orphans: tuple[FileAction, ...]  # at most `max_files` of those found
     notes: tuple[str, ...]
     compared: pl.DataFrame  # the manifests whose content was read
 
@@ -51,11 +51,11 @@ class RemoveOrphansInService:
     """The operation with what it needs."""
 
     deletion: Deletion
-    guard: Guard
+    guard: DeletionGuard
     holds: Holds
     storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
 
-    def run(self, catalog: Catalog, assignment: Assignment, step: RemoveOrphans) -> Outcome:
+    def run(self, catalog: Catalog, assignment: StepRequest, step: RemoveOrphans) -> Outcome:
         """Scan, and delete as far as the mode allows. Raises `Refused` when anything is doubtful about the whole."""
         base, clock = assignment.base, self.deletion.clock
         started = clock.now()
@@ -87,10 +87,10 @@ class RemoveOrphansInService:
     def _deleted(
         self,
         catalog: Catalog,
-        assignment: Assignment,
+        assignment: StepRequest,
         step: RemoveOrphans,
         scan: Scan,
-        chosen: tuple[FileFate, ...],
+        chosen: tuple[FileAction, ...],
     ) -> Deleted:
         """Plan the deletions, and carry them out when no delay is asked for."""
         base, job = assignment.base, assignment.job_id
@@ -111,7 +111,7 @@ class RemoveOrphansInService:
         )
         self.guard.roots(base, self.guard.around(base))
         planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        self.deletion.ledger.plan(job, base.ref, chosen, *planned)
+        self.deletion.ledger.plan_deletions(job, base.ref, chosen, *planned)
         concurrency, place = step.max_concurrent_deletes, base.location
         return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
@@ -158,12 +158,12 @@ class RemoveOrphansInService:
                 found += judged.files.height
         no_flood(base, found, listing.files, step.max_delete_ratio)
         rows = pl.concat(kept).sort("path").rows()
-        notes += Judged(_NO_ORPHANS, stays).notes()
+        notes += Judgement(_NO_ORPHANS, stays).notes()
         notes += [f"{found - len(rows)} more orphans wait for the next run"] if found > len(rows) else []
         notes += [f"{path} is no metadata (empty, or cut); it goes when it is old enough" for path in debris]
         notes += [f"{name} is left alone: no file of a table can have such a name" for name in unnamed[:_SHOWN]]
         notes += [f"{len(unnamed) - _SHOWN} more such names" for _ in unnamed[_SHOWN : _SHOWN + 1]]
-        orphans = tuple(FileFate(path, size, kind_of(path), modified) for path, size, modified in rows)
+        orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
         return Scan(begun, listing.files, found, orphans, tuple(notes), manifests)
 
     def _identified(
@@ -199,24 +199,26 @@ class RemoveOrphansInService:
             return files.listing(root, unnamed)
         return files.inventory(step.inventory, root, unnamed)
 
-    def _chosen(self, base: TableMetadata, orphans: Sequence[FileFate], step: RemoveOrphans) -> tuple[FileFate, ...]:
+    def _chosen(
+        self, base: TableMetadata, orphans: Sequence[FileAction], step: RemoveOrphans
+    ) -> tuple[FileAction, ...]:
         match step.mode:
             case "delete":
                 return tuple(orphans)
             case "confirm":
-                first = self.deletion.ledger.found(base.ref, base.table_uuid)
+                first = self.deletion.ledger.found_orphans(base.ref, base.table_uuid)
                 never = datetime.max.replace(tzinfo=step.confirm_before.tzinfo)
                 return tuple(f for f in orphans if first.get(f.path, never) <= step.confirm_before)
         return ()
 
-    def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileFate]) -> None:
+    def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
         """Findings wait in the ledger for their confirmation; those that are no orphans any more are dropped."""
         ledger = self.deletion.ledger
-        known = ledger.found(base.ref, base.table_uuid)
+        known = ledger.found_orphans(base.ref, base.table_uuid)
         now = {f.path for f in orphans}
-        ledger.forget(base.ref, [p for p in known if p not in now])
+        ledger.forget_orphans(base.ref, [p for p in known if p not in now])
         fresh = [f for f in orphans if f.path not in known]
-        ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
+        ledger.plan_deletions(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:

@@ -14,7 +14,7 @@ from icewright.adapters.engines.service.manifest_files import Entry, ManifestWri
 from icewright.core.errors import CommitStateUnknown, InvariantViolated, MetadataUnreadable
 from icewright.core.paths import metadata_folder
 from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata
-from icewright.core.verify import identity_kept, refs_kept
+from icewright.core.verify import identity_violations, ref_violations
 from icewright.ports import AddSnapshot, Catalog, Clock, Files
 
 
@@ -79,7 +79,7 @@ class Replacing:
             snapshot["sequence-number"] = sequence
         self.files.write(self._list, content)
         after = self.catalog.commit(base, AddSnapshot(snapshot, MAIN))
-        broken = identity_kept(base, after) + refs_kept(base, after, [MAIN])
+        broken = identity_violations(base, after) + ref_violations(base, after, [MAIN])
         if broken:
             raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(broken)}")
         return after

@@ -15,11 +15,11 @@ from icewright.adapters.engines.service.manifest_files import ManifestWriter, Wr
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import InvariantViolated, MetadataUnreadable
 from icewright.core.policy import Operation
-from icewright.core.runs import JOB_ID, FileFate, Outcome, committed, skipped
+from icewright.core.runs import JOB_ID, FileAction, Outcome, committed, skipped
 from icewright.core.steps import RewriteManifests
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
-from icewright.core.verify import totals_kept
-from icewright.ports import Assignment, Catalog, Clock, Files
+from icewright.core.verify import total_violations
+from icewright.ports import Catalog, Clock, Files, StepRequest
 
 _READERS = 4
 
@@ -31,7 +31,7 @@ class RewriteManifestsInService:
     files: Files
     clock: Clock
 
-    def run(self, catalog: Catalog, assignment: Assignment, step: RewriteManifests) -> Outcome:
+    def run(self, catalog: Catalog, assignment: StepRequest, step: RewriteManifests) -> Outcome:
         """Rewrite, or list the manifests that would be. Raises `CommitConflict` when the table changed meanwhile."""
         base, started = assignment.base, self.clock.now()
         current = base.current_snapshot
@@ -39,11 +39,11 @@ class RewriteManifestsInService:
             return skipped(Operation.REWRITE_MANIFESTS, "no current snapshot")
         listed = sets.listed(sets.manifests_of(self.files, [current], totals=step.check_totals))
         chosen = [m for m in listed if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids]
-        fates = tuple(FileFate(m.path, m.length, "manifest") for m in chosen)
+        actions = tuple(FileAction(m.path, m.length, "manifest") for m in chosen)
         if assignment.dry_run:
             count = sum(m.live_files for m in chosen)
             summary = f"would rewrite {len(chosen)} manifests ({count} entries)"
-            return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, count, 0.0), fates)
+            return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, count, 0.0), actions)
         replacing = Replacing(self.files, self.clock, catalog, base, current, listed)
         with replacing.undone_unless_committed():
             for spec_id in step.spec_ids:
@@ -51,13 +51,13 @@ class RewriteManifestsInService:
             entries = _checked(base, chosen, replacing.written)
             assignment.check()
             after = replacing.commit({m.path for m in chosen}, _summary(current, assignment.job_id, entries))
-        if after.current_snapshot is not None and (broken := totals_kept(current, after.current_snapshot)):
+        if after.current_snapshot is not None and (broken := total_violations(current, after.current_snapshot)):
             raise InvariantViolated(f"{base.ref}: rewrite_manifests broke the table: {'; '.join(broken)}")
         return committed(
             Operation.REWRITE_MANIFESTS,
             f"rewrote {len(chosen)} manifests into {len(replacing.written)} ({entries} entries)",
             _metrics(len(chosen), len(replacing.written), entries, (self.clock.now() - started).total_seconds()),
-            fates,
+            actions,
         )
 
     def _rewrite_spec(self, replacing: Replacing, manifests: Sequence[ManifestFile], target_bytes: int) -> None:

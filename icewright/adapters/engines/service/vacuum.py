@@ -17,9 +17,9 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deleted, Deletion, Proved
 from icewright.adapters.engines.service.doubts import in_time, no_flood
-from icewright.adapters.engines.service.guard import Guard, Judged
+from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, Listing, hashed
-from icewright.adapters.engines.service.live import Contents, Mark
+from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
 from icewright.adapters.engines.service.remove_orphans import kind_of, no_mismatch, same_prefix
 from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
@@ -36,11 +36,11 @@ from icewright.core.policy import (
     Operation,
 )
 from icewright.core.retention import Expiry
-from icewright.core.runs import FileFate, Outcome, backoff, committed, skipped
+from icewright.core.runs import FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import CutoffPolicy, resolve
-from icewright.core.verify import expiry_kept
+from icewright.core.verify import expiry_violations
 from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapshots, Survey, Unfinished, VacuumOf
 
 CONCURRENT_DELETES = 16
@@ -55,12 +55,12 @@ class BranchVacuum:
 
     catalog: Branched
     deletion: Deletion
-    guard: Guard
-    contents: Contents
+    guard: DeletionGuard
+    contents: NessieLiveSet
     knobs: Callable[[], Knobs]  # of the catalog as a whole
     storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
-    _mark: Mark | None = None
-    _dry_mark: Mark | None = None
+    _mark: NessieReachability | None = None
+    _dry_mark: NessieReachability | None = None
     _last: Survey | None = None
     _expired: dict[str, set[int]] = field(default_factory=dict)  # by content id
 
@@ -131,7 +131,7 @@ class BranchVacuum:
                     return set()
                 head, metadata = fresh
                 continue
-            if broken := expiry_kept(metadata, after, _step(found, work)):
+            if broken := expiry_violations(metadata, after, _step(found, work)):
                 where = f"{metadata.ref} on {head.reference.name}"
                 raise InvariantViolated(f"{where}: vacuum broke the table: {'; '.join(broken)}; nothing deleted")
             return set(found.snapshot_ids)
@@ -148,7 +148,7 @@ class BranchVacuum:
 
     def _stays_readable(self, work: VacuumOf) -> None:
         """Raise what stops reading whatever stays live of a table: no snapshot of it expires before it is mended."""
-        probe = Mark(self.contents, self.deletion.files)
+        probe = NessieReachability(self.contents, self.deletion.files)
         probe.extend(replace(work.survey, tables=(work.table,)), dry_run=True)
         for broken in probe.broken.values():
             raise broken
@@ -181,7 +181,7 @@ class BranchVacuum:
             no_mismatch(base, listing.mismatches(named, lambda one, other: _same(one, other, knobs)))
             judged = [self.guard.judge(base, around, chunk, own=roots) for chunk in listing.orphans(named)]
             found = tuple(
-                FileFate(path, size, kind_of(path), modified)
+                FileAction(path, size, kind_of(path), modified)
                 for one in judged
                 for path, size, modified in one.files.select(*ORPHAN).rows()
             )
@@ -193,7 +193,7 @@ class BranchVacuum:
             delay, now = timedelta(hours=knobs[DELETION_DELAY]), clock.now()
             until = now + delay if delay else None
             planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-            self.deletion.ledger.plan(work.job_id, table.ref, found, *planned)
+            self.deletion.ledger.plan_deletions(work.job_id, table.ref, found, *planned)
             proof = BranchProof(self, work, mark)
             gone = self.deletion.carry_out(
                 work.job_id, base.location, found, proof, CONCURRENT_DELETES, owed=False, delay=delay
@@ -201,7 +201,7 @@ class BranchVacuum:
         seconds = (clock.now() - started).total_seconds()
         return self._swept(work, found, gone, scanned, notes, seconds)
 
-    def _no_flood(self, work: VacuumOf, base: TableMetadata, found: Sequence[FileFate], scanned: int) -> None:
+    def _no_flood(self, work: VacuumOf, base: TableMetadata, found: Sequence[FileAction], scanned: int) -> None:
         """Raise `Refused` when too many of the files are orphans that no expiry of this vacuum explains."""
         most = self.contents.knobs(base.ref, base)[MAX_DELETE_RATIO]
         if scanned and len(found) / scanned <= most:
@@ -222,7 +222,7 @@ class BranchVacuum:
     def _swept(
         self,
         work: VacuumOf,
-        found: Sequence[FileFate],
+        found: Sequence[FileAction],
         gone: Deleted,
         scanned: int,
         notes: Sequence[str],
@@ -249,7 +249,7 @@ class BranchVacuum:
             notes=(*notes, *gone.notes),
         )
 
-    def live_since(self, work: VacuumOf, mark: Mark) -> list[pl.DataFrame]:
+    def live_since(self, work: VacuumOf, mark: NessieReachability) -> list[pl.DataFrame]:
         """What has become live since the mark, which only grows. Raises when anything may not be touched any more."""
         survey = self._fresh(work.survey)
         grown = mark.extend(survey, dry_run=False)
@@ -257,7 +257,7 @@ class BranchVacuum:
         self._readable(survey, work.table, mark)
         return grown
 
-    def judged(self, table: LiveTable, files: pl.DataFrame) -> Judged:
+    def judged(self, table: LiveTable, files: pl.DataFrame) -> Judgement:
         """Which files may go as far as other catalogs are concerned, as they are now."""
         base = self._base(table)
         self.guard.in_allowed_place(base)
@@ -267,12 +267,12 @@ class BranchVacuum:
     def resume(self, unfinished: Unfinished, now: datetime) -> Outcome:
         """Finish planned deletions by a proof over everything that is live now."""
         survey = self.survey(now)
-        mark = Mark(self.contents, self.deletion.files)
+        mark = NessieReachability(self.contents, self.deletion.files)
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
         if table is None:
             gone = Deleted((), len(unfinished.files), notes=("no branch or tag has the table any more",))
             states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-            self.deletion.ledger.settle(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
+            self.deletion.ledger.record_deletions(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
         else:
             work = VacuumOf(table, survey, unfinished.job_id)
             proof = BranchProof(self, work, mark)
@@ -281,13 +281,13 @@ class BranchVacuum:
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         return committed(Operation.REMOVE_ORPHANS, summary, gone.metrics, gone.files, notes=gone.notes)
 
-    def _marked(self, work: VacuumOf) -> tuple[Mark, Survey]:
+    def _marked(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:
         """The mark over everything live now."""
         survey = self._fresh(work.survey)
         if work.dry_run:
-            self._dry_mark = mark = self._dry_mark or Mark(self.contents, self.deletion.files)
+            self._dry_mark = mark = self._dry_mark or NessieReachability(self.contents, self.deletion.files)
         else:
-            self._mark = mark = self._mark or Mark(self.contents, self.deletion.files)
+            self._mark = mark = self._mark or NessieReachability(self.contents, self.deletion.files)
         if self._expired.get(work.table.content_id):  # an earlier table's sweep may have marked it as it was before
             mark.forget(work.table.content_id)
         mark.extend(survey, dry_run=work.dry_run)
@@ -318,7 +318,7 @@ class BranchVacuum:
                 raise Refused(f"{other.ref} lies in the same place: {other.problem or KEPT}" if not mine else KEPT)
 
     @staticmethod
-    def _readable(survey: Survey, table: LiveTable, mark: Mark) -> None:
+    def _readable(survey: Survey, table: LiveTable, mark: NessieReachability) -> None:
         """Raise what stopped the mark of the table, or of another in its places."""
         for other in survey.tables:
             if other.content_id in mark.broken and (other.content_id == table.content_id or _overlap(other, table)):
@@ -331,10 +331,10 @@ class BranchProof:
 
     vacuum: BranchVacuum
     work: VacuumOf
-    mark: Mark
+    mark: NessieReachability
     _live: list[pl.DataFrame] = field(default_factory=list)  # what has become live since the plan
 
-    def prove(self, planned: Sequence[FileFate]) -> Proved:
+    def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Which of the planned files nothing live reaches."""
         self.work.check()
         self._live += self.vacuum.live_since(self.work, self.mark)

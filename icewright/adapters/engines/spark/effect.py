@@ -11,7 +11,7 @@ import polars as pl
 from icewright.adapters.engines.service.reachable import reached, unreached
 from icewright.core.partitions import PartitionKey, partition_key, partition_name, partition_text
 from icewright.core.paths import metadata_folder
-from icewright.core.runs import FileFate, PartitionChange
+from icewright.core.runs import FileAction, PartitionChange
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.ports import Files
 
@@ -39,7 +39,7 @@ class Effect:
     """The commits of one application to one table since `base`: a job holds its table alone."""
 
     snapshots: tuple[Snapshot, ...]
-    removed: tuple[FileFate, ...]
+    removed: tuple[FileAction, ...]
     changes: tuple[PartitionChange, ...]
     touched: frozenset[PartitionKey]  # whose data files were rewritten
 
@@ -103,7 +103,7 @@ def effect(
     ]
     return Effect(
         snapshots=mine,
-        removed=tuple(FileFate(*row) for row in removed.select("path", "bytes", kind.alias("kind")).rows()),
+        removed=tuple(FileAction(*row) for row in removed.select("path", "bytes", kind.alias("kind")).rows()),
         changes=tuple(changes),
         touched=frozenset(key for key, one in counts.items() if one["files_in"]),
     )
@@ -117,7 +117,7 @@ def _own_entries(files: Files, snapshot: Snapshot) -> pl.DataFrame:
     return frame.filter(pl.col("status").is_in([_ADDED, _DELETED])).select(_ENTRIES.names())
 
 
-def left_behind(files: Files, now: TableMetadata, since: datetime) -> Sequence[FileFate]:
+def left_behind(files: Files, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
     """Files written since then that nothing of the table reaches.
 
     Outputs of a rewrite that failed, and perhaps of a writer that has yet to commit: a record, not a list to delete.
@@ -136,4 +136,4 @@ def left_behind(files: Files, now: TableMetadata, since: datetime) -> Sequence[F
         return ()
     young = pl.concat(found).select("path", "bytes", kind=pl.lit(LEFT_BEHIND))
     left = unreached(young, reached(files, now), files.canonical)
-    return [FileFate(path, size, kind) for path, size, kind in left.sort("path").rows()]
+    return [FileAction(path, size, kind) for path, size, kind in left.sort("path").rows()]

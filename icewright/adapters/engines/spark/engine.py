@@ -26,7 +26,7 @@ from icewright.core.errors import (
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
 from icewright.core.policy import Operation
-from icewright.core.runs import FileFate, Outcome, committed, skipped
+from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import (
     ExpireRows,
     ExpireSnapshots,
@@ -37,7 +37,7 @@ from icewright.core.steps import (
     Step,
 )
 from icewright.core.table import ManifestContent, TableMetadata
-from icewright.ports import Assignment, Catalog, Clock, Files, Ledger, LedgerState, Probe
+from icewright.ports import Catalog, Clock, DeletionLedger, Files, LedgerState, Probe, StepRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,10 +56,10 @@ class SparkEngine:
 
     pools: Mapping[str, SparkPool]  # by catalog
     files: Files
-    ledger: Ledger
+    ledger: DeletionLedger
     clock: Clock
 
-    def run(self, catalog: Catalog, assignment: Assignment, step: SparkStep) -> Outcome:
+    def run(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Outcome:
         """Do the step, or list the files that it would rewrite."""
         base = assignment.base
         if assignment.dry_run:
@@ -95,7 +95,7 @@ class SparkEngine:
 
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
-    def _work(self, catalog: Catalog, assignment: Assignment, step: SparkStep) -> Work:
+    def _work(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Work:
         """The statements; or the same by Arrow, and by the statements what Arrow could not do."""
         base, pool = assignment.base, self.pools[assignment.base.ref.catalog]
         by_spark = statements(_statements(base, step))
@@ -106,7 +106,7 @@ class SparkEngine:
             if (against := pool.no_arrow()) is not None:
                 return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
             table = self._table(catalog, base, step, session, pool.application().app_id)
-            done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.progress).run()
+            done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.on_progress).run()
             answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
             return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
 
@@ -126,7 +126,7 @@ class SparkEngine:
     def _tell_what_stays(
         self,
         catalog: Catalog,
-        assignment: Assignment,
+        assignment: StepRequest,
         step: SparkStep,
         app_id: str,
         started: datetime,
@@ -140,23 +140,23 @@ class SparkEngine:
                 return
             done = effect(self.files, base, now, app_id, _operations(step))
             left = left_behind(self.files, now, started)
-            self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
+            self.ledger.plan_deletions(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
             reason = f"what it left could not be read: {error}"
-            assignment.kept(skipped(assignment.operation, reason, statements=statements, metrics=times))
+            assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))
             return
         if left:
             notes = [f"{len(left)} uncommitted file(s) are in the ledger: removing orphans takes them in time"]
         if not done.snapshots:
             kept = skipped(assignment.operation, "nothing was committed", notes=tuple(notes), metrics=times)
-            assignment.kept(replace(kept, statements=statements))
+            assignment.on_partial_result(replace(kept, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
             kept = _compacted(step, done, times, left=0)
         else:
             said = f"committed {len(done.snapshots)} snapshot(s) before it failed"
             kept = committed(assignment.operation, said, times, done.removed)
-        assignment.kept(replace(kept, notes=tuple(notes), statements=statements))
+        assignment.on_partial_result(replace(kept, notes=tuple(notes), statements=statements))
 
     def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
         """What it took; where Spark does not tell the time of its tasks, its memory over the wall time."""
@@ -164,29 +164,29 @@ class SparkEngine:
         hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if gb_hours is None else gb_hours
         return {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
 
-    def _preview(self, assignment: Assignment, step: SparkStep) -> Outcome:
-        fates: tuple[FileFate, ...] = ()
+    def _preview(self, assignment: StepRequest, step: SparkStep) -> Outcome:
+        actions: tuple[FileAction, ...] = ()
         notes: tuple[str, ...] = ()
         match step:
             case ExpireRows():
-                fates = self.files.aged(assignment.base, step)
+                actions = self.files.aged(assignment.base, step)
             case RewriteDataFiles() | RewritePositionDeletes():
-                fates = self.files.candidates(assignment.base, step)
+                actions = self.files.candidates(assignment.base, step)
                 if isinstance(step, RewriteDataFiles) and step.user_where is not None:
                     notes = ("compact.where narrows these to files that may hold such rows",)
             case RewriteManifests():
                 snapshot = assignment.base.current_snapshot
                 listed = self.files.manifests(snapshot) if snapshot else ()
-                fates = tuple(
-                    FileFate(m.path, m.length, "manifest")
+                actions = tuple(
+                    FileAction(m.path, m.length, "manifest")
                     for m in listed
                     if m.content is ManifestContent.DATA and m.spec_id in step.spec_ids
                 )
             case ExpireSnapshots():
                 raise ProcedureFailed("Spark's expire_snapshots has no dry run: set expire_snapshots.engine to service")
-        summary = f"would rewrite {len(fates)} file(s)"
+        summary = f"would rewrite {len(actions)} file(s)"
         statements = _statements(assignment.base, step)
-        return committed(assignment.operation, summary, {}, fates, statements=statements, notes=notes)
+        return committed(assignment.operation, summary, {}, actions, statements=statements, notes=notes)
 
 
 def _operations(step: Step) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def deletions(
 ) -> models.Deletions:
     """Files that jobs planned to delete and that are still there, by job and operation, the oldest job first."""
     query = DeletionQuery(ref=by.table(table).ref if table is not None else None, catalog=catalog)
-    page = by.world.store.list_deletions(query, by.sight, decoded(cursor), limit)
+    page = by.runtime.store.list_deletions(query, by.sight, decoded(cursor), limit)
     items = [models.WaitingFiles(**waiting_document(waiting)) for waiting in page.items]
     return models.Deletions(items=items, next=encoded(page.after))
 
@@ -47,7 +47,7 @@ def deletions(
 def undo(job_id: str, asked: models.UndoAsked, by: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.Undone:
     """Its expired snapshots and refs return, and its planned deletions are dropped; a second time changes nothing."""
     found = by.job(job_id)
-    document = undo_document(undo_job(by.world, found.job_id, dry_run=asked.dry_run))
+    document = undo_document(undo_job(by.runtime, found.job_id, dry_run=asked.dry_run))
     if not asked.dry_run:
         counts = {name: document[name] for name in ("undone_by", "already", "refs", "files")}
         details = {**counts, "snapshots": len(document["snapshots"])}
@@ -64,6 +64,6 @@ def undo(job_id: str, asked: models.UndoAsked, by: Annotated[Caller, needs(Actio
 def give_up(job_id: str, by: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.GivenUp:
     """Its files that wait to be deleted stay where they are, for good."""
     found = by.job(job_id)
-    left = give_up_deletions(by.world, found.job_id)
+    left = give_up_deletions(by.runtime, found.job_id)
     by.done(f"job {found.job_id} of {found.ref}", place_of(found.ref), what="give-up", files=left)
     return models.GivenUp(job_id=found.job_id, table=str(found.ref), files=left)

@@ -27,14 +27,14 @@ def overview(
     days: Annotated[int, Query(ge=1, le=366, description="of spending")] = 14,
 ) -> models.Overview:
     """The funnel, health, verdicts, the queue, what was spent per day, open alerts."""
-    world, sight = by.world, by.sight
-    midnight = world.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    runtime, sight = by.runtime, by.sight
+    midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=days - 1)
-    found = by.recently("overview", since, work=lambda: world.store.overview(sight, since))
+    found = by.recently("overview", since, work=lambda: runtime.store.overview(sight, since))
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
     for (operation, verdict), count in found.verdicts.items():
         verdicts[Operation(operation)][verdict] = count
-    alerts = [a for a in world.store.alerts() if sight is None or (a.ref and sees(sight, place_of(a.ref)))]
+    alerts = [a for a in runtime.store.alerts() if sight is None or (a.ref and sees(sight, place_of(a.ref)))]
     return models.Overview(
         funnel={name: getattr(found, name) for name in ("tables", "changed", "due", "running")},
         states=dict(found.states),

@@ -37,7 +37,7 @@ def every_knob(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[
 @router.get("/policies", summary="Rules and guardrails", openapi_extra=said(Action.POLICIES_READ))
 def policies(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
     """Those of the file and of the store, the weakest level first, as far as they reach what you see."""
-    policy, newest = by.world.policy(), {v.match: v for v in reversed(by.world.store.rule_versions())}
+    policy, newest = by.runtime.policy(), {v.match: v for v in reversed(by.runtime.store.rule_versions())}
     rules = [r for r in policy.rules if r.settings and overlaps(r.match, by.sight)]
     rules.sort(key=lambda rule: len(rule.match))
     return models.Policies(
@@ -57,7 +57,7 @@ def versions(scope: str, by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> 
     match = _match(scope)
     if not overlaps(match, by.sight):
         raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
-    found = by.world.store.rule_versions(match)
+    found = by.runtime.store.rule_versions(match)
     return models.Versions(items=[_rule(Rule(v.match, v.settings, "store"), v) for v in found])
 
 
@@ -86,7 +86,7 @@ def put(scope: str, asked: models.RuleAsked, by: Annotated[Caller, needs(Action.
 def delete(scope: str, by: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
     """The store's rule of the scope; the file's stay."""
     match = _mine(by, scope)
-    newest = next(iter(by.world.store.rule_versions(match)), None)
+    newest = next(iter(by.runtime.store.rule_versions(match)), None)
     if newest is None or not newest.settings:
         raise Problem(404, f"the store has no rule {scope}")
     _set(by, match, {}, newest.version)
@@ -104,11 +104,11 @@ def would(
     limit: Annotated[int, Query(ge=1, le=100, description="tables of which verdicts are compared, and listed")] = 20,
 ) -> models.Preview:
     """Knobs are compared for all tables that you see, verdicts for the first; without settings: taken back."""
-    match, world = _match(scope), by.world
+    match, runtime = _match(scope), by.runtime
     settings = _settings(by, asked)
-    known = [row.ref for row in world.store.tables(_catalog(match)) if not row.dropped and row.error is None]
-    seen = [ref for ref in known if ref.catalog in world.catalogs and sees(by.sight, place_of(ref))]
-    found = preview(world, Rule(match, settings, "store"), seen, limit)
+    known = [row.ref for row in runtime.store.tables(_catalog(match)) if not row.dropped and row.error is None]
+    seen = [ref for ref in known if ref.catalog in runtime.catalogs and sees(by.sight, place_of(ref))]
+    found = preview(runtime, Rule(match, settings, "store"), seen, limit)
     listed = found.changed[:limit]
     return models.Preview(
         matched=found.matched,
@@ -130,7 +130,7 @@ def _mine(by: Caller, scope: str) -> Place:
     """The pattern of a rule that reaches nothing beyond what they own."""
     match = _match(scope)
     catalog = _catalog(match)
-    if catalog is not None and catalog not in by.world.scopes:
+    if catalog is not None and catalog not in by.runtime.scopes:
         raise UsageError(f"there is no catalog {catalog} in the configuration")
     if not by.principal.may_rule(by.action, match):
         raise by.refused(f"policy {scope}", match, by.action)
@@ -138,11 +138,11 @@ def _mine(by: Caller, scope: str) -> Place:
 
 
 def _settings(by: Caller, asked: models.RuleAsked) -> dict[str, Any]:
-    return parse_settings("set", asked.set, by.world.policy().guardrails)
+    return parse_settings("set", asked.set, by.runtime.policy().guardrails)
 
 
 def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
-    store, now, rule = by.world.store, by.world.clock.now(), Rule(match, settings, "store")
+    store, now, rule = by.runtime.store, by.runtime.clock.now(), Rule(match, settings, "store")
     before = next(iter(store.rule_versions(match)), None)
     version = store.put_rule(match, settings, by.principal.name, now, expected)
     if version is None:

@@ -90,11 +90,11 @@ class Tested(BaseModel):
 @router.get("/catalogs", summary="Catalogs", openapi_extra=said(Action.SYSTEM_READ))
 def catalogs(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
     """Those that are configured, and those that were; whether they answer."""
-    world = by.world
-    rows = {row.name: row for row in world.store.catalogs()}
+    runtime = by.runtime
+    rows = {row.name: row for row in runtime.store.catalogs()}
     found = []
-    for name in sorted({*world.scopes, *rows}):
-        scope, row = world.scopes.get(name), rows.get(name)
+    for name in sorted({*runtime.scopes, *rows}):
+        scope, row = runtime.scopes.get(name), rows.get(name)
         if touches(by.sight, name):
             found.append(
                 CatalogModel(
@@ -115,9 +115,9 @@ def catalogs(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogMo
 @router.get("/pools", summary="Spark pools", openapi_extra=said(Action.SYSTEM_READ))
 def pools(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     """Their limits, as configured and as adapted, and what they spent today."""
-    world = by.world
-    midnight = world.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    spent, adapted = world.store.usage(midnight).spent_by_pool, world.store.pool_limits()
+    runtime = by.runtime
+    midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    spent, adapted = runtime.store.usage(midnight).spent_by_pool, runtime.store.pool_limits()
     return [
         PoolModel(
             name=name,
@@ -126,14 +126,14 @@ def pools(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
             gb_hours_per_day=pool.gb_hours_per_day,
             spent_today=spent.get(name, 0.0),
         )
-        for name, pool in sorted(world.limits.pools.items())
+        for name, pool in sorted(runtime.limits.pools.items())
     ]
 
 
 @router.get("/limits", summary="Limits", openapi_extra=said(Action.SYSTEM_READ))
 def limits(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
     """How much may run at the same time."""
-    found = by.world.limits
+    found = by.runtime.limits
     return LimitsModel(
         total=found.total,
         per_worker=found.per_worker,
@@ -151,7 +151,7 @@ def limits(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
 def processes(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
     """Those too whose heartbeat has stopped."""
     names = ProcessModel.model_fields
-    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in by.world.store.processes()]
+    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in by.runtime.store.processes()]
 
 
 @router.get("/alerts", summary="Alerts", tags=["alerts"], openapi_extra=said(Action.ALERTS_READ))
@@ -161,7 +161,7 @@ def alerts(
     limit: Limit = 100,
 ) -> list[AlertModel]:
     """Newest first. Who sees some places alone is shown what is about their tables."""
-    found = by.world.store.alerts(resolved=resolved)
+    found = by.runtime.store.alerts(resolved=resolved)
     seen = [alert for alert in found if by.sight is None or (alert.ref and sees(by.sight, place_of(alert.ref)))]
     return [_alert(alert) for alert in seen[:limit]]
 

@@ -19,7 +19,7 @@ from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.table import TableMetadata, split_name
 from icewright.flow.evaluate import maintained
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 from icewright.ports import PinRow, TableRow
 from icewright.ports.views import STATES, After, TableItem, TableQuery, TableSort
 
@@ -71,7 +71,7 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
 def table(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
     """Health and its parts, facts, verdicts, pins, and how each operation stands."""
     row = by.table(name)
-    return by.unchanged("detail", row, work=lambda: _detail(by.world, row))
+    return by.unchanged("detail", row, work=lambda: _detail(by.runtime, row))
 
 
 @router.get(
@@ -83,7 +83,7 @@ def table(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models
 def knobs(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
     """The table's own properties are read anew."""
     row = by.table(name)
-    found = by.world.policy().knobs_for(row.ref, _metadata(by.world, row))
+    found = by.runtime.policy().knobs_for(row.ref, _metadata(by.runtime, row))
     return models.Knobs(
         table=str(row.ref),
         knobs=[models.Knob(**knob) for knob in knobs_document(found)],
@@ -100,7 +100,7 @@ def knobs(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models
 def snapshots(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
     """The newest snapshots, and all refs and pins, as the table's metadata has them now."""
     row = by.table(name)
-    metadata = _metadata(by.world, row)
+    metadata = _metadata(by.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
     items = [
         models.Snapshot(
@@ -120,7 +120,7 @@ def snapshots(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)], limit
         total=len(metadata.snapshots),
         items=items,
         refs=refs,
-        pins=_pins(by.world, row),
+        pins=_pins(by.runtime, row),
     )
 
 
@@ -132,14 +132,14 @@ def snapshots(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)], limit
 )
 def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> models.Pin:
     """The snapshot and all later ones stay; a pin of the same reader moves."""
-    row, world, wanted = by.table(name), by.world, int(asked.snapshot_id)
-    metadata = _metadata(world, row)
+    row, runtime, wanted = by.table(name), by.runtime, int(asked.snapshot_id)
+    metadata = _metadata(runtime, row)
     if wanted not in metadata.by_id:
         raise Problem(409, f"{row.ref} has no snapshot {wanted}; it may have been expired already")
-    now, most = world.clock.now(), world.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
+    now, most = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
     until = now + timedelta(hours=min(asked.hours or most, most))
     made = PinRow(f"reader {reader.strip()}", wanted, now, until, by.principal.name)
-    if not world.store.pin(row.ref, metadata.table_uuid, made):
+    if not runtime.store.pin(row.ref, metadata.table_uuid, made):
         raise Problem(409, f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     by.done(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
     return _pin(made)
@@ -155,7 +155,7 @@ def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, ne
 def unpin(name: str, reader: str, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
     """What nobody else holds may be expired."""
     row = by.table(name)
-    if not by.world.store.unpin(row.ref, f"reader {reader.strip()}"):
+    if not by.runtime.store.unpin(row.ref, f"reader {reader.strip()}"):
         raise Problem(404, f"{reader} holds no snapshot of {row.ref}")
     by.done(str(row.ref), place_of(row.ref), reader=reader, released=True)
 
@@ -170,7 +170,7 @@ def unpin(name: str, reader: str, by: Annotated[Caller, needs(Action.TABLES_PIN)
 def pause(name: str, asked: models.PauseAsked, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
     """Its reason is shown wherever the table is."""
     row = by.table(name)
-    by.world.store.pause(row.ref, asked.reason)
+    by.runtime.store.pause(row.ref, asked.reason)
     by.done(str(row.ref), place_of(row.ref), reason=asked.reason)
 
 
@@ -184,12 +184,12 @@ def pause(name: str, asked: models.PauseAsked, by: Annotated[Caller, needs(Actio
 def resume(name: str, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
     """One that is not paused stays as it is."""
     row = by.table(name)
-    by.world.store.pause(row.ref, None)
+    by.runtime.store.pause(row.ref, None)
     by.done(str(row.ref), place_of(row.ref), resumed=True)
 
 
-def _detail(world: World, row: TableRow) -> models.TableDetail:
-    store = world.store
+def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
+    store = runtime.store
     item, document = store.table_item(row.ref), dict(store.evaluation(row.ref) or {})
     if item is None:
         raise Problem(404, f"there is no table {row.ref} any more")
@@ -205,13 +205,13 @@ def _detail(world: World, row: TableRow) -> models.TableDetail:
         facts=document.get("facts", {}),
         verdicts=[models.Verdict(**verdict) for verdict in verdicts],
         ignored_properties=[models.IgnoredProperty(**one) for one in document.get("ignored_properties", [])],
-        maintenance=_maintenance(world, row),
-        pins=_pins(world, row),
+        maintenance=_maintenance(runtime, row),
+        pins=_pins(runtime, row),
     )
 
 
 def _listed(by: Caller, query: TableQuery, after: After | None, limit: int) -> models.Tables:
-    page = by.world.store.list_tables(query, by.sight, after, limit)
+    page = by.runtime.store.list_tables(query, by.sight, after, limit)
     items = [models.Table(**_document(item)) for item in page.items]
     return models.Tables(items=items, total=page.total or 0, next=encoded(page.after))
 
@@ -231,12 +231,12 @@ def _document(item: TableItem) -> dict[str, Any]:
     }
 
 
-def _maintenance(world: World, row: TableRow) -> dict[Operation, models.Maintenance]:
-    return {op: models.Maintenance(**asdict(said)) for op, said in maintained(world, row).items()}
+def _maintenance(runtime: Runtime, row: TableRow) -> dict[Operation, models.Maintenance]:
+    return {op: models.Maintenance(**asdict(said)) for op, said in maintained(runtime, row).items()}
 
 
-def _pins(world: World, row: TableRow) -> list[models.Pin]:
-    return [_pin(found) for found in world.store.pins(row.ref, row.table_uuid or "")]
+def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:
+    return [_pin(found) for found in runtime.store.pins(row.ref, row.table_uuid or "")]
 
 
 def _pin(found: PinRow) -> models.Pin:
@@ -249,8 +249,8 @@ def _pin(found: PinRow) -> models.Pin:
     )
 
 
-def _metadata(world: World, row: TableRow) -> TableMetadata:
-    catalog = world.catalogs.get(row.ref.catalog)
+def _metadata(runtime: Runtime, row: TableRow) -> TableMetadata:
+    catalog = runtime.catalogs.get(row.ref.catalog)
     if catalog is None or row.dropped:
         raise Problem(404, f"{row.ref} is of a catalog that is not configured any more, or was dropped")
     try:

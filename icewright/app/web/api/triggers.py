@@ -18,7 +18,7 @@ from icewright.core.errors import IcewrightError
 from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
 from icewright.core.table import TableRef
-from icewright.flow.by_hand import queue_by_hand, would_do
+from icewright.flow.manual import queue_manual_job, would_do
 from icewright.ports import TableRow
 
 router = APIRouter(
@@ -49,10 +49,10 @@ def start(
 ) -> models.Started:
     """Past cooldowns, windows and scores, never past guardrails. Operations that delete are for owners and admins."""
     actions = needed(asked.operations, asked.set, dry_run=asked.dry_run)
-    row, world = by.table(name, *actions), by.world
-    knobs = parse_settings("set", asked.set, world.policy().guardrails)
+    row, runtime = by.table(name, *actions), by.runtime
+    knobs = parse_settings("set", asked.set, runtime.policy().guardrails)
     _fit(row, asked)
-    if row.ref.catalog not in world.scopes:
+    if row.ref.catalog not in runtime.scopes:
         raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
     if asked.dry_run:
         response.status_code = 200
@@ -74,7 +74,7 @@ def _fit(row: TableRow, asked: models.JobAsked) -> None:
 def _start(
     by: Caller, row: TableRow, asked: models.JobAsked, knobs: dict[str, Any], actions: tuple[Action, ...]
 ) -> models.Started:
-    job_id = queue_by_hand(by.world, row, asked.operations, knobs, force=asked.force)
+    job_id = queue_manual_job(by.runtime, row, asked.operations, knobs, force=asked.force)
     if job_id is None:
         raise Problem(409, f"{row.ref} has a job already: {_held(by, row.ref) or 'it has just begun'}")
     details = {"operations": [str(op) for op in asked.operations], "set": knobs, "force": asked.force}
@@ -86,7 +86,7 @@ def _start(
 
 
 def _held(by: Caller, ref: TableRef) -> str | None:
-    row = by.world.store.table(ref)
+    row = by.runtime.store.table(ref)
     return row.held_by if row is not None else None
 
 
@@ -94,7 +94,7 @@ def _dry_run(by: Caller, row: TableRow, asked: models.JobAsked, knobs: dict[str,
     if not _DRY_RUNS.acquire(blocking=False):
         raise Problem(503, "two dry runs are being answered; try again", headers={"Retry-After": "2"})
     try:
-        document = output.job_document(would_do(by.world, row, asked.operations, knobs))
+        document = output.job_document(would_do(by.runtime, row, asked.operations, knobs))
     finally:
         _DRY_RUNS.release()
     for operation in document["operations"]:
@@ -105,9 +105,9 @@ def _dry_run(by: Caller, row: TableRow, asked: models.JobAsked, knobs: dict[str,
 
 def _once(by: Caller, key: str, body: str, start_it: Callable[[], models.Started]) -> models.Started:
     """Start it the first time; later, say what became of that."""
-    store, said_by = by.world.store, f"{by.principal.via} {by.principal.name}"
+    store, said_by = by.runtime.store, f"{by.principal.via} {by.principal.name}"
     request_id, digest = (sha256(text.encode("utf-8", "replace")).hexdigest() for text in (f"{said_by} {key}", body))
-    before = store.begin_request(request_id, digest, by.world.clock.now())
+    before = store.begin_request(request_id, digest, by.runtime.clock.now())
     if before is None:
         try:
             started = start_it()

@@ -47,7 +47,7 @@ class Step:
 def home(by: Reader) -> Response:
     """Everything at a glance."""
     shown = _shown(by)
-    spend = charts.spend(shown["overview"].spend, by.world.clock.now().date(), DAYS)
+    spend = charts.spend(shown["overview"].spend, by.runtime.clock.now().date(), DAYS)
     return page(by, "home.html", live="/live/overview", spend=spend, **shown)
 
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from icewright.app.tokens import digest
+from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.callers import Caller, anybody
 from icewright.app.web.identity import COOKIE, Access, known_token
 from icewright.app.web.oidc import begin_session, here
-from icewright.app.web.opened import Opened, opened
 from icewright.app.web.pages.forms import Form, form
 from icewright.app.web.pages.render import bare, go
 from icewright.app.web.problems import Problem
@@ -31,11 +31,13 @@ def login(request: Request, to: Next = "/") -> Response:
 
 
 @router.post("/login")
-def log_in(request: Request, given: Annotated[Form, Depends(form)], to: Annotated[Opened, Depends(opened)]) -> Response:
+def log_in(
+    request: Request, given: Annotated[Form, Depends(form)], to: Annotated[AppState, Depends(app_state)]
+) -> Response:
     """Begin a session by a token, with which it ends."""
     page = here(given.one("next") or "/")
     try:
-        token = known_token(request, to, given.one("token").strip(), to.world.clock.now())
+        token = known_token(request, to, given.one("token").strip(), to.runtime.clock.now())
     except Problem as problem:
         return _asked(request, page, problem.detail, problem.status)
     answer = go(page)
@@ -46,7 +48,7 @@ def log_in(request: Request, given: Annotated[Form, Depends(form)], to: Annotate
 @router.post("/logout")
 def log_out(_: Annotated[Form, Depends(form)], by: Annotated[Caller, Depends(anybody)]) -> Response:
     """End the session."""
-    by.world.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
+    by.runtime.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, path="/")
     return answer

@@ -95,7 +95,13 @@ def part(by: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of
     """A template's text: a page, or a part of one that is sent again when it changes."""
     who = by.principal
     places = [place for place in NAVIGATION if who.may_somewhere(place.action)]
-    more = {"me": who, "places": places, "csrf": form_token(by), "now": by.world.clock.now(), "may": who.may_somewhere}
+    more = {
+        "me": who,
+        "places": places,
+        "csrf": form_token(by),
+        "now": by.runtime.clock.now(),
+        "may": who.may_somewhere,
+    }
     return templates().get_template(template).render(**more | {"session": who.via is Via.SESSION} | context)
 
 

@@ -10,9 +10,9 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from icewright.app.web.buffering import buffer_response
 from icewright.app.web.pages.render import bare
 from icewright.app.web.problems import MEDIA_TYPE
-from icewright.app.web.whole import held
 
 _PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
 _KEPT = ("retry-after", "x-request-id", "connection")
@@ -41,7 +41,7 @@ class Shown:
         async def shown(start: Message, body: bytes) -> None:
             await _page(scope, start, body)(scope, receive, send)
 
-        await held(self.app, scope, receive, send, _is_problem, shown)
+        await buffer_response(self.app, scope, receive, send, _is_problem, shown)
 
 
 def _for_people(scope: Scope) -> bool:

@@ -136,7 +136,7 @@ def _field(form: Form, name: str) -> str:
 
 def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
     """The preset for everything, then the rule. Raises `UsageError`, `ConfigError`."""
-    guardrails = by.world.policy().guardrails
+    guardrails = by.runtime.policy().guardrails
     rules, said = [], []
     texts: dict[str, str] = {}
     for line in query["set"].splitlines():
@@ -161,25 +161,25 @@ def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
 
 def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Asked, str]:
     days, most = _whole(query, "days", MOST_DAYS), _whole(query, "tables", MOST_TABLES)
-    world = by.world
-    present = replace(world.policy(), served=None)  # a process of its own asks no catalog for policies
+    runtime = by.runtime
+    present = replace(runtime.policy(), served=None)  # a process of its own asks no catalog for policies
     policies: dict[str, Policy | None] = {CRON: None, NOW: present}
     if proposed.rules:
         policy = present
         for rule in proposed.rules:
             policy = with_rule(policy, rule)
         policies[PROPOSED] = policy
-    room = Slots(world.limits, {name: scope.pool for name, scope in world.scopes.items() if scope.pool})
+    room = Slots(runtime.limits, {name: scope.pool for name, scope in runtime.scopes.items() if scope.pool})
     begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
     origin: Made | Replayed
     if query["of"] == RECORDED:
         origin = Replayed(_recorded(by, most))
-        begin = (world.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
+        begin = (runtime.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
         if not origin.writes:
             raise UsageError("no snapshot of your tables can be read: simulate a made-up fleet")
     elif query["of"] in FLEETS:
-        origin = Made(query["of"], most, 0, next(iter(sorted(world.scopes)), "lake"))
+        origin = Made(query["of"], most, 0, next(iter(sorted(runtime.scopes)), "lake"))
         title = f"made-up fleet {query['of']}: {most} tables, {long}"
     else:
         raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEETS)}")
@@ -189,17 +189,17 @@ def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[As
 def _recorded(by: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
     """What snapshots say of the tables that they see; tables that cannot be read are left out."""
     reading = replace(by, action=Action.TABLES_READ)
-    world = by.world
-    until = world.clock.now() + _READ
+    runtime = by.runtime
+    until = runtime.clock.now() + _READ
     found: dict[TableRef, Sequence[Write]] = {}
-    for item in world.store.list_tables(TableQuery(), reading.sight, None, most).items:
+    for item in runtime.store.list_tables(TableQuery(), reading.sight, None, most).items:
         ref = item.row.ref
-        if world.clock.now() >= until:
+        if runtime.clock.now() >= until:
             break
-        if ref.catalog not in world.catalogs or item.row.error is not None:
+        if ref.catalog not in runtime.catalogs or item.row.error is not None:
             continue
         try:
-            writes = writes_of(world.catalog(ref).load(ref))
+            writes = writes_of(runtime.catalog(ref).load(ref))
         except IcewrightError:
             continue
         if writes:

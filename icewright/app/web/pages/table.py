@@ -40,7 +40,7 @@ def table(name: str, by: Reader) -> Response:
     if show not in dict(SHOWS):
         raise Problem(404, f"a table has no side {show}")
     ref = TableRef.parse(detail.table)
-    waiting = by.world.store.list_waiting(by.sight, None, 20, ref).items
+    waiting = by.runtime.store.list_waiting(by.sight, None, 20, ref).items
     runs = api.jobs.runs(replace(by, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
     around: dict[str, Any] = {
         "table": detail,
@@ -73,11 +73,11 @@ def _side(
 
 def _health(by: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:
     ref = TableRef.parse(detail.table)
-    hot = by.world.policy().knobs_for(ref, None)[HOT_MINUTES]
+    hot = by.runtime.policy().knobs_for(ref, None)[HOT_MINUTES]
     return {
         "parts": table_view.parts(detail),
         "sizes": table_view.sizes(detail.facts),
-        "partitions": table_view.partitions(detail.facts, by.world.clock.now(), hot),
+        "partitions": table_view.partitions(detail.facts, by.runtime.clock.now(), hot),
         "operations": table_view.operations(detail, waiting),
         "deleting": DELETING,
     }
@@ -85,7 +85,7 @@ def _health(by: Caller, detail: models.TableDetail, waiting: Sequence[WaitingIte
 
 def _snapshots(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
     found, fault = _read(lambda: api.tables.snapshots(detail.table, by, limit=_SNAPSHOTS))
-    line = timeline.made(found, by.world.clock.now()) if found is not None else None
+    line = timeline.made(found, by.runtime.clock.now()) if found is not None else None
     return {"snapshots": found, "line": line, "fault": fault}
 
 

@@ -50,7 +50,7 @@ def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
         limit=PAGE,
         cursor=asked.text("cursor"),
     )
-    catalogs = sorted(name for name in by.world.scopes if touches(by.sight, name))
+    catalogs = sorted(name for name in by.runtime.scopes if touches(by.sight, name))
     filtered = any(query[name] for name in ("catalog", "namespace", "search", "state", "due", "health_below"))
     return page(
         by,

@@ -46,7 +46,7 @@ class Identified:
 
 
 @dataclass
-class Contents:
+class NessieLiveSet:
     """What one catalog's references see. Metadata files and commits never change: each is read once."""
 
     catalog: Branched
@@ -227,10 +227,10 @@ class _Marked:
 
 
 @dataclass
-class Mark:
+class NessieReachability:
     """Everything that live contents reach, as hashes, table by table; grows as commits come."""
 
-    contents: Contents
+    contents: NessieLiveSet
     files: Files
     broken: dict[str, IcewrightError] = field(default_factory=dict)  # by content id: files of it that cannot be read
     _marked: dict[str, _Marked] = field(default_factory=dict)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.environment import Environment, keep_inside, keep_to_hosts
+from icewright.core.allowlist import Allowlist, require_hosts, require_inside
 from icewright.core.errors import Refused
 from icewright.testing import metadata
 
-LAKE = Environment(
+LAKE = Allowlist(
     ("*.internal", "127.0.0.1"), ("s3://qa-*/lake/", "file:///data/qa", "abfs://c@acc.dfs.core.windows.net/")
 )
 
@@ -53,27 +53,27 @@ def test_outside(path: str) -> None:
 
 def test_a_location_is_taken_as_it_is_spelt() -> None:
     """A folder whose name begins alike is another one, and only a local file's host may be left out."""
-    assert not Environment(None, ("s3://qa/lakeX/",)).holds("s3://qa/lake/t")
-    assert not Environment(None, ("hdfs:///data",)).holds("hdfs://localhost/data/t")
+    assert not Allowlist(None, ("s3://qa/lakeX/",)).holds("s3://qa/lake/t")
+    assert not Allowlist(None, ("hdfs:///data",)).holds("hdfs://localhost/data/t")
 
 
 def test_hosts() -> None:
     """Wildcards count, and case does not; what is not declared is not limited."""
     assert LAKE.knows_host("Catalog.QA.internal")
     assert not LAKE.knows_host("catalog.prod.example")
-    assert Environment().knows_host("anything")
-    assert Environment().holds("s3://anything/")
-    assert not Environment((), ()).knows_host("anything")
-    assert not Environment((), ()).holds("s3://anything/")
+    assert Allowlist().knows_host("anything")
+    assert Allowlist().holds("s3://anything/")
+    assert not Allowlist((), ()).knows_host("anything")
+    assert not Allowlist((), ()).holds("s3://anything/")
 
 
 def test_a_table_outside_is_refused() -> None:
     """Its location, its metadata, its write paths, and any file that is named; without an environment nothing is."""
     inside, outside = "s3://qa-1/lake/t", "s3://prod/lake/t"
-    keep_inside(LAKE, "lake", metadata(location=inside, metadata_location=f"{inside}/1.json"), [f"{inside}/a"])
-    keep_inside(None, "lake", metadata(location=outside))
+    require_inside(LAKE, "lake", metadata(location=inside, metadata_location=f"{inside}/1.json"), [f"{inside}/a"])
+    require_inside(None, "lake", metadata(location=outside))
     elsewhere = {"write.format.default": "parquet", "write.data.path": "", "backup.path": outside}
-    keep_inside(LAKE, "lake", metadata(location=inside, metadata_location=inside, properties=elsewhere))
+    require_inside(LAKE, "lake", metadata(location=inside, metadata_location=inside, properties=elsewhere))
     for table, files in (
         (metadata(location=outside, metadata_location=f"{inside}/1.json"), []),
         (metadata(location=inside, metadata_location=f"{outside}/1.json"), []),
@@ -81,14 +81,14 @@ def test_a_table_outside_is_refused() -> None:
         (metadata(location=inside, metadata_location=inside), [f"{outside}/a"]),
     ):
         with pytest.raises(Refused, match=r"s3://prod/lake/t.* lies outside of catalogs\.lake\.environment\.locations"):
-            keep_inside(LAKE, "lake", table, files)
+            require_inside(LAKE, "lake", table, files)
 
 
 def test_hosts_that_a_server_says() -> None:
     """Addresses among what it says are held against the declared hosts; everything else says no host."""
     said = {"uri": "http://a.internal/x", "prefix": "http", "s3.endpoint": "HTTPS://127.0.0.1:9000", "n": 1}
-    keep_to_hosts(LAKE, "lake", said)
-    keep_to_hosts(None, "lake", {"s3.endpoint": "http://elsewhere"})
+    require_hosts(LAKE, "lake", said)
+    require_hosts(None, "lake", {"s3.endpoint": "http://elsewhere"})
     for scheme in ("https", "http"):
         with pytest.raises(Refused, match=r"its server says s3\.endpoint with the host elsewhere\.example"):
-            keep_to_hosts(LAKE, "lake", {**said, "s3.endpoint": f"{scheme}://elsewhere.example/"})
+            require_hosts(LAKE, "lake", {**said, "s3.endpoint": f"{scheme}://elsewhere.example/"})

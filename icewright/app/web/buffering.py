@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-async def held(
+async def buffer_response(
     app: ASGIApp,
     scope: Scope,
     receive: Receive,

@@ -16,7 +16,7 @@ _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "": 
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class Allowlist:
     """Hosts (`*` and `?` are wildcards) and locations (in a bucket's name too); None declares nothing of the kind."""
 
     hosts: tuple[str, ...] | None = None
@@ -48,7 +48,7 @@ class _Table(Protocol):
     def properties(self) -> Mapping[str, str]: ...
 
 
-def keep_inside(environment: Environment | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
+def require_inside(environment: Allowlist | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
     """Raise `Refused` when a place of a table, or one of the files, lies outside of what its catalog declares."""
     said = [v for k, v in table.properties.items() if k.startswith("write.") and k.endswith(".path") and v]
     places = (table.location, table.metadata_location, *said, *files)
@@ -58,7 +58,7 @@ def keep_inside(environment: Environment | None, catalog: str, table: _Table, fi
         )
 
 
-def keep_to_hosts(environment: Environment | None, catalog: str, said: Mapping[str, object]) -> None:
+def require_hosts(environment: Allowlist | None, catalog: str, said: Mapping[str, object]) -> None:
     """Raise `Refused` when an address among the properties that a server says has a host that nobody declared."""
     for key, value in said.items() if environment is not None else ():
         address = urlsplit(str(value)) if str(value).lower().startswith(("http://", "https://")) else None

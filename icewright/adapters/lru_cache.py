@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 @dataclass
-class Kept(Generic[K, V]):
+class LRUCache(Generic[K, V]):
     """Values by key; the least recently used go first once all weigh more than `most`.
 
     One that weighs more by itself is not kept, or with `newest` alone.

@@ -23,7 +23,7 @@ class _Answer:
 
 
 @dataclass
-class Recent:
+class ResponseCache:
     """What was worked out from the store, by what was asked."""
 
     stamp: Callable[[], Hashable | None]  # another one after each change of the store; None: not known
@@ -69,7 +69,7 @@ class Recent:
         return stamp is not None and known.stamp == stamp
 
 
-def recent_of(request: Request) -> Recent:
+def response_cache_of(request: Request) -> ResponseCache:
     """What the application of a request has kept."""
-    recent: Recent = request.app.state.recent
+    recent: ResponseCache = request.app.state.recent
     return recent

@@ -1,4 +1,4 @@
-"""What the runs of all tables taught: where predictions for a table without runs of its own begin."""
+"""Calibration of cost predictions: factors learned from the runs of all tables, for tables that have no runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SINCE, MOST = timedelta(days=30), 300  # runs of an operation that are read
 
 
 @dataclass
-class Taught:
+class Calibration:
     """The typical factors, asked of the store now and then."""
 
     store: Store

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from icewright.adapters.kept import Kept
+from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.table import TableMetadata, TableRef
 
 
-class Memo:
+class MetadataCache:
     """The metadata files read last, parsed: a file never changes under its name.
 
     The last one is kept whatever its size, older ones as long as all together have at most `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._kept = Kept[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
+        self._kept = LRUCache[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
 
     def known(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
         """The file as it was parsed before, if `mark`, its length or a checksum of it, is the same."""

@@ -53,7 +53,7 @@ def _unknown(_holder: str) -> bool:
     return False
 
 
-def _untaught() -> Mapping[Operation, Factors]:
+def _uncalibrated() -> Mapping[Operation, Factors]:
     return {}
 
 
@@ -62,7 +62,7 @@ def _silent(_kind: str, _details: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class World:
+class Runtime:
     """Ports and settings. `tell` hears of progress: an event's kind and details."""
 
     catalogs: Mapping[str, Catalog]
@@ -74,19 +74,23 @@ class World:
     scopes: Mapping[str, Scope]
     limits: Limits
     trigger: Trigger
-    tell: Listener = field(default=_silent)
+    emit: Listener = field(default=_silent)
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
-    dead: Callable[[str], bool] = field(default=_unknown)  # whether the process of this name has surely ended
-    typical: Callable[[], Mapping[Operation, Factors]] = field(default=_untaught)  # what the runs of all tables taught
+    process_has_ended: Callable[[str], bool] = field(
+        default=_unknown
+    )  # whether the process of this name has surely ended
+    calibration: Callable[[], Mapping[Operation, Factors]] = field(
+        default=_uncalibrated
+    )  # learned from the runs of all tables
 
-    def report(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
+    def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Tell what happens to a table, and write it into the record of its job."""
         with suppress(StorageUnavailable):  # what is told of work must not end the work
-            self.store.event(kind, self.clock.now(), ref, **details)
-        self.tell(kind, {"table": str(ref), **details})
+            self.store.record_event(kind, self.clock.now(), ref, **details)
+        self.emit(kind, {"table": str(ref), **details})
 
-    def patiently(self, tell: Callable[[], _Told]) -> _Told:
+    def retry_idempotent(self, tell: Callable[[], _Told]) -> _Told:
         """Tell the store what must not be lost, again and again while it is away, for a minute at most.
 
         It must be something that may be told twice, as an answer may be lost. Raises `StorageUnavailable` after that.
@@ -101,13 +105,13 @@ class World:
             self.clock.sleep(backoff(attempt).total_seconds())
             attempt += 1
 
-    def turn(self, name: str, length: timedelta) -> bool:
+    def try_acquire_lease(self, name: str, length: timedelta) -> bool:
         """Whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
         me, now = self.trigger.holder, self.clock.now()
-        holder = self.store.lease(name, me, now, now + length)
-        if holder not in ("", me) and self.dead(holder):
-            self.store.release(name, holder)
-            holder = self.store.lease(name, me, now, now + length)
+        holder = self.store.acquire_lease(name, me, now, now + length)
+        if holder not in ("", me) and self.process_has_ended(holder):
+            self.store.release_lease(name, holder)
+            holder = self.store.acquire_lease(name, me, now, now + length)
         return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:

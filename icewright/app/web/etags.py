@@ -7,12 +7,12 @@ from hashlib import blake2b
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from icewright.app.web.whole import held
+from icewright.app.web.buffering import buffer_response
 
 _BYTES = 16
 
 
-class Tagged:
+class ETagMiddleware:
     """Tags the JSON that the API answers to GET, and answers 304 to whoever names its tag."""
 
     def __init__(self, app: ASGIApp, below: str = "/api/") -> None:
@@ -28,7 +28,7 @@ class Tagged:
         async def tagged(start: Message, body: bytes) -> None:
             await _answer(start, body, wanted, send)
 
-        await held(self.app, scope, receive, send, _taggable, tagged)
+        await buffer_response(self.app, scope, receive, send, _taggable, tagged)
 
 
 def _taggable(message: Message) -> bool:

@@ -9,14 +9,14 @@ from typing import Protocol
 from fastapi import Request
 
 from icewright.core.events.directory import Directory
-from icewright.flow.world import World
+from icewright.flow.runtime import Runtime
 
 
-class Opened(Protocol):
+class AppState(Protocol):
     """An application whose store is open; `bootstrap.Application` is one."""
 
     @property
-    def world(self) -> World:
+    def runtime(self) -> Runtime:
         """Ports and settings."""
         ...
 
@@ -34,9 +34,9 @@ class Watch:
     metrics: Callable[[], bytes]  # in Prometheus's text format
 
 
-async def opened(request: Request) -> Opened:
+async def app_state(request: Request) -> AppState:
     """The application, as a dependency of a route; what does not wait takes no thread."""
-    found: Opened = request.app.state.opened
+    found: AppState = request.app.state.opened
     return found
 
 
