@@ -105,7 +105,7 @@ def spec(spec_id: int = 0, /, **transforms: str) -> table.PartitionSpec:
 def metadata(
     ages: Sequence[float] = (24, 2),
     *,
-    refs: Sequence[table.Ref] = (),
+    refs: Sequence[table.SnapshotRef] = (),
     **overrides: Any,  # noqa: ANN401 - any field of `TableMetadata`
 ) -> table.TableMetadata:
     """A table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
@@ -117,7 +117,7 @@ def metadata(
     last = snapshots[-1].snapshot_id if snapshots else None
     current: int | None = overrides.pop("current_snapshot_id", last)
     if current is not None and table.MAIN not in {ref.name for ref in refs}:
-        refs = (table.Ref(table.MAIN, table.RefKind.BRANCH, current), *refs)
+        refs = (table.SnapshotRef(table.MAIN, table.RefKind.BRANCH, current), *refs)
     made = table.TableMetadata(
         ref=REF,
         metadata_location=f"{LOCATION}/metadata/00001-a.metadata.json",
@@ -332,7 +332,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
         case AddSnapshot():
             added = snapshot_of(change.snapshot)
             heads = {r.name: r for r in base.refs}
-            head = heads.get(change.branch, table.Ref(change.branch, table.RefKind.BRANCH, 0))
+            head = heads.get(change.branch, table.SnapshotRef(change.branch, table.RefKind.BRANCH, 0))
             heads[change.branch] = replace(head, snapshot_id=added.snapshot_id)
             return replace(
                 base,
@@ -353,9 +353,9 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
             assert_never(change)
 
 
-def _ref(name: str, raw: Mapping[str, Any]) -> table.Ref:
+def _ref(name: str, raw: Mapping[str, Any]) -> table.SnapshotRef:
     """A ref from the JSON of the spec, without its retention."""
-    return table.Ref(name, table.RefKind(raw["type"]), raw["snapshot-id"])
+    return table.SnapshotRef(name, table.RefKind(raw["type"]), raw["snapshot-id"])
 
 
 @dataclass

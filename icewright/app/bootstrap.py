@@ -28,7 +28,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet
-from icewright.adapters.engines.service.registry import Registry
+from icewright.adapters.engines.service.registry import TableRegistry
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
 from icewright.adapters.engines.service.vacuum import BranchVacuum, whole_catalog
@@ -52,12 +52,12 @@ from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import heard
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
-from icewright.core.layering import Policy, Rule
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.places import Spelling
 from icewright.core.polaris import Served
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, KERNEL
 from icewright.core.steps import Kernel
-from icewright.core.table import Hold, TableMetadata, TableRef
+from icewright.core.table import SnapshotHold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, WhenNeeded
 from icewright.flow.calibration import Calibration
@@ -108,10 +108,10 @@ def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) ->
     return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
-def _catalogs_without_arrow(config: Config) -> tuple[Rule, ...]:
+def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
     """What is said of catalogs whose pool is a Connect server, so that verdicts say it too."""
     return tuple(
-        Rule((name,), {KERNEL.name: Kernel.SPARK.value}, f"pool {entry.pool} is a Spark Connect server")
+        PolicyRule((name,), {KERNEL.name: Kernel.SPARK.value}, f"pool {entry.pool} is a Spark Connect server")
         for name, entry in config.catalogs.items()
         if config.pools[entry.pool].remote is not None
     )
@@ -123,7 +123,7 @@ def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
     return Spelling.of(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
 
 
-def _held(store: SqlStore, metadata: TableMetadata) -> list[Hold]:
+def _held(store: SqlStore, metadata: TableMetadata) -> list[SnapshotHold]:
     return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
 
 
@@ -184,7 +184,7 @@ def _engines(
     storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = DeletionGuard(Registry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
+    guard = DeletionGuard(TableRegistry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
     deletion, held = Deletion(files, store, clock), partial(_held, store)
     return Engines(
         catalogs=catalogs,
@@ -325,7 +325,7 @@ def _vacuums(
     deletion: Deletion,
     guard: DeletionGuard,
     policy: Callable[[], Policy],
-    held: Callable[[TableMetadata], list[Hold]],
+    held: Callable[[TableMetadata], list[SnapshotHold]],
     storage_time: Callable[[str], datetime],
 ) -> dict[str, BranchVacuum]:
     """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""

@@ -19,7 +19,7 @@ AGES = (3600, 6 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
 STATES = ("well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     """What kind of numbers a metric has."""
 
     COUNTER = "counter"
@@ -39,14 +39,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class HistogramBuckets:
     """A histogram's classes: how many are at most as large as each bound, the last being all, and their sum."""
 
     at_most: tuple[tuple[str, float], ...]
     sum: float
 
 
-Sample = tuple[tuple[str, ...], float | Buckets]
+Sample = tuple[tuple[str, ...], float | HistogramBuckets]
 Source = Callable[[Seen], Iterable[Sample]]
 
 
@@ -55,7 +55,7 @@ class Declared:
     """A metric. Without a source it is the process's own."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     help: str
     source: Source | None = None
@@ -98,7 +98,7 @@ def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequen
     def read(seen: Seen) -> Iterator[Sample]:
         for catalog, found in of(seen.measures).items():
             at_most = [(str(float(b)), float(n)) for b, n in zip(bounds, found.at_most, strict=True)]
-            yield (catalog,), Buckets((*at_most, (ENDLESS, float(found.count))), found.sum)
+            yield (catalog,), HistogramBuckets((*at_most, (ENDLESS, float(found.count))), found.sum)
 
     return read
 
@@ -124,7 +124,7 @@ def _durations(seen: Seen) -> Iterator[Sample]:
         for bound in (*map(str, DURATIONS), ENDLESS):
             count += totals.get(Total("runs_by_seconds", "", operation, bound), 0.0)
             at_most.append((bound, count))
-        yield (operation,), Buckets(tuple(at_most), totals[Total("run_seconds", "", operation)])
+        yield (operation,), HistogramBuckets(tuple(at_most), totals[Total("run_seconds", "", operation)])
 
 
 def _runs(seen: Seen) -> Iterator[Sample]:
@@ -152,7 +152,7 @@ def _processes(seen: Seen) -> Iterator[Sample]:
 
 
 _OF_WORK = ("catalog", "operation")
-_C, _G, _H, _S = Kind
+_C, _G, _H, _S = MetricKind
 
 _DECLARED = (
     Declared("icewright_build_info", _G, ("version",), "always 1", lambda _: [((__version__,), 1)]),

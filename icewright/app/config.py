@@ -40,7 +40,7 @@ from icewright.app.sections import (
 from icewright.app.strict_yaml import read_yaml
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.guardrails import Guardrail, parse_guardrails
-from icewright.core.layering import Policy, Rule, parse_rule
+from icewright.core.layering import Policy, PolicyRule, parse_rule
 from icewright.core.paths import is_location
 from icewright.core.plan import CatalogLimits, Limits, PoolLimits
 from icewright.core.policy import Operation
@@ -348,7 +348,7 @@ class _Reader:
         raw: Any,  # noqa: ANN401 - YAML
         bounds: Sequence[Guardrail],
         catalogs: tuple[str, ...],
-    ) -> Rule | None:
+    ) -> PolicyRule | None:
         said = raw.get("match") if isinstance(raw, dict) else None
         catalog = next(iter(split_name(said)), "") if isinstance(said, str) else ""
         if catalog and not any(c in catalog for c in "*?") and catalog not in catalogs:

@@ -9,7 +9,7 @@ from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.guardrails import Guardrail
-from icewright.core.layering import Policy, Rule, parse_pattern, parse_settings
+from icewright.core.layering import Policy, PolicyRule, parse_pattern, parse_settings
 from icewright.core.words import kind, near
 
 KEY = "icewright"
@@ -37,7 +37,7 @@ def with_dbt(
 
 def dbt_rules(
     manifest: str, catalogs: Mapping[str, Sequence[str]], guardrails: Sequence[Guardrail]
-) -> tuple[tuple[Rule, ...], list[str]]:
+) -> tuple[tuple[PolicyRule, ...], list[str]]:
     """A rule for each node with `meta.icewright`, and the faults, each with the node's name.
 
     `catalogs` are ours with the names that dbt may know them by.
@@ -47,7 +47,7 @@ def dbt_rules(
         nodes = [*document["nodes"].items(), *document.get("sources", {}).items()]
     except (ValueError, TypeError, KeyError, AttributeError):
         return (), ["no manifest of dbt: give the manifest.json that `dbt parse` or `dbt build` writes into target/"]
-    rules: dict[tuple[str, ...], Rule] = {}
+    rules: dict[tuple[str, ...], PolicyRule] = {}
     faults: list[str] = []
     for name, node in nodes:
         settings = _settings(node)
@@ -77,14 +77,14 @@ def _rule(
     settings: Any,  # noqa: ANN401 - JSON
     catalogs: Mapping[str, Sequence[str]],
     guardrails: Sequence[Guardrail],
-) -> Rule:
+) -> PolicyRule:
     materialized = (node.get("config") or {}).get("materialized")
     if materialized in _NO_TABLES:
         raise ConfigError([f"{name}: it is materialized as {materialized}, and only tables are maintained"])
     if not isinstance(settings, Mapping):
         raise ConfigError([f"{name}: meta.{KEY}: {kind(settings)} given; write a mapping of knobs to values"])
     match = (_catalog(name, node.get("database"), catalogs), *_parts(name, node))
-    return Rule(match, parse_settings(f"{name}: meta.{KEY}", settings, guardrails), f"dbt {name}")
+    return PolicyRule(match, parse_settings(f"{name}: meta.{KEY}", settings, guardrails), f"dbt {name}")
 
 
 def _catalog(name: str, database: object, catalogs: Mapping[str, Sequence[str]]) -> str:

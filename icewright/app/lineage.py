@@ -56,7 +56,7 @@ def opened(section: OpenLineageSection, folder: Path) -> Send:
     return HttpTransport(config).emit
 
 
-class Lineage:
+class LineageSender:
     """Makes run events of what is told, and sends them from a thread of its own."""
 
     def __init__(
@@ -174,7 +174,9 @@ def heard(section: OpenLineageSection | None, folder: Path, runtime: Runtime, te
         yield tell
         return
     send = opened(section, folder)
-    lineage = Lineage(section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), tell, runtime.clock.now)
+    lineage = LineageSender(
+        section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), tell, runtime.clock.now
+    )
 
     def both(kind: str, details: Mapping[str, Any]) -> None:
         tell(kind, details)

@@ -36,7 +36,7 @@ class Loop:
         return max(timedelta(minutes=10), 10 * self.pause)
 
 
-class Ran(Protocol):
+class RoundListener(Protocol):
     """Hears of each round: the loop's name, how long it took, and whether it failed."""
 
     def __call__(self, loop: str, seconds: float, *, failed: bool = False) -> None:
@@ -44,10 +44,10 @@ class Ran(Protocol):
         ...
 
 
-class Loops:
+class LoopThreads:
     """Loops that run until they are stopped."""
 
-    def __init__(self, loops: Sequence[Loop], clock: Clock, tell: Listener, ran: Ran) -> None:
+    def __init__(self, loops: Sequence[Loop], clock: Clock, tell: Listener, ran: RoundListener) -> None:
         self.loops = loops
         self._clock, self._tell, self._ran = clock, tell, ran
         self._stop = threading.Event()

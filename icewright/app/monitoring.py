@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from icewright.app.catalogue import CATALOGUE, Declared, Kind
+from icewright.app.catalogue import CATALOGUE, Declared, MetricKind
 from icewright.app.prometheus_rules import rules
 
 DASHBOARD, RULES = "grafana-dashboard.json", "prometheus-rules.yaml"
@@ -72,14 +72,14 @@ def expression(metric: Declared) -> str:
         return f"max by ({', '.join(of)}) ({what})" if of else f"max({what})"
 
     match metric.kind:
-        case Kind.GAUGE:
+        case MetricKind.GAUGE:
             return one(labels, f"{metric.name}{where}")
-        case Kind.COUNTER:
+        case MetricKind.COUNTER:
             return one(labels, f"increase({metric.name}{where}[$__rate_interval])")
-        case Kind.HISTOGRAM:
+        case MetricKind.HISTOGRAM:
             rate = one((*labels, "le"), f"rate({metric.name}_bucket{where}[$__rate_interval])")
             return f"histogram_quantile(0.95, {rate})"
-        case Kind.SPREAD:
+        case MetricKind.SPREAD:
             return f"sum by (le) ({one((*labels, 'le'), f'{metric.name}_bucket{where}')})"
 
 
@@ -141,7 +141,7 @@ def _panels() -> Iterator[dict[str, Any]]:
 
 
 def _panel(metric: Declared) -> dict[str, Any]:
-    spread = metric.kind is Kind.SPREAD
+    spread = metric.kind is MetricKind.SPREAD
     legend = "{{le}}" if spread else " ".join(f"{{{{{label}}}}}" for label in metric.labels) or metric.name
     target = {
         "refId": "A",
@@ -166,7 +166,7 @@ def _panel(metric: Declared) -> dict[str, Any]:
 
 def _title(metric: Declared) -> str:
     words = metric.name.removeprefix("icewright_").removesuffix("_total").removesuffix("_seconds").replace("_", " ")
-    what = {Kind.HISTOGRAM: ", 95th percentile", Kind.COUNTER: ", in each step"}.get(metric.kind, "")
+    what = {MetricKind.HISTOGRAM: ", 95th percentile", MetricKind.COUNTER: ", in each step"}.get(metric.kind, "")
     return f"{words.capitalize()}{what}"
 
 

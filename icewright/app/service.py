@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from icewright.app.bootstrap import Application
-from icewright.app.loops import Loop, Loops
+from icewright.app.loops import Loop, LoopThreads
 from icewright.app.telemetry import Telemetry
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
@@ -95,7 +95,7 @@ class Service:
         self._settling = Reconciler(self._runtime)
         self.worker = Worker(self._runtime, slots, self._woken) if slots else None
         self.telemetry = Telemetry(self._runtime.store, self._runtime.clock, self._lags, self._runtime.scopes)
-        self.loops = Loops(self._made(), self._runtime.clock, self._runtime.emit, self.telemetry.loop_ran)
+        self.loops = LoopThreads(self._made(), self._runtime.clock, self._runtime.emit, self.telemetry.loop_ran)
 
     def _made(self) -> list[Loop]:
         runtime, catalogs = self._runtime, sorted(self._runtime.scopes)

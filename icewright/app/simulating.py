@@ -16,7 +16,7 @@ from icewright.app import output
 from icewright.app.config import Config, default_limits
 from icewright.app.strict_yaml import read_lines
 from icewright.core.errors import UsageError
-from icewright.core.layering import Policy, Rule
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
 from icewright.core.simulation.fleet import fleet
@@ -109,7 +109,7 @@ def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[st
             case "config" if config is not None:
                 policy = config.policy
             case _ if name in PRESETS:
-                policy = Policy((Rule((), {PRESET.name: name}),))
+                policy = Policy((PolicyRule((), {PRESET.name: name}),))
             case _:
                 known = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS))
                 raise UsageError(f"--compare {name}: there is no such policy; there is: {known}")

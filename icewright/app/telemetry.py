@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from icewright.app.catalogue import AGES, CATALOGUE, POINTS, Buckets, Declared, Kind, Seen
+from icewright.app.catalogue import AGES, CATALOGUE, POINTS, Declared, HistogramBuckets, MetricKind, Seen
 from icewright.core.errors import IcewrightError
 from icewright.core.tally import DURATIONS
 from icewright.ports import Clock, StoreReader
@@ -36,13 +36,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH = timedelta(seconds=10)  # scrapes so near one another share one look at the store
 SILENT = timedelta(minutes=2)  # a process that has said nothing for so long is not counted
 _FAMILIES: Mapping[
-    Kind,
+    MetricKind,
     type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | GaugeHistogramMetricFamily],
 ] = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
-    Kind.SPREAD: GaugeHistogramMetricFamily,
+    MetricKind.COUNTER: CounterMetricFamily,
+    MetricKind.GAUGE: GaugeMetricFamily,
+    MetricKind.HISTOGRAM: HistogramMetricFamily,
+    MetricKind.SPREAD: GaugeHistogramMetricFamily,
 }
 
 
@@ -124,7 +124,7 @@ def _family(declared: Declared, seen: Seen) -> Metric:
     made = _FAMILIES[declared.kind](declared.name, declared.help, labels=declared.labels)
     family: Any = made  # each kind takes what its numbers are made of
     for labels, value in declared.source(seen) if declared.source else ():
-        if isinstance(value, Buckets):
+        if isinstance(value, HistogramBuckets):
             family.add_metric(labels, value.at_most, value.sum)
         else:
             family.add_metric(labels, value)

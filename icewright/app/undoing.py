@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from icewright.core.table import Snapshot
-from icewright.flow.undo import Undone
+from icewright.flow.undo import UndoResult
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import Removal, RestoreSnapshots, WaitingDeletions
 
 
-def undo_document(done: Undone) -> dict[str, Any]:
+def undo_document(done: UndoResult) -> dict[str, Any]:
     """What an undo brought back, or would bring back."""
     back = done.back
     return {

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from icewright.core.errors import ConfigError
-from icewright.core.knob import UNSET, Kind, Knob, written
+from icewright.core.knob import UNSET, Knob, ValueKind, written
 from icewright.core.policy import KNOBS
 from icewright.core.words import kind
 
@@ -42,7 +42,7 @@ class Bound:
     @property
     def limit(self) -> float:
         """The last value within the bound; a whole number stays whole, on the safe side of it."""
-        if KNOBS[self.knob].kind is not Kind.INTEGER:
+        if KNOBS[self.knob].kind is not ValueKind.INTEGER:
             return self.bound
         return math.ceil(self.bound) if self.at_least else math.floor(self.bound)
 
@@ -117,7 +117,7 @@ def nearest_knob(name: str) -> str:
 
 
 def _bound(knob: Knob[Any], sign: str, text: str) -> Bound:
-    if knob.kind not in {Kind.INTEGER, Kind.NUMBER}:
+    if knob.kind not in {ValueKind.INTEGER, ValueKind.NUMBER}:
         raise ValueError(f"{knob.name} is no number: {_instead(knob)}")
     if not _NUMBER.fullmatch(text):
         raise ValueError(_WRITE_ONE)
@@ -130,9 +130,9 @@ def _bound(knob: Knob[Any], sign: str, text: str) -> Bound:
 
 
 def _values(knob: Knob[Any], sign: str, text: str) -> Values:
-    if sign == "in" and knob.kind is not Kind.CHOICE:
+    if sign == "in" and knob.kind is not ValueKind.CHOICE:
         raise ValueError(f"{knob.name} is no choice: {_instead(knob)}")
-    if text == UNSET and (knob.default is None or knob.kind is Kind.MAPPING):
+    if text == UNSET and (knob.default is None or knob.kind is ValueKind.MAPPING):
         return Values(knob.name, (knob.default,))
     texts = text.split(",") if sign == "in" else [text]
     return Values(knob.name, tuple(knob.parse(one.strip()) for one in texts))
@@ -141,10 +141,10 @@ def _values(knob: Knob[Any], sign: str, text: str) -> Values:
 def _instead(knob: Knob[Any]) -> str:
     """Say which guardrail the knob may have."""
     match knob.kind:
-        case Kind.CHOICE:
+        case ValueKind.CHOICE:
             return f"write `{knob.name} in {', '.join(knob.choices)}` without those that may not be"
-        case Kind.INTEGER | Kind.NUMBER:
+        case ValueKind.INTEGER | ValueKind.NUMBER:
             return f"write `{knob.name} >= number` or `{knob.name} <= number`"
-        case Kind.FLAG:
+        case ValueKind.FLAG:
             return f"write `{knob.name} = true` or `{knob.name} = false`"
     return f"write `{knob.name} = {UNSET}`, or the one value that it may have"

@@ -16,27 +16,27 @@ LARGE_METADATA = 64 * MEGABYTE  # every reader and every commit pays for the who
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HealthPart:
     """One part of the health: its score, None when unknown, and the number behind it in words."""
 
     score: int | None
     behind: str
 
 
-def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: float | None) -> dict[str, Part]:
+def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: float | None) -> dict[str, HealthPart]:
     """The parts by name. `orphan_share` is the share of orphans that the last scan saw, None when there was none."""
     return {
         "small_files": _small_files(facts, knobs),
         "deletes": _deletes(facts, knobs),
         "manifests": _manifests(facts, knobs),
         "snapshots": _snapshots(facts, expiry),
-        "orphans": Part(None, "no scan yet")
+        "orphans": HealthPart(None, "no scan yet")
         if orphan_share is None
-        else Part(_score(1 - orphan_share), f"{orphan_share:.1%} of the files seen by the last scan"),
+        else HealthPart(_score(1 - orphan_share), f"{orphan_share:.1%} of the files seen by the last scan"),
     }
 
 
-def overall(parts: Mapping[str, Part]) -> int | None:
+def overall(parts: Mapping[str, HealthPart]) -> int | None:
     """The weighted mean of the parts that are known."""
     known = [(WEIGHTS[name], part.score) for name, part in parts.items() if part.score is not None]
     weight = sum(w for w, _ in known)
@@ -56,35 +56,37 @@ def _score(share: float) -> int:
     return round(100 * min(1.0, max(0.0, share)))
 
 
-def _small_files(facts: TableFacts, knobs: Knobs) -> Part:
+def _small_files(facts: TableFacts, knobs: Knobs) -> HealthPart:
     least = knobs[MIN_INPUT_FILES]
     excess = sum(files_to_save(p, facts) for p in facts.partitions if p.candidate_files >= least)
     total = facts.data_files
-    return Part(_score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away")
+    return HealthPart(
+        _score(1 - excess / total) if total else 100, f"{excess} of {total} data files could be merged away"
+    )
 
 
-def _deletes(facts: TableFacts, knobs: Knobs) -> Part:
+def _deletes(facts: TableFacts, knobs: Knobs) -> HealthPart:
     ratio = facts.deleted_rows / facts.records if facts.records else 0.0
     files = facts.delete_files
     per_file = files / facts.data_files if facts.data_files else float(files > 0)
     limit = knobs[DELETE_RATIO_THRESHOLD] or 1e-9
     score = _score(1 - max(ratio / limit / 2, per_file / 4))
-    return Part(score if files else 100, f"{files} delete files, {ratio:.1%} of the rows deleted")
+    return HealthPart(score if files else 100, f"{files} delete files, {ratio:.1%} of the rows deleted")
 
 
-def _manifests(facts: TableFacts, knobs: Knobs) -> Part:
+def _manifests(facts: TableFacts, knobs: Knobs) -> HealthPart:
     data = [m for m in facts.manifests if m.content is ManifestContent.DATA]
     count = sum(m.manifests for m in data)
     ideal = sum(max(1, math.ceil(m.bytes / facts.thresholds.manifest_target_bytes)) for m in data)
     healthy = count < knobs[MIN_MANIFESTS] or count <= ideal
-    return Part(100 if healthy else _score(ideal / count), f"{count} data manifests where {ideal} would do")
+    return HealthPart(100 if healthy else _score(ideal / count), f"{count} data manifests where {ideal} would do")
 
 
-def _snapshots(facts: TableFacts, expiry: Expiry) -> Part:
+def _snapshots(facts: TableFacts, expiry: Expiry) -> HealthPart:
     total = len(facts.metadata.snapshots)
     size = facts.metadata.metadata_length
     share = 1 - len(expiry.snapshot_ids) / total if total else 1.0
     if size > LARGE_METADATA:
         share *= LARGE_METADATA / size
     behind = f"{len(expiry.snapshot_ids)} of {total} snapshots may go, metadata file of {size / MEGABYTE:.1f} MB"
-    return Part(_score(share), behind)
+    return HealthPart(_score(share), behind)

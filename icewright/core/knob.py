@@ -14,7 +14,7 @@ UNSET = "unset"  # in place of a value: the knob has none
 _PATTERN = re.compile(r"[a-z_.*?]+")
 
 
-class Kind(enum.StrEnum):
+class ValueKind(enum.StrEnum):
     """What a knob's value is."""
 
     INTEGER = "whole number"
@@ -30,7 +30,7 @@ class Knob(Generic[T]):
     """One setting. `default` None means: not set; `also` names a word accepted in place of a number."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: T
     help: str
     unit: str = ""
@@ -47,8 +47,8 @@ class Knob(Generic[T]):
         """What a right value looks like, in words."""
         if self.numbers:
             return f"a {self.kind} of names to whole numbers"
-        text = f"one of {', '.join(self.choices)}" if self.kind is Kind.CHOICE else f"a {self.kind}"
-        if self.kind is Kind.FLAG:
+        text = f"one of {', '.join(self.choices)}" if self.kind is ValueKind.CHOICE else f"a {self.kind}"
+        if self.kind is ValueKind.FLAG:
             text = str(self.kind)
         if self.minimum is not None and self.maximum is not None:
             text += f" from {self.minimum:.15g} to {self.maximum:.15g}"
@@ -66,18 +66,18 @@ class Knob(Generic[T]):
         if self.also is not None and value == self.also:
             return cast(T, value)
         match self.kind:
-            case Kind.FLAG:
+            case ValueKind.FLAG:
                 parsed = {"true": True, "false": False}.get(str(value).strip().lower())
-            case Kind.INTEGER:
+            case ValueKind.INTEGER:
                 parsed = _number(value)
                 parsed = int(parsed) if parsed is not None and parsed == int(parsed) else None
-            case Kind.NUMBER:
+            case ValueKind.NUMBER:
                 parsed = _number(value)
-            case Kind.CHOICE:
+            case ValueKind.CHOICE:
                 parsed = value if value in self.choices else None
-            case Kind.TEXT:
+            case ValueKind.TEXT:
                 parsed = value if isinstance(value, str) and value.strip() else None
-            case Kind.MAPPING:
+            case ValueKind.MAPPING:
                 parsed = _mapping(value)
                 if self.numbers and parsed is not None and not all(v.isdecimal() for v in parsed.values()):
                     parsed = None
@@ -91,7 +91,7 @@ class Knob(Generic[T]):
         """The nearest value within the bounds: Iceberg writes its largest long for "never"."""
         bounded = max(number, self.minimum if self.minimum is not None else number)
         bounded = min(bounded, self.maximum if self.maximum is not None else bounded)
-        return cast(T, round(bounded) if self.kind is Kind.INTEGER else bounded)
+        return cast(T, round(bounded) if self.kind is ValueKind.INTEGER else bounded)
 
     def _within(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -99,14 +99,14 @@ class Knob(Generic[T]):
         return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
 
 
-class Registry:
+class SettingRegistry:
     """Knobs by name, in the order of their declaration; each method declares one."""
 
     def __init__(self, longest_hours: int) -> None:
         self.knobs: dict[str, Knob[Any]] = {}
         self._longest = {"hours": longest_hours, "minutes": longest_hours * 60, "seconds": longest_hours * 3600}
 
-    def knob(self, name: str, kind: Kind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
+    def knob(self, name: str, kind: ValueKind, default: T, text: str, **more: Any) -> Knob[T]:  # noqa: ANN401
         """Declare a knob of any kind."""
         knob: Knob[T] = Knob(name, kind, default, text, **more)
         self.knobs[name] = knob
@@ -115,19 +115,19 @@ class Registry:
     def integer(self, name: str, default: int, text: str, **more: Any) -> Knob[int]:  # noqa: ANN401
         """Declare a whole number of at least 1, or of the bounds that are given."""
         bounds = {"minimum": 1, "maximum": self._longest.get(more.get("unit", ""))}
-        return self.knob(name, Kind.INTEGER, default, text, **{**bounds, **more})
+        return self.knob(name, ValueKind.INTEGER, default, text, **{**bounds, **more})
 
     def number(self, name: str, default: float, text: str, **more: Any) -> Knob[float]:  # noqa: ANN401
         """Declare a number of at least 0, or of the bounds that are given."""
-        return self.knob(name, Kind.NUMBER, default, text, **{"minimum": 0, **more})
+        return self.knob(name, ValueKind.NUMBER, default, text, **{"minimum": 0, **more})
 
     def flag(self, name: str, text: str, *, default: bool = True) -> Knob[bool]:
         """Declare a flag."""
-        return self.knob(name, Kind.FLAG, default, text)
+        return self.knob(name, ValueKind.FLAG, default, text)
 
     def choice(self, name: str, default: str, choices: tuple[str, ...], text: str) -> Knob[str]:
         """Declare a choice."""
-        return self.knob(name, Kind.CHOICE, default, text, choices=choices)
+        return self.knob(name, ValueKind.CHOICE, default, text, choices=choices)
 
 
 def check_names(known: Iterable[str], text: str) -> None:

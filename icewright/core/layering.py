@@ -22,7 +22,7 @@ from icewright.core.words import kind
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """Settings for all tables that `match` names: none = the platform, else catalog[.namespace...][.table]."""
 
     match: tuple[str, ...]
@@ -37,7 +37,7 @@ class Rule:
 class Policy:
     """All rules and guardrails; `knobs_for` says what holds for one table."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
     command: Mapping[str, Any] = field(default_factory=dict)  # --set: above all, below guardrails
     served: Callable[[TableRef], Served] | None = None  # what the table's catalog has policies of its own for
@@ -191,7 +191,7 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
     return settings
 
 
-def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> Rule:
+def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> PolicyRule:
     """`{match: lake.events-*, set: {knob: value}}`. Raises `ConfigError` with every fault under `path`."""
     if not isinstance(raw, Mapping) or "set" not in raw or not raw.keys() <= {"match", "set"}:
         raise ConfigError([f"{path}: write a rule as {{match: catalog.namespace.table, set: {{knob: value}}}}"])
@@ -212,4 +212,4 @@ def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> 
         faults += error.faults
     if faults:
         raise ConfigError(faults)
-    return Rule(match, settings)
+    return PolicyRule(match, settings)

@@ -20,18 +20,18 @@ _HOSTS = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "all
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StorageRoot:
     """A bucket, container or file system: what a path's scheme and authority name."""
 
     scheme: str
     authority: str
 
-    def is_surely(self, other: Store) -> bool:
+    def is_surely(self, other: StorageRoot) -> bool:
         """Whether both are spelt as one store; a host that one of them leaves out is the default one."""
         same_host = self.authority == other.authority or (self.scheme in _HOSTS and not self.authority)
         return self.scheme == other.scheme and same_host
 
-    def may_be(self, other: Store) -> bool:
+    def may_be(self, other: StorageRoot) -> bool:
         """Whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
         return self.scheme == other.scheme and (self.scheme in _HOSTS or self.authority == other.authority)
 
@@ -40,7 +40,7 @@ class Store:
 class Place:
     """A folder in a store. `folder` ends with a slash, so that /orders never holds /orders_archive."""
 
-    store: Store
+    store: StorageRoot
     folder: str
 
     def within(self, other: Place) -> bool:
@@ -79,7 +79,7 @@ def _place(spelling: Spelling, folder: str) -> Place:
     scheme = _SCHEMES.get(location.scheme, location.scheme)
     scheme = schemes.get(location.scheme, schemes.get(scheme, scheme))
     authority = "" if scheme == "file" and location.authority == "localhost" else location.authority
-    return Place(Store(scheme, dict(spelling.authorities).get(authority, authority)), directory_key(folder))
+    return Place(StorageRoot(scheme, dict(spelling.authorities).get(authority, authority)), directory_key(folder))
 
 
 class Index(Generic[T]):

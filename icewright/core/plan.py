@@ -120,7 +120,7 @@ class Deferred:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MaintenancePlan:
     """Jobs to start now, best first, and what waits."""
 
     jobs: tuple[PlannedJob, ...]
@@ -141,7 +141,9 @@ def heat_factor(queries_per_day: float) -> float:
     return 1.0 + log2(1.0 + max(0.0, queries_per_day))
 
 
-def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, usage: Usage | None = None) -> Plan:
+def make_plan(
+    candidates: Sequence[Candidate], limits: Limits, now: datetime, usage: Usage | None = None
+) -> MaintenancePlan:
     """Admit the best candidates; what is left is deferred, each with its reason and the place in the queue."""
     deferred: list[Deferred] = []
     waiting: list[tuple[float, Candidate, dict[Operation, float]]] = []
@@ -159,7 +161,7 @@ def make_plan(candidates: Sequence[Candidate], limits: Limits, now: datetime, us
             waiting.append((max(scores.values()), candidate, scores))
     waiting.sort(key=lambda item: (-item[0], item[1].ref.catalog, item[1].ref.namespace, item[1].ref.name))
     jobs, queued = _admit(waiting, _Room(limits, usage or Usage()))
-    return Plan(jobs, (*queued, *deferred))
+    return MaintenancePlan(jobs, (*queued, *deferred))
 
 
 def _cooling(wish: DueOperation, now: datetime) -> str | None:

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, TypeVar, cast
 
-from icewright.core.knob import Kind, Knob, Registry, check_names
+from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_names
 from icewright.core.probes import checked_probe
 from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
@@ -46,7 +46,7 @@ ORDERS: Mapping[str, tuple[Operation, ...]] = {
 }
 
 
-_DECLARED = Registry(YEARS_HOURS)
+_DECLARED = SettingRegistry(YEARS_HOURS)
 _knob, _integer, _number_knob = _DECLARED.knob, _DECLARED.integer, _DECLARED.number
 _flag, _choice = _DECLARED.flag, _DECLARED.choice
 
@@ -55,7 +55,7 @@ ORDER = _choice("order", "canonical", tuple(ORDERS), "order in which the operati
 IMPORTANCE = _choice("importance", "normal", ("critical", "high", "normal", "low"), "weight of the table in the queue")
 WINDOWS: Knob[str | None] = _knob(
     "windows",
-    Kind.TEXT,
+    ValueKind.TEXT,
     None,
     "days and hours (UTC) in which work may start by itself, such as mon-fri 22:00-06:00; sat,sun",
     check=parse_windows,
@@ -98,11 +98,11 @@ COOLDOWN: Mapping[Operation, Knob[int]] = {
 }
 
 ROWS_COLUMN: Knob[str | None] = _knob(
-    "expire_rows.column", Kind.TEXT, None, "column (a date or a timestamp) that says how old a row is"
+    "expire_rows.column", ValueKind.TEXT, None, "column (a date or a timestamp) that says how old a row is"
 )
 ROWS_DAYS: Knob[int | None] = _knob(
     "expire_rows.days",
-    Kind.INTEGER,
+    ValueKind.INTEGER,
     None,
     "rows older than this by the column are deleted, counted in whole days (UTC)",
     unit="days",
@@ -112,7 +112,7 @@ ROWS_DAYS: Knob[int | None] = _knob(
 
 TARGET_FILE_SIZE: Knob[float | str] = _knob(
     "compact.target_file_size_mb",
-    Kind.NUMBER,
+    ValueKind.NUMBER,
     512.0,
     "size that rewritten data files aim at; auto: 128 to 1024 by the size of the partition",
     unit="MB",
@@ -150,7 +150,7 @@ TASK_MEMORY = _integer(
     maximum=10**6,
 )
 SORT_ORDER: Knob[str | None] = _knob(
-    "compact.sort_order", Kind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
+    "compact.sort_order", ValueKind.TEXT, None, "columns to sort or z-order by; unset: the table's sort order"
 )
 APPLY_DELETES = _flag("compact.apply_deletes", "whether tables with delete files are compacted, the deletes applied")
 DELETE_FILE_THRESHOLD = _integer(
@@ -173,7 +173,9 @@ PARTIAL_FROM = _integer(
 )
 MAX_COMMITS = _integer("compact.max_commits", 10, "commits of one compaction with partial progress", maximum=1000)
 MAX_FAILED_COMMITS = _integer("compact.max_failed_commits", 3, "failed commits that end a compaction", minimum=0)
-WHERE: Knob[str | None] = _knob("compact.where", Kind.TEXT, None, "predicate that the rewritten rows must match (SQL)")
+WHERE: Knob[str | None] = _knob(
+    "compact.where", ValueKind.TEXT, None, "predicate that the rewritten rows must match (SQL)"
+)
 HOT_PARTITIONS = _choice(
     "compact.hot_partitions", "skip", ("skip", "include"), "what to do with partitions being written"
 )
@@ -208,7 +210,7 @@ TARGET_MANIFEST = _number_knob(
     "rewrite_manifests.target_manifest_mb", 8, "size that manifests aim at", unit="MB", minimum=0.001, maximum=10_000
 )
 MANIFEST_SPEC: Knob[int | None] = _knob(
-    "rewrite_manifests.spec_id", Kind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
+    "rewrite_manifests.spec_id", ValueKind.INTEGER, None, "rewrite the manifests of this spec alone", minimum=0
 )
 MANIFEST_CACHING = _flag("rewrite_manifests.use_caching", "Spark's option of the same name", default=False)
 MANIFEST_ENGINE = _choice(
@@ -231,7 +233,7 @@ MIN_SNAPSHOTS = _integer(
 )
 MAX_REF_AGE: Knob[float | None] = _knob(
     "expire_snapshots.max_ref_age_hours",
-    Kind.NUMBER,
+    ValueKind.NUMBER,
     None,
     "tags and branches older than this are removed; unset: kept",
     unit="hours",
@@ -240,7 +242,7 @@ MAX_REF_AGE: Knob[float | None] = _knob(
 )
 READER_PINS: Knob[Mapping[str, str]] = _knob(
     "expire_snapshots.reader_pins",
-    Kind.MAPPING,
+    ValueKind.MAPPING,
     {},
     "snapshots that streaming readers go on from, by reader: they and all later ones stay",
     numbers=True,
@@ -273,7 +275,7 @@ DELETION_DELAY = _number_knob(
 
 ORPHAN_EVERY: Knob[int | str] = _knob(
     "remove_orphans.every_hours",
-    Kind.INTEGER,
+    ValueKind.INTEGER,
     168,
     "time between two scans; auto: 1 to 90 days, by what the scans find",
     unit="hours",
@@ -300,10 +302,10 @@ CONFIRM_HOURS = _integer(
     "remove_orphans.confirm_hours", 24, "least time between the two scans of confirm", unit="hours"
 )
 EQUAL_SCHEMES: Knob[Mapping[str, str]] = _knob(
-    "remove_orphans.equal_schemes", Kind.MAPPING, {"s3a": "s3", "s3n": "s3"}, "path schemes that mean the same"
+    "remove_orphans.equal_schemes", ValueKind.MAPPING, {"s3a": "s3", "s3n": "s3"}, "path schemes that mean the same"
 )
 EQUAL_AUTHORITIES: Knob[Mapping[str, str]] = _knob(
-    "remove_orphans.equal_authorities", Kind.MAPPING, {}, "path authorities (hosts, buckets) that mean the same"
+    "remove_orphans.equal_authorities", ValueKind.MAPPING, {}, "path authorities (hosts, buckets) that mean the same"
 )
 MAX_DELETE_RATIO = _number_knob(
     "remove_orphans.max_delete_ratio", 0.5, "a scan that calls a larger share of the files orphans stops", maximum=1
@@ -313,7 +315,7 @@ MAX_ORPHANS = _integer(
 )
 INVENTORY: Knob[str | None] = _knob(
     "remove_orphans.inventory",
-    Kind.TEXT,
+    ValueKind.TEXT,
     None,
     "inventory of the object store (Parquet or CSV with key, size, last-modified) read in place of listing it",
 )
@@ -324,12 +326,16 @@ MAX_PLANNING = _integer(
     "impact.max_planning_mb", 64, "planning is not measured where manifests are larger", unit="MB", maximum=10**6
 )
 PROBE: Knob[str | None] = _knob(
-    "impact.probe", Kind.TEXT, None, "a SELECT over `{table}`, timed around rewrites on the pool", check=checked_probe
+    "impact.probe",
+    ValueKind.TEXT,
+    None,
+    "a SELECT over `{table}`, timed around rewrites on the pool",
+    check=checked_probe,
 )
 PROBE_TIMEOUT = _integer("impact.probe_timeout_seconds", 60, "a probe that runs longer is cancelled", unit="seconds")
 VACUUM_CUTOFF: Knob[str | None] = _knob(
     "vacuum.cutoff",
-    Kind.TEXT,
+    ValueKind.TEXT,
     None,
     "age at which a Nessie catalog's history may go if Nessie has no policy: PT48H, an instant or NONE; unset: 5 days",
     check=check_cutoff,
@@ -339,7 +345,7 @@ VACUUM_GRACE = _integer("vacuum.grace_hours", 24, _GRACE, unit="hours", minimum=
 VACUUM_ENABLED = _flag("vacuum.enabled", "whether vacuum of a Nessie catalog may touch the table at all")
 PROPERTIES_ALLOW: Knob[str | None] = _knob(
     "properties.allow",
-    Kind.TEXT,
+    ValueKind.TEXT,
     None,
     "knobs that the table's own properties may set beside the harmless ones: names and wildcards, such as importance, "
     "impact.*; no property sets this one",

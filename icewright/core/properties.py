@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icewright.core.knob import Kind, Knob, named, written
+from icewright.core.knob import Knob, ValueKind, named, written
 from icewright.core.policy import (
     APPLY_DELETES,
     CONFIRM_HOURS,
@@ -88,7 +88,7 @@ def _amount(text: str) -> int:
 def by_property(knob: Knob[Any]) -> str:
     """Say what a table property may set of the knob, where no rule opens more: yes, no, or a condition."""
     if knob.name in _AT_MOST:
-        return "false" if knob.kind is Kind.FLAG else "at most what the rules say"
+        return "false" if knob.kind is ValueKind.FLAG else "at most what the rules say"
     if knob.name in _AT_LEAST:
         return "at least what the rules say"
     if knob is WINDOWS:
@@ -125,7 +125,7 @@ class Allowance:
 
 def _rank(knob: Knob[Any], value: Any) -> Any:  # noqa: ANN401 - any knob's value
     """How far a value goes; choices go from the least to the most."""
-    return knob.choices.index(value) if knob.kind is Kind.CHOICE else value
+    return knob.choices.index(value) if knob.kind is ValueKind.CHOICE else value
 
 
 @dataclass(frozen=True, slots=True)

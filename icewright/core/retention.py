@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from icewright.core.table import MAIN, Hold, Pin, Ref, RefKind, Snapshot, TableMetadata
+from icewright.core.table import MAIN, RefKind, RetainedSnapshot, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
 
 _YOUNG = "in no branch or tag, but younger than the retention"
 
@@ -19,7 +19,7 @@ class Expiry:
 
     snapshot_ids: tuple[int, ...]
     remove_refs: tuple[str, ...]
-    pins: tuple[Pin, ...]
+    pins: tuple[RetainedSnapshot, ...]
     next_expiry: datetime | None  # when time alone lets the next snapshot go
 
     @property
@@ -35,7 +35,7 @@ def plan_expiry(
     older_than: datetime,
     retain_last: int,
     max_ref_age: timedelta | None = None,
-    holds: Sequence[Hold] = (),
+    holds: Sequence[SnapshotHold] = (),
 ) -> Expiry:
     """Iceberg's retention rules, and what is held beside them.
 
@@ -77,7 +77,7 @@ def plan_expiry(
     expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept)
     waiting = set(staged.values())
     pins = tuple(
-        Pin(s.snapshot_id, kept[s.snapshot_id])
+        RetainedSnapshot(s.snapshot_id, kept[s.snapshot_id])
         for s in metadata.snapshots
         if (s.timestamp < older_than or waiting) and s.snapshot_id in kept
         if s.timestamp < older_than or kept[s.snapshot_id] in waiting
@@ -101,7 +101,9 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     names = {len(snapshots) - 1: "current snapshot"}
     count, by_age = f"one of the {least} newest of branch {MAIN}", f"younger than the retention of branch {MAIN}"
     old = takewhile(lambda n: snapshots[n].timestamp < older_than, range(gone, len(snapshots)))
-    pins = tuple(Pin(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old)
+    pins = tuple(
+        RetainedSnapshot(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old
+    )
     until = _later(snapshots[young].timestamp, age) if young < newest else None
     return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
 
@@ -118,7 +120,12 @@ def _staged(metadata: TableMetadata) -> dict[int, str]:
 
 
 def _keep_branch(
-    ref: Ref, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int, kept: dict[int, str]
+    ref: SnapshotRef,
+    lineage: Sequence[Snapshot],
+    now: datetime,
+    older_than: datetime,
+    retain_last: int,
+    kept: dict[int, str],
 ) -> list[datetime]:
     """Keep what a branch keeps of its lineage, newest first; when the first of those kept for their age may go.
 
@@ -134,7 +141,7 @@ def _keep_branch(
     return [_later(min(s.timestamp for s in young), age)] if young else []
 
 
-def held_by(metadata: TableMetadata, holds: Sequence[Hold], now: datetime) -> frozenset[int]:
+def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetime) -> frozenset[int]:
     """The held snapshots and all their descendants.
 
     A reader that goes on from a snapshot walks back to it from a head, and so does a rewrite that looks for what was
@@ -165,7 +172,7 @@ def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
         found = snapshot.parent_id
 
 
-def _outlived(ref: Ref, metadata: TableMetadata, now: datetime, default: timedelta | None) -> bool:
+def _outlived(ref: SnapshotRef, metadata: TableMetadata, now: datetime, default: timedelta | None) -> bool:
     if ref.name == MAIN:
         return False
     head = metadata.by_id.get(ref.snapshot_id)

@@ -10,7 +10,7 @@ from typing import Any
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Knobs, Operation
-from icewright.core.table import Pin, TableMetadata
+from icewright.core.table import RetainedSnapshot, TableMetadata
 
 
 class JobState(enum.StrEnum):
@@ -89,7 +89,7 @@ class Outcome:
     files: tuple[FileAction, ...] = ()
     statements: tuple[str, ...] = ()  # SQL that was run, for the record
     notes: tuple[str, ...] = ()
-    kept: tuple[Pin, ...] = ()  # old snapshots that stay, and who keeps them
+    kept: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, and who keeps them
     partitions: tuple[PartitionChange, ...] = ()
     tried: bool = True  # False: the verdict was that nothing is to be done, and so nothing was
 

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
-from icewright.core.table import Pin
+from icewright.core.table import RetainedSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ExpireSnapshots:
     by_spark: bool
     check_totals: bool = True  # a manifest list names as many files as its snapshot's summary counts
     clean_metadata: bool = False  # specs and schemas that nothing kept uses go too
-    pins: tuple[Pin, ...] = ()  # old snapshots that stay, for people
+    pins: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, for people
     outside: bool = False  # files go too that lie in nobody's place, outside the table's own
     delay: timedelta = timedelta(0)  # between the commit and the deletion of files
 

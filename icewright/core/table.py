@@ -76,7 +76,7 @@ class RefKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class SnapshotRef:
     """A branch or tag with its own retention (spec, Snapshot References)."""
 
     name: str
@@ -143,7 +143,7 @@ class TableMetadata:
     last_sequence_number: int
     current_snapshot_id: int | None
     snapshots: tuple[Snapshot, ...]
-    refs: tuple[Ref, ...]
+    refs: tuple[SnapshotRef, ...]
     metadata_log: tuple[str, ...]
     statistics: tuple[StatisticsFile, ...]
     partition_statistics: tuple[StatisticsFile, ...]
@@ -340,7 +340,7 @@ class ManifestFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SnapshotHold:
     """Somebody needs a snapshot and all that came after it: a streaming reader, or a rewrite that began on it."""
 
     snapshot_id: int
@@ -350,7 +350,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class RetainedSnapshot:
     """A snapshot older than the retention that stays, and who keeps it."""
 
     snapshot_id: int
@@ -367,7 +367,7 @@ class TableFacts:
     manifests: tuple[ManifestFacts, ...]
     delete_files: int  # dangling ones included; a global one counts once, however many partitions it applies to
     deleted_rows: int  # that live delete files name
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[SnapshotHold, ...] = ()
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
 
     @property

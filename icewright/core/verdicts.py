@@ -10,7 +10,7 @@ from typing import Protocol
 
 from icewright.core.cost import calibrated, learned
 from icewright.core.errors import IcewrightError
-from icewright.core.health import Part, health_parts, overall
+from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.operations import (
     compact,
     expire_rows,
@@ -84,7 +84,7 @@ class Evaluation:
 
     facts: TableFacts
     verdicts: Mapping[Operation, Verdict]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, HealthPart]
     health: int | None
     revisit: datetime
     terms: Terms

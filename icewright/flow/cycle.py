@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from icewright.core.plan import Deferred, Plan, PlannedJob
+from icewright.core.plan import Deferred, MaintenancePlan, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -71,7 +71,9 @@ def look(runtime: Runtime, catalogs: Sequence[str], *, force: bool = False) -> t
     return found, evaluate_due(runtime, read)
 
 
-def _run(runtime: Runtime, catalogs: Sequence[str], plan: Plan, *, dry_run: bool) -> tuple[list[JobResult], Plan]:
+def _run(
+    runtime: Runtime, catalogs: Sequence[str], plan: MaintenancePlan, *, dry_run: bool
+) -> tuple[list[JobResult], MaintenancePlan]:
     """The jobs of the plan, and of the plans that are made when some of them have ended; and the plan at the end.
 
     Each table and operation has one try in a pass; the plans keep to the limits.

@@ -52,7 +52,7 @@ from icewright.core.verdicts import verdict
 from icewright.flow.evaluate import read_facts
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
-from icewright.ports import LedgerState, PinRow, StepRequest, Unfinished
+from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
 
 YIELD_AFTER = 2  # conflicts after which compaction gives way to the writer
 
@@ -253,7 +253,7 @@ class OperationRunner:
             yield
             return
         until = now + timedelta(seconds=self.knobs[TIMEOUT])
-        pin = PinRow(name, current, now, until, self.runtime.trigger.actor)
+        pin = SnapshotPin(name, current, now, until, self.runtime.trigger.actor)
         if not store.pin(request.ref, base.table_uuid, pin, job_id=self.job_id):
             raise LeaseLost(f"job {self.job_id} does not hold its table any more")
         try:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from icewright.core.errors import ConfigError, IcewrightError
-from icewright.core.layering import Policy, Rule, matches
+from icewright.core.layering import Policy, PolicyRule, matches
 from icewright.core.policy import KNOBS, Operation
 from icewright.core.steps import VERDICT_NAMES, why
 from icewright.core.table import TableRef
@@ -36,7 +36,7 @@ class Previewed:
     changed: Sequence[Changed]
 
 
-def preview(runtime: Runtime, rule: Rule, refs: Sequence[TableRef], most: int) -> Previewed:
+def preview(runtime: Runtime, rule: PolicyRule, refs: Sequence[TableRef], most: int) -> Previewed:
     """Compare knobs of all of these tables that the rule names, and the verdicts of the first that change."""
     before = runtime.policy()
     after = with_rule(before, rule)
@@ -50,7 +50,7 @@ def preview(runtime: Runtime, rule: Rule, refs: Sequence[TableRef], most: int) -
     return Previewed(len(mine), changed)
 
 
-def with_rule(policy: Policy, rule: Rule) -> Policy:
+def with_rule(policy: Policy, rule: PolicyRule) -> Policy:
     """The policy with the stored rule of this pattern replaced, or taken back when it sets nothing."""
     kept = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
     return replace(policy, rules=(*kept, rule) if rule.settings else tuple(kept))

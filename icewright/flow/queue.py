@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from icewright.core.plan import Active, Candidate, Limits, Plan, PlannedJob, make_plan
+from icewright.core.plan import Active, Candidate, Limits, MaintenancePlan, PlannedJob, make_plan
 from icewright.core.policy import Operation
 from icewright.core.pressure import Load, adapted
 from icewright.core.table import TableRef
@@ -23,7 +23,7 @@ def plan_now(
     started: int = 0,
     without: Container[tuple[TableRef, Operation]] = (),
     running: Sequence[PlannedJob] = (),
-) -> Plan:
+) -> MaintenancePlan:
     """What would start now of what is due by the last evaluations, and what waits. Nothing is changed.
 
     Of a pass: `started` is the number of jobs that it began already, `without` what it need not do again, and

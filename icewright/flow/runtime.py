@@ -15,7 +15,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import backoff
 from icewright.core.steps import Factors
 from icewright.core.table import TableRef
-from icewright.ports import Catalog, Clock, Engine, Files, Store, Trigger, Vacuum
+from icewright.ports import Catalog, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Runtime:
     """Ports and settings. `tell` hears of progress: an event's kind and details."""
 
     catalogs: Mapping[str, Catalog]
-    files: Files
+    files: TableFiles
     engine: Engine
     store: Store
     clock: Clock

@@ -38,7 +38,7 @@ _ATTEMPTS = 8  # of a commit, against other writers
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class UndoResult:
     """What an undo brought back, or would bring back."""
 
     job: JobRow  # that is undone
@@ -71,7 +71,7 @@ class _Hold:
     summary: str = ""
 
 
-def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> Undone:
+def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     """Take a job back, or say what that would bring back.
 
     Raises `UsageError` when there is no such job, it has not ended or leaves nothing to undo, and `Refused` when what
@@ -80,9 +80,9 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> Undone:
     job = ended_job(runtime, job_id)
     back = returning(runtime, job)
     if dry_run or back.already:
-        return Undone(job, dry_run, back)
+        return UndoResult(job, dry_run, back)
     with _holding(runtime, job) as hold:
-        done = Undone(job, dry_run, back, hold.job_id)
+        done = UndoResult(job, dry_run, back, hold.job_id)
         hold.summary = done.summary
         taken: dict[str, Sequence[str]] = {}
         try:

@@ -22,7 +22,7 @@ from icewright.core.errors import (
     Refused,
     UsageError,
 )
-from icewright.core.layering import Policy, Rule
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
 from icewright.flow.detect import detect
@@ -154,7 +154,7 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
 
 def _deleting(runtime: Runtime) -> Runtime:
     """Who asks for a vacuum asks for deletion, unless somebody says what orphan removal may do: the weakest rule."""
-    asked = Rule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
+    asked = PolicyRule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
 
     def policy() -> Policy:
         said = runtime.policy()

@@ -21,7 +21,7 @@ class Receipt:
     unknown: tuple[str, ...]  # what they name that no catalog has listed yet
 
 
-class Events(Protocol):
+class EventStore(Protocol):
     """Events in the store. Messages name catalogs as the configuration does."""
 
     def receive(self, messages: Sequence[Message], now: datetime, *, ask: bool = True) -> Receipt:

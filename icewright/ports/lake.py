@@ -245,7 +245,7 @@ class Storage(Protocol):
         ...
 
 
-class Files(Storage, Protocol):
+class TableFiles(Storage, Protocol):
     """The files of tables: what is in them too."""
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:

@@ -71,7 +71,7 @@ class JobQueue(Protocol):
         ...
 
 
-class Loops(Protocol):
+class LoopStore(Protocol):
     """What loops of many processes share."""
 
     def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:

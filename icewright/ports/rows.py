@@ -11,7 +11,7 @@ from typing import Any
 from icewright.core.paths import directory_key
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome
-from icewright.core.table import Hold, Snapshot, TableMetadata, TableRef
+from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PinRow:
+class SnapshotPin:
     """A snapshot that somebody holds, as the store has it."""
 
     reader: str  # or the job whose rewrite began on the snapshot
@@ -129,9 +129,9 @@ class PinRow:
     until: datetime
     author: str
 
-    def hold(self) -> Hold:
+    def hold(self) -> SnapshotHold:
         """The same for the rules of retention."""
-        return Hold(self.snapshot_id, self.reader, self.until, self.pinned_at)
+        return SnapshotHold(self.snapshot_id, self.reader, self.until, self.pinned_at)
 
 
 class LedgerState:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.plan import Candidate, Usage
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, History, Outcome
@@ -15,18 +15,18 @@ from icewright.core.verdicts import Evaluation
 from icewright.ports.access import AccessStore
 from icewright.ports.alerts import AlertReader, AlertStore
 from icewright.ports.engine import Intent, Unfinished
-from icewright.ports.events import Events
+from icewright.ports.events import EventStore
 from icewright.ports.lake import Pointer
 from icewright.ports.measures import MeasureReader
-from icewright.ports.queue import JobQueue, Loops
+from icewright.ports.queue import JobQueue, LoopStore
 from icewright.ports.rows import (
     CatalogRow,
     JobRow,
-    PinRow,
     ProcessRow,
     Registration,
     Removal,
     RunRow,
+    SnapshotPin,
     TableRow,
     WaitingDeletions,
 )
@@ -202,7 +202,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         """What the ledger says of a job."""
         ...
 
-    def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:
+    def pins(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
         """Held snapshots of the table of this uuid, aged-out pins too."""
         ...
 
@@ -234,12 +234,14 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         """How many jobs each pool is given now, where that was adapted."""
         ...
 
-    def rules(self) -> Sequence[Rule]:
+    def rules(self) -> Sequence[PolicyRule]:
         """Policy rules that were set through the command line or API."""
         ...
 
 
-class Store(StoreReader, DeletionLedger, Registrations, JobQueue, Loops, Events, AlertStore, AccessStore, Protocol):
+class Store(
+    StoreReader, DeletionLedger, Registrations, JobQueue, LoopStore, EventStore, AlertStore, AccessStore, Protocol
+):
     """The state store."""
 
     def record_catalog_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
@@ -269,7 +271,7 @@ class Store(StoreReader, DeletionLedger, Registrations, JobQueue, Loops, Events,
         """Pause a table with a reason, or resume it with None; False when the table is unknown."""
         ...
 
-    def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
+    def pin(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
         """Hold a snapshot; a reader's earlier pin moves.
 
         False when the table is unknown, or another job than `job_id` works on it: an expiry may be about to commit.
@@ -284,7 +286,7 @@ class Store(StoreReader, DeletionLedger, Registrations, JobQueue, Loops, Events,
         """Write down an activity."""
         ...
 
-    def set_rule(self, rule: Rule, author: str, now: datetime) -> None:
+    def set_rule(self, rule: PolicyRule, author: str, now: datetime) -> None:
         """Store a policy rule; earlier versions are kept."""
         ...
 

@@ -150,7 +150,7 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Savings:
     """What runs came to."""
 
     runs: int = 0
@@ -163,7 +163,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class FleetOverview:
     """What there is at a glance. Each part of the funnel is in the one before."""
 
     tables: int = 0
@@ -176,7 +176,7 @@ class Overview:
     verdicts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by operation and verdict
     jobs: Mapping[str, int] = field(default_factory=dict)  # that wait or run, by state
     spend: Sequence[Spend] = ()
-    saved: Saved = Saved()
+    saved: Savings = Savings()
 
 
 class Views(Protocol):
@@ -226,7 +226,7 @@ class Views(Protocol):
         """Activities, newest first, with their table as `ref`; those of no table where everything is in sight."""
         ...
 
-    def overview(self, sight: Sight, since: datetime) -> Overview:
+    def overview(self, sight: Sight, since: datetime) -> FleetOverview:
         """Everything at a glance; what was spent and saved since then."""
         ...
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icewright.adapters.engines.service import listing as module
-from icewright.adapters.engines.service.listing import Listing, Named
+from icewright.adapters.engines.service.listing import LocationListing, PathHashes
 from icewright.adapters.files.storage import listed
 from icewright.testing import metadata
 
@@ -22,11 +22,11 @@ OLD = int((NOW - timedelta(days=9)).timestamp() * 1_000_000)
 
 def orphans(paths: Sequence[str], reached: Iterable[str], root: str = "file:///w/t") -> list[str]:
     """What of old listed files is orphaned, by batches of three."""
-    with closing(Listing(metadata([1]), NOW - timedelta(days=3), str)) as listing:
+    with closing(LocationListing(metadata([1]), NOW - timedelta(days=3), str)) as listing:
         for start in range(0, len(paths), 3):
             part = paths[start : start + 3]
             listing.add(root, listed(part, [1] * len(part), [OLD] * len(part)))
-        named = Named.of([pl.DataFrame({"path": list(reached)}, schema={"path": pl.String})], str)
+        named = PathHashes.of([pl.DataFrame({"path": list(reached)}, schema={"path": pl.String})], str)
         found = [path for chunk in listing.orphans(named) for path in chunk["path"]]
         assert listing.files == len(paths)
     return found
@@ -62,8 +62,8 @@ def test_nothing_listed_nothing_reached() -> None:
 
 def test_prefixes_of_files_in_both() -> None:
     """Scheme and authority are compared for files that are listed and reached, and for no others."""
-    with closing(Listing(metadata([1]), NOW, str)) as listing:
+    with closing(LocationListing(metadata([1]), NOW, str)) as listing:
         listing.add("s3://b/t", listed(["s3://b/t/x", "s3://b/t/y"], [1, 1], [OLD, OLD]))
-        named = Named.of([pl.DataFrame({"path": ["s3a://b/t/x", "gs://other/z", "s3://b/elsewhere"]})], str)
+        named = PathHashes.of([pl.DataFrame({"path": ["s3a://b/t/x", "gs://other/z", "s3://b/elsewhere"]})], str)
         assert listing.mismatches(named, lambda one, other: one == other) == [("s3://b", "s3a://b")]
         assert listing.mismatches(named, lambda _, other: other != "gs://other") == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from icewright.app.catalogue import AGES, CATALOGUE, STATES, Kind
+from icewright.app.catalogue import AGES, CATALOGUE, STATES, MetricKind
 from icewright.app.monitoring import LAYOUT, RULES, dashboard, files
 from icewright.app.prometheus_rules import rules
 from icewright.core.runs import OperationState
@@ -21,7 +21,7 @@ EXPRESSIONS = [
     *(target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())),
     *(rule["expr"] for group in rules()["groups"] for rule in group["rules"]),
 ]
-ENDS = {Kind.HISTOGRAM: ("_bucket", "_count", "_sum"), Kind.SPREAD: ("_bucket", "_gcount", "_gsum")}
+ENDS = {MetricKind.HISTOGRAM: ("_bucket", "_count", "_sum"), MetricKind.SPREAD: ("_bucket", "_gcount", "_gsum")}
 SERIES = {name + end: metric for name, metric in CATALOGUE.items() for end in ENDS.get(metric.kind, ("",))}
 VALUES = {
     "state": set(STATES),

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.schema import TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
-from icewright.app.catalogue import CATALOGUE, Kind
+from icewright.app.catalogue import CATALOGUE, MetricKind
 from icewright.app.telemetry import FRESH, Telemetry
 from icewright.core.alerts import AlertRule, Begin, Condition, Severity
 from icewright.core.errors import StorageUnavailable
@@ -118,7 +118,12 @@ def test_every_metric_is_there(store: SqlStore) -> None:
     made = telemetry(store, detect=1.5)
     made.loop_ran("detect", 0.2)
     found = scraped(made)
-    types = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram", Kind.SPREAD: "histogram"}
+    types = {
+        MetricKind.COUNTER: "counter",
+        MetricKind.GAUGE: "gauge",
+        MetricKind.HISTOGRAM: "histogram",
+        MetricKind.SPREAD: "histogram",
+    }
     declared = {m.name.removesuffix("_total"): m for m in CATALOGUE.values()}
     ours = {name for name in found.types if name.startswith("icewright_")}
     assert {name for name in ours if not name.endswith(("_gcount", "_gsum"))} == declared.keys()
@@ -242,4 +247,4 @@ def test_help_is_one_plain_line() -> None:
     for name, metric in CATALOGUE.items():
         assert metric.help
         assert "\n" not in metric.help
-        assert name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert name.endswith("_total") == (metric.kind is MetricKind.COUNTER)

@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from icewright.app.bootstrap import Application
 from icewright.app.config import Config
-from icewright.app.demo.craft import Craft, Manifest
+from icewright.app.demo.craft import Craft, CraftedManifest
 from icewright.app.demo.lake import Lake
 from icewright.core.paths import key, local_path
 from icewright.core.policy import KNOBS, Operation
@@ -109,9 +109,9 @@ class House:
         self.commits(craft, hours)
         return self.publish(craft)
 
-    def commits(self, craft: Craft, hours: Iterable[float], *, replacing: bool = True) -> list[Manifest]:
+    def commits(self, craft: Craft, hours: Iterable[float], *, replacing: bool = True) -> list[CraftedManifest]:
         """One commit of one file for each age in hours."""
-        made: list[Manifest] = []
+        made: list[CraftedManifest] = []
         for number, ago in enumerate(hours):
             partition = {"part": f"p{number}"} if craft.spec.fields else {}
             file = craft.data({"id": [number], "part": [f"p{number}"]}, **partition)

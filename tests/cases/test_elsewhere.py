@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from icewright.app.demo.craft import Craft
-from icewright.app.demo.files import File
+from icewright.app.demo.files import WrittenFile
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
 from tests.cases.house import EXPIRE, MANIFESTS, ORPHANS, House
 
 
-def put(house: House, craft: Craft, folder: Path, part: str = "a") -> File:
+def put(house: House, craft: Craft, folder: Path, part: str = "a") -> WrittenFile:
     """Write a data file of the table into a folder of its own choice."""
     file = craft.data({"id": [1], "part": [part]})
     folder.mkdir(parents=True, exist_ok=True)
     path = house.age(file.path.rename(folder / file.path.name), 30)
-    return File(path, dict(file.record) | {"file_path": f"file://{path}"})
+    return WrittenFile(path, dict(file.record) | {"file_path": f"file://{path}"})
 
 
-def elsewhere(house: House, folder: Path) -> list[File]:
+def elsewhere(house: House, folder: Path) -> list[WrittenFile]:
     """Make a table whose data files lie in `folder`, each taking the place of the one before; these files."""
     craft = house.craft(write_data_path=f"file://{folder}")
     files, last = [], None

@@ -334,11 +334,11 @@ def forbid(house: House) -> None:
 
 def pin(house: House) -> None:
     """A reader pins the current snapshot."""
-    from icewright.ports import PinRow
+    from icewright.ports import SnapshotPin
 
     metadata, now = house.metadata(), house.clock.now()
     assert metadata.current_snapshot_id is not None
-    row = PinRow("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
+    row = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
     store = house.app.runtime.store
     (job,) = store.jobs(limit=1)
     assert store.pin(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)

@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from icewright.app.demo.craft import Craft
-from icewright.app.demo.files import File
+from icewright.app.demo.files import WrittenFile
 from icewright.core.runs import OperationState
 from tests.cases.house import EXPIRE, ORPHANS, House, edit
 
@@ -35,9 +35,11 @@ ODD = {
 }
 
 
-def spelt(craft: Craft, file: File, spelling: str) -> File:
+def spelt(craft: Craft, file: WrittenFile, spelling: str) -> WrittenFile:
     """The file as a writer that spells its path otherwise would name it."""
-    return File(file.path, dict(file.record) | {"file_path": spelling.format(path=file.path, folder=craft.folder)})
+    return WrittenFile(
+        file.path, dict(file.record) | {"file_path": spelling.format(path=file.path, folder=craft.folder)}
+    )
 
 
 PLACES = ["plain", "a b+c", "100% a%20b%2Fc", "e\u0301 \u00e9", "a#b?c=d&e", 'it\'s "x" [y]{z}* a:b\\c']
@@ -53,7 +55,7 @@ def test_odd_names(house: House, place: str) -> None:
         path = craft.folder / "data" / odd / odd
         path.parent.mkdir()
         shutil.copyfile(plain.path, path)
-        files.append(File(path, dict(plain.record) | {"file_path": f"file://{path}"}))
+        files.append(WrittenFile(path, dict(plain.record) | {"file_path": f"file://{path}"}))
     craft.commit(house.clock.now(), [plain, *files])
     folder = house.publish(craft)
     orphans = [f"data/{odd}/orphan-{odd[:9]}" for odd in ODD.values() if odd not in ("a b", "e\u0301te\u0301")]
@@ -90,7 +92,7 @@ def test_encoded_and_composed_names_of_live_files(house: House) -> None:
     for name, said in names.items():
         file = craft.data({"id": [1], "part": ["a"]})
         moved = file.path.rename(file.path.with_name(name))
-        files.append(File(moved, dict(file.record) | {"file_path": f"file://{moved.parent}/{said}"}))
+        files.append(WrittenFile(moved, dict(file.record) | {"file_path": f"file://{moved.parent}/{said}"}))
     craft.commit(house.clock.now(), files)
     folder = house.publish(craft)
     house.plant(folder, "data/a%20b.parquet")  # one of the two is meant, and nobody knows which: both stay

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from icewright.core.guardrails import parse_guardrail
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.flow.cycle import run_cycle
@@ -37,7 +37,7 @@ def _greedy(house: House) -> None:
     house.detect()
 
 
-def _under(house: House, *rules: Rule, guardrails: tuple[str, ...] = ()) -> Runtime:
+def _under(house: House, *rules: PolicyRule, guardrails: tuple[str, ...] = ()) -> Runtime:
     runtime = house.runtime()
     bounds = tuple(parse_guardrail("guardrails", text) for text in guardrails)
     policy = replace(runtime.policy(), rules=rules, guardrails=bounds)
@@ -50,14 +50,14 @@ def test_a_writer_does_not_override_the_safety_of_the_platform(house: House) -> 
     _greedy(house)
     before = house.files()
     result = run_cycle(
-        _under(house, Rule((), {"expire_snapshots.enabled": False, "rewrite_manifests.enabled": False})), ["lake"]
+        _under(house, PolicyRule((), {"expire_snapshots.enabled": False, "rewrite_manifests.enabled": False})), ["lake"]
     )
     (job,) = result.jobs
     (scan,) = job.outcomes
     assert (scan.operation, scan.metrics["orphans_found"]) == (ORPHANS, 1)
     assert house.files() == before
     settings = {"expire_snapshots.retention_hours": 24, "expire_snapshots.min_snapshots_to_keep": 1}
-    runtime = _under(house, Rule((), {**settings, "deletion.delay_hours": 0}))
+    runtime = _under(house, PolicyRule((), {**settings, "deletion.delay_hours": 0}))
     assert execute(runtime, Request(ref(NAME), (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
     assert (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
 
@@ -67,7 +67,7 @@ def test_a_rule_of_the_catalog_opens_what_a_writer_may_set(house: House) -> None
     """Whoever trusts the writers of a namespace says so there."""
     _greedy(house)
     edit(house.metadata_file(), lambda document: document["properties"].pop("icewright.impact.probe"))
-    allow = Rule(("lake", "sales"), {"properties.allow": "remove_orphans.*, deletion.*"})
+    allow = PolicyRule(("lake", "sales"), {"properties.allow": "remove_orphans.*, deletion.*"})
     scan = execute(_under(house, allow), Request(ref(NAME), (ORPHANS,), manual=True))
     assert scan.state is JobState.SUCCEEDED
     assert not (house.home / "warehouse/sales/orders/landing/theirs.csv").exists()
@@ -87,14 +87,14 @@ def test_a_writer_asks_a_vacuum_for_more_caution(house: House, mode: str) -> Non
 @pytest.mark.parametrize(
     "rules",
     [
-        (Rule((), {"properties.allow": "*"}),),
-        (Rule((), {"remove_orphans.mode": "delete"}),),
-        (Rule(("lake", "sales", "orders"), {"preset": "compliance"}, "store"),),
+        (PolicyRule((), {"properties.allow": "*"}),),
+        (PolicyRule((), {"remove_orphans.mode": "delete"}),),
+        (PolicyRule(("lake", "sales", "orders"), {"preset": "compliance"}, "store"),),
         (),
     ],
 )
 @pytest.mark.cases(151)
-def test_a_guardrail_of_the_mode_holds_whoever_sets_it(house: House, rules: tuple[Rule, ...]) -> None:
+def test_a_guardrail_of_the_mode_holds_whoever_sets_it(house: House, rules: tuple[PolicyRule, ...]) -> None:
     """Properties, rules, presets, `--set` and the vacuum that deletes by itself: nothing but a list comes of them."""
     _greedy(house)
     edit(house.metadata_file(), lambda document: document["properties"].pop("icewright.impact.probe"))

@@ -11,7 +11,8 @@ import requests
 from pyiceberg.catalog.glue import GlueCatalog as PyIcebergCatalog
 
 from icewright.adapters.catalogs.glue import GlueCatalog
-from icewright.adapters.catalogs.glue_client import GlueClient, Lost
+from icewright.adapters.catalogs.glue_client import GlueClient
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate import glue_catalog, pyiceberg_properties
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CatalogUnavailable
@@ -40,7 +41,7 @@ class LosingGlue(GlueClient):
         if self.landing:
             super().update(*request)
         self.afterwards()
-        raise Lost("Connection was closed")
+        raise RequestOutcomeUnknown("Connection was closed")
 
     def table(self, database: str, name: str) -> Mapping[str, Any] | None:
         """An answer, as long as somebody gives one."""

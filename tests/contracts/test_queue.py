@@ -18,7 +18,7 @@ from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.table import TableRef
 from icewright.core.tally import Total
 from icewright.core.verdicts import evaluate
-from icewright.ports import LeaseStatus, PinRow, Pointer, ProcessRow, RunRow, Trigger
+from icewright.ports import LeaseStatus, Pointer, ProcessRow, RunRow, SnapshotPin, Trigger
 from icewright.testing import NOW, REF, facts, knobs, metadata, partition
 
 COMPACT, EXPIRE = Operation.COMPACT, Operation.EXPIRE_SNAPSHOTS
@@ -134,7 +134,7 @@ def test_a_queued_job_lets_readers_pin(store: SqlStore) -> None:
     """Only one that runs may be about to expire what the reader asks for."""
     seen(store, [REF])
     queued(store, [REF])
-    pin = PinRow("reader", 1, NOW, NOW + MINUTE, "me")
+    pin = SnapshotPin("reader", 1, NOW, NOW + MINUTE, "me")
     assert store.pin(REF, "u", pin)
     (job,) = store.dequeue(ME, ["lake"], NOW, 1)
     assert not store.pin(REF, "u", pin)

@@ -16,13 +16,13 @@ import sqlalchemy as sa
 from icewright.adapters.store.queue import LEASE
 from icewright.adapters.store.schema import EVENTS, POLICIES
 from icewright.adapters.store.sql import SqlStore
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.partitions import partition_text
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import FileAction, JobState, OperationState, Outcome, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate
-from icewright.ports import LeaseStatus, LedgerState, PinRow, Pointer, RunRow, TableRow, Trigger
+from icewright.ports import LeaseStatus, LedgerState, Pointer, RunRow, SnapshotPin, TableRow, Trigger
 from icewright.testing import NOW, REF, facts, metadata
 
 OTHER = TableRef("lake", ("sales",), "other")
@@ -364,7 +364,11 @@ def test_findings(store: SqlStore) -> None:
 
 def test_rules_have_versions(store: SqlStore) -> None:
     """The newest version of a scope holds; earlier ones stay, with author and time."""
-    rules = [Rule(("lake", "a.b"), {"compact.where": "x = '☃'"}), Rule((), {"preset": "streaming"}), Rule((), {})]
+    rules = [
+        PolicyRule(("lake", "a.b"), {"compact.where": "x = '☃'"}),
+        PolicyRule((), {"preset": "streaming"}),
+        PolicyRule((), {}),
+    ]
     for number, rule in enumerate(rules):
         store.set_rule(rule, f"author {number}", NOW)
     assert set(map(str, store.rules())) == {"lake.a.b", "platform"}
@@ -424,7 +428,7 @@ def _known(store: SqlStore) -> str:
 def test_pins(store: SqlStore) -> None:
     """A reader holds one snapshot, which a later pin moves; released it is gone; another table's uuid has none."""
     uuid = _known(store)
-    first = PinRow("reader a", 2**62, NOW, NOW + timedelta(hours=1), "me")
+    first = SnapshotPin("reader a", 2**62, NOW, NOW + timedelta(hours=1), "me")
     second, other = replace(first, snapshot_id=7), replace(first, reader="reader b")
     assert all(store.pin(REF, uuid, pin) for pin in (first, other, second))
     assert list(store.pins(REF, uuid)) == [other, second]
@@ -439,7 +443,7 @@ def test_pins(store: SqlStore) -> None:
 def test_nothing_is_pinned_while_a_job_works(store: SqlStore) -> None:
     """An expiry may be about to commit: only the job itself may pin, until it is done."""
     uuid = _known(store)
-    pin = PinRow("reader a", 1, NOW, NOW + timedelta(hours=1), "me")
+    pin = SnapshotPin("reader a", 1, NOW, NOW + timedelta(hours=1), "me")
     job = store.claim(REF, uuid, [EXPIRE], ME, NOW)
     assert job is not None
     assert not store.pin(REF, uuid, pin)

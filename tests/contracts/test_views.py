@@ -19,7 +19,7 @@ from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate, thresholds
 from icewright.ports import Pointer, RunRow, Trigger
 from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
-from icewright.ports.views import JobQuery, RunQuery, Saved, TableQuery, TableSort
+from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort
 from icewright.testing import facts, knobs, manifests, metadata, partition
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -136,9 +136,9 @@ def test_what_was_saved(store: SqlStore) -> None:
             store.record_run(run, ref)
         store.finish(job, JobState.SUCCEEDED, "", when)
     saved = store.overview(SALES, NOW - timedelta(days=1)).saved
-    assert saved == Saved(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)
+    assert saved == Savings(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)
     assert store.overview(None, NOW - timedelta(days=1)).saved.runs == 10
-    assert store.overview((), NOW - timedelta(days=1)).saved == Saved()
+    assert store.overview((), NOW - timedelta(days=1)).saved == Savings()
 
 
 def test_searching(store: SqlStore) -> None:

@@ -16,11 +16,11 @@ from icewright.core.describe import (
 )
 from icewright.core.policy import MEGABYTE, Knobs, Operation
 from icewright.core.steps import Blocked, Due, NotDue, Unsupported, Verdict, Work
-from icewright.core.table import Ref, RefKind
+from icewright.core.table import RefKind, SnapshotRef
 from icewright.core.verdicts import evaluate
 from icewright.testing import LOCATION, NOW, UUID, facts, manifests, metadata, partition, spec
 
-DAYS = metadata(specs=(spec(ts="day"),), refs=[Ref("v1", RefKind.TAG, 1)])
+DAYS = metadata(specs=(spec(ts="day"),), refs=[SnapshotRef("v1", RefKind.TAG, 1)])
 TABLE = facts(
     partition(date(2026, 11, 20), files=10, deletion_vectors=2, deleted_rows=2500),
     partition(date(2026, 11, 21), files=2, mb=600, last_write=None),

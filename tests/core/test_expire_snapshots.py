@@ -10,7 +10,7 @@ from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.operations import expire_snapshots
 from icewright.core.policy import Knobs, Operation
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict
-from icewright.core.table import Hold, Pin, Ref, RefKind, TableMetadata
+from icewright.core.table import RefKind, RetainedSnapshot, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, facts, knobs, metadata
 
 WEEK = 168
@@ -90,7 +90,7 @@ def test_knobs_reach_the_step() -> None:
             "execute.check_totals": False,
         }
     )
-    table = metadata([4, 3, 2.5, 1, 0.5], refs=[Ref("v1", RefKind.TAG, 2)])
+    table = metadata([4, 3, 2.5, 1, 0.5], refs=[SnapshotRef("v1", RefKind.TAG, 2)])
     assert _step(_verdict(table, found)) == ExpireSnapshots(
         snapshot_ids=(1, 3),
         remove_refs=(),
@@ -101,7 +101,7 @@ def test_knobs_reach_the_step() -> None:
         by_spark=True,
         check_totals=False,
         clean_metadata=True,
-        pins=(Pin(2, "head of tag v1"),),
+        pins=(RetainedSnapshot(2, "head of tag v1"),),
         outside=True,
         delay=timedelta(hours=5),
     )
@@ -117,7 +117,7 @@ def test_by_default_files_elsewhere_stay_and_all_files_wait_a_day() -> None:
 @pytest.mark.parametrize(("delete_files", "files"), [(True, 16), (False, 0)])
 def test_what_an_expiry_is_worth(delete_files: bool, files: int) -> None:
     """Three files for each of five snapshots and one for the tag, which a run says afterwards how many they were."""
-    table = metadata(MANY, refs=[Ref("old", RefKind.TAG, 1)])
+    table = metadata(MANY, refs=[SnapshotRef("old", RefKind.TAG, 1)])
     said = {"expire_snapshots.max_ref_age_hours": 24, "expire_snapshots.delete_files": delete_files}
     verdict = _verdict(table, knobs(said))
     assert isinstance(verdict, Due)
@@ -128,7 +128,7 @@ def test_what_an_expiry_is_worth(delete_files: bool, files: int) -> None:
 def test_snapshots_that_somebody_reads_stay() -> None:
     """A hold of the store and a reader that the policy names each keep their snapshot and what came after it."""
     table = metadata(MANY)
-    hold = Hold(5, "somebody", NOW + timedelta(hours=1))
+    hold = SnapshotHold(5, "somebody", NOW + timedelta(hours=1))
     held = expire_snapshots.evaluate(facts(of=table, holds=(hold,)), Knobs(), None, NOW)
     assert _step(held).snapshot_ids == (1, 2, 3, 4)
     pinned = knobs({"expire_snapshots.reader_pins": {"etl": "4", "gone": "77"}})
@@ -143,7 +143,7 @@ def test_a_reader_s_pin_ends(hours: int, gone: tuple[int, ...]) -> None:
 
 
 def _tagged(count: int) -> TableMetadata:
-    tags = [Ref(f"v{number}", RefKind.TAG, number) for number in range(1, count + 1)]
+    tags = [SnapshotRef(f"v{number}", RefKind.TAG, number) for number in range(1, count + 1)]
     return metadata([300 - i for i in range(count)] + [5, 4, 3, 2, 1], refs=tags)
 
 
@@ -173,7 +173,7 @@ def test_what_the_count_keeps_is_nobody_s() -> None:
 @pytest.mark.cases(4)
 def test_an_outlived_ref_alone_is_due() -> None:
     """A tag past its age is work though no snapshot goes, and is worth something, or it would wait for ever."""
-    table = metadata([50, 1], refs=[Ref("old", RefKind.TAG, 1)])
+    table = metadata([50, 1], refs=[SnapshotRef("old", RefKind.TAG, 1)])
     verdict = _verdict(table, knobs({"expire_snapshots.max_ref_age_hours": 24}))
     assert _step(verdict).remove_refs == ("old",)
     assert isinstance(verdict, Due)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.health import LARGE_METADATA, WEIGHTS, Part, files_to_save, health_parts, overall
+from icewright.core.health import LARGE_METADATA, WEIGHTS, HealthPart, files_to_save, health_parts, overall
 from icewright.core.operations.expire_snapshots import expiry
 from icewright.core.policy import Knobs
 from icewright.core.table import ManifestContent, ManifestFacts, TableFacts
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 
 
-def _parts(table: TableFacts, found: Knobs | None = None, share: float | None = None) -> dict[str, Part]:
+def _parts(table: TableFacts, found: Knobs | None = None, share: float | None = None) -> dict[str, HealthPart]:
     found = found or Knobs()
     return health_parts(table, found, expiry(table, found, NOW), share)
 
@@ -35,7 +35,7 @@ def test_an_empty_table_is_healthy() -> None:
 
 def test_unknown_is_not_healthy() -> None:
     """Without a single known part there is no health; every part has a weight."""
-    assert overall({"orphans": Part(None, "no scan yet")}) is None
+    assert overall({"orphans": HealthPart(None, "no scan yet")}) is None
     assert set(WEIGHTS) == set(_parts(facts()))
     assert sum(WEIGHTS.values()) == 100
 
@@ -44,7 +44,7 @@ def test_unknown_is_not_healthy() -> None:
 def test_health_lies_between_its_parts(scores: dict[str, int | None]) -> None:
     """The mean of the known parts is neither better than the best nor worse than the worst."""
     known = [score for score in scores.values() if score is not None]
-    found = overall({name: Part(score, "") for name, score in scores.items()})
+    found = overall({name: HealthPart(score, "") for name, score in scores.items()})
     assert (found is None) == (not known)
     assert found is None or min(known) <= found <= max(known)
 
@@ -60,7 +60,7 @@ def test_health_lies_between_its_parts(scores: dict[str, int | None]) -> None:
 )
 def test_small_files(files: int, mb: float, score: int, behind: str) -> None:
     """The share of files that a rewrite would spare; fewer candidates than make a partition due count for nothing."""
-    assert _parts(facts(partition(files=files, mb=mb)))["small_files"] == Part(score, behind)
+    assert _parts(facts(partition(files=files, mb=mb)))["small_files"] == HealthPart(score, behind)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_deletes_with_odd_numbers() -> None:
 )
 def test_manifests(found: Sequence[ManifestFacts], score: int, behind: str) -> None:
     """How many data manifests there are against how many of the target size would hold them, spec by spec."""
-    assert _parts(facts(manifests_of=found))["manifests"] == Part(score, behind)
+    assert _parts(facts(manifests_of=found))["manifests"] == HealthPart(score, behind)
 
 
 def test_snapshots() -> None:
@@ -111,7 +111,7 @@ def test_snapshots() -> None:
 def test_orphans(share: float, score: int) -> None:
     """What the last scan saw, as a share."""
     part = _parts(facts(), share=share)["orphans"]
-    assert part == Part(score, f"{share:.1%} of the files seen by the last scan")
+    assert part == HealthPart(score, f"{share:.1%} of the files seen by the last scan")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from icewright.core import policy
 from icewright.core.guardrails import Bound, Guardrail, parse_guardrail
 from icewright.core.knob import Knob
-from icewright.core.layering import Policy, Rule, matches, matches_any, parse_pattern
+from icewright.core.layering import Policy, PolicyRule, matches, matches_any, parse_pattern
 from icewright.core.polaris import Served
 from icewright.core.policy import Knobs
 from icewright.core.table import TableRef
@@ -23,11 +23,11 @@ LEAST = policy.MIN_INPUT_FILES.name
 HOURS = policy.RETENTION.name
 
 
-def _rule(match: str, value: object, *, source: str = "file", knob: str = LEAST) -> Rule:
-    return Rule(parse_pattern(match) if match else (), {knob: value}, source)
+def _rule(match: str, value: object, *, source: str = "file", knob: str = LEAST) -> PolicyRule:
+    return PolicyRule(parse_pattern(match) if match else (), {knob: value}, source)
 
 
-def _found(*rules: Rule, ref: TableRef = ORDERS, **more: Any) -> Knobs:
+def _found(*rules: PolicyRule, ref: TableRef = ORDERS, **more: Any) -> Knobs:
     return Policy(rules, **more).knobs_for(ref, None)
 
 
@@ -83,7 +83,7 @@ def test_a_closer_level_wins_wherever_it_stands(stronger: int, later: bool) -> N
     ],
 )
 @pytest.mark.parametrize("later", [True, False])
-def test_within_a_level(winner: Rule, loser: Rule, later: bool) -> None:
+def test_within_a_level(winner: PolicyRule, loser: PolicyRule, later: bool) -> None:
     """At one level the store beats the file, then the more specific pattern wins, wherever it stands."""
     assert _values(_found(*((loser, winner) if later else (winner, loser)))) == [2, 3]
 
@@ -151,7 +151,7 @@ def test_lists_of_wildcards(patterns: str, name: str, expected: bool) -> None:
 @pytest.mark.parametrize("preset", ["seaweedfs", "streaming"])
 def test_a_preset_stands_behind_the_settings_beside_it(preset: str) -> None:
     """What a rule says itself beats the preset it names; the preset beats every wider level."""
-    own = Rule(("lake",), {"preset": preset, HOURS: 12.0})
+    own = PolicyRule(("lake",), {"preset": preset, HOURS: 12.0})
     found = _found(_rule("", 900.0, knob=policy.TARGET_FILE_SIZE.name), own)
     assert found[policy.RETENTION] == 12
     assert _values(found, policy.TARGET_FILE_SIZE.name) == [256, 900.0]
@@ -199,13 +199,13 @@ def test_guardrails_hold(
     guardrails: Sequence[Guardrail], settings: Mapping[str, Any], knob: Knob[Any], expected: object
 ) -> None:
     """No level, and no default, passes a guardrail, however many there are; a bound of numbers bounds nothing else."""
-    assert _found(Rule(("lake",), settings), guardrails=tuple(guardrails))[knob] == expected
+    assert _found(PolicyRule(("lake",), settings), guardrails=tuple(guardrails))[knob] == expected
 
 
 def test_guardrails_bind_commands_presets_and_properties() -> None:
     """Every way to set a knob is bound, and the origin says what was held and by which guardrail."""
     table = metadata(ref=ORDERS, properties={"history.expire.max-snapshot-age-ms": "3600000"})
-    rules = (Rule((), {"preset": "compliance"}),)
+    rules = (PolicyRule((), {"preset": "compliance"}),)
     bounded = Policy(rules, (Bound(HOURS, at_least=True, bound=36),), {HOURS: 2.0})
     origins = bounded.knobs_for(ORDERS, table).origins[HOURS]
     assert [o.value for o in origins] == [36, 36, 36]
@@ -216,7 +216,7 @@ def test_guardrails_bind_commands_presets_and_properties() -> None:
 def test_a_guardrail_keeps_whole_numbers_whole(held: Mapping[str, Any]) -> None:
     """Spark's options and Iceberg's counts are whole: a bound does not turn one into a fraction."""
     guard = Bound(policy.MIN_SNAPSHOTS.name, at_least=True, bound=10.0)
-    value = _found(Rule((), held), guardrails=(guard,))[policy.MIN_SNAPSHOTS]
+    value = _found(PolicyRule((), held), guardrails=(guard,))[policy.MIN_SNAPSHOTS]
     assert value == 10
     assert isinstance(value, int)
 
@@ -243,7 +243,7 @@ def test_guardrails_of_choices_flags_and_texts_hold_at_every_level(
     """Command, table, properties, catalog's policies, namespace, catalog, platform: each origin says who bounded it."""
     rules = tuple(_rule(match, value, knob=knob.name) for match, _ in LEVELS)
     properties = {f"icewright.{knob.name}": str(value).lower() if isinstance(value, bool) else str(value)}
-    allowed = Rule((), {policy.PROPERTIES_ALLOW.name: "*"})
+    allowed = PolicyRule((), {policy.PROPERTIES_ALLOW.name: "*"})
     served = Served((("Polaris p", {knob.name: value}),))
     bounded = Policy((*rules, allowed), (parse_guardrail("g", text),), {knob.name: value}, lambda _: served)
     found = bounded.knobs_for(ORDERS, metadata(ref=ORDERS, properties=properties))
@@ -265,13 +265,15 @@ def test_a_guardrail_of_values_bounds_the_default(text: str, expected: bool) -> 
 
 def test_a_guardrail_bounds_what_a_preset_sets() -> None:
     """The preset's own knobs are bounded as if they were written out."""
-    assert _found(Rule((), {"preset": "compliance"}), guardrails=(SAFE,))[policy.ORPHAN_MODE] == "report"
+    assert _found(PolicyRule((), {"preset": "compliance"}), guardrails=(SAFE,))[policy.ORPHAN_MODE] == "report"
 
 
 @pytest.mark.parametrize("settings", [{}, {"preset": "compliance"}, {"preset": "streaming"}])
 def test_a_guardrail_of_the_preset_decides_what_the_preset_sets(settings: Mapping[str, Any]) -> None:
     """The knobs of a preset that may not be do not hold; those of the one that stands in for it do."""
-    found = _found(Rule(("lake",), settings), guardrails=(parse_guardrail("g", "preset in streaming, seaweedfs"),))
+    found = _found(
+        PolicyRule(("lake",), settings), guardrails=(parse_guardrail("g", "preset in streaming, seaweedfs"),)
+    )
     assert found[policy.PRESET] == "streaming"
     assert (found[policy.RETENTION], found[policy.ORPHAN_MODE]) == (48, "report")
 

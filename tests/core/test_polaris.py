@@ -9,7 +9,7 @@ import pytest
 
 from icewright.core import policy
 from icewright.core.layering import Policy, parse_pattern
-from icewright.core.layering import Rule as OurRule
+from icewright.core.layering import PolicyRule as OurRule
 from icewright.core.polaris import PolarisPolicy, Served, served
 from icewright.core.table import TableRef
 from icewright.testing import metadata

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from icewright.core import policy
-from icewright.core.knob import Kind, Knob
+from icewright.core.knob import Knob, ValueKind
 from icewright.core.policy import ENABLED, KNOBS, ORDERS, Knobs, Operation, Origin
 from icewright.core.presets import PRESETS
 from icewright.testing import NOW
 
 LONG_MAX = 2**63 - 1
-AUTO: Knob[Any] = Knob("every", Kind.INTEGER, 168, "how often", unit="hours", minimum=1, also="auto")
-AT_MOST: Knob[Any] = Knob("most", Kind.NUMBER, 1, "an upper bound alone", maximum=5)
-AT_LEAST: Knob[Any] = Knob("least", Kind.NUMBER, 1, "a lower bound alone", unit="minutes", minimum=0)
+AUTO: Knob[Any] = Knob("every", ValueKind.INTEGER, 168, "how often", unit="hours", minimum=1, also="auto")
+AT_MOST: Knob[Any] = Knob("most", ValueKind.NUMBER, 1, "an upper bound alone", maximum=5)
+AT_LEAST: Knob[Any] = Knob("least", ValueKind.NUMBER, 1, "a lower bound alone", unit="minutes", minimum=0)
 NAMES = sorted(KNOBS)
 TIMED = sorted(n for n, k in KNOBS.items() if k.unit in {"hours", "minutes", "seconds"})
 
@@ -98,7 +98,7 @@ def test_wrong_values(knob: Knob[Any], value: object, message: str) -> None:
 @pytest.mark.parametrize(
     "value", [LONG_MAX, -LONG_MAX, 10**400, str(10**400), "1e999"], ids=["long", "-long", "400 digits", "text", "1e999"]
 )
-@pytest.mark.parametrize("name", [n for n in NAMES if KNOBS[n].kind in {Kind.INTEGER, Kind.NUMBER}])
+@pytest.mark.parametrize("name", [n for n in NAMES if KNOBS[n].kind in {ValueKind.INTEGER, ValueKind.NUMBER}])
 @pytest.mark.cases(89)
 def test_huge_numbers_are_refused(name: str, value: object) -> None:
     """A number beyond all sense is a fault of the setting, not an error of ours."""

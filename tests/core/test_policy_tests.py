@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from icewright.core.errors import ConfigError
-from icewright.core.layering import Policy, Rule
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.testing import check_policy
 
@@ -75,7 +75,7 @@ def test_a_failure_says_what_was_found(tick: dict[str, Any], said: str) -> None:
 
 def test_the_policy_holds() -> None:
     """Rules of the given policy apply by their patterns, and its guardrails stay when a test has rules of its own."""
-    policy = Policy((Rule(("lake", "sales", "*"), {"compact.enabled": False}),))
+    policy = Policy((PolicyRule(("lake", "sales", "*"), {"compact.enabled": False}),))
     (test,) = read_policy_tests(changed(expect={"compact": "blocked"}))
     assert not policy_failures(test, policy)
     assert policy_failures(test)

@@ -11,7 +11,7 @@ from icewright.core import policy
 from icewright.core.errors import ConfigError
 from icewright.core.guardrails import parse_guardrail
 from icewright.core.knob import Knob, written
-from icewright.core.layering import Policy, Rule
+from icewright.core.layering import Policy, PolicyRule
 from icewright.core.polaris import Served
 from icewright.core.policy import KNOBS, Knobs, Operation
 from icewright.core.presets import PRESETS
@@ -22,12 +22,12 @@ from icewright.testing import NOW, REF, metadata
 LONG_MAX = 2**63 - 1
 
 
-def _knobs(properties: dict[str, str], *rules: Rule, **more: Any) -> Knobs:
+def _knobs(properties: dict[str, str], *rules: PolicyRule, **more: Any) -> Knobs:
     return Policy(rules, **more).knobs_for(REF, metadata(properties=properties))
 
 
-def _allowing(text: str | None, *match: str) -> Rule:
-    return Rule(match, {policy.PROPERTIES_ALLOW.name: text})
+def _allowing(text: str | None, *match: str) -> PolicyRule:
+    return PolicyRule(match, {policy.PROPERTIES_ALLOW.name: text})
 
 
 def _ignored(found: Knobs) -> list[tuple[str, str]]:
@@ -233,7 +233,7 @@ def test_a_property_asks_for_more_caution_and_never_for_less(
     name: str, rules: object, gentler: object, harsher: object
 ) -> None:
     """A table that protected its files before goes on to; what a rule allows may go further all the same."""
-    knob, rule, mine = KNOBS[name], Rule(("lake",), {name: rules}), f"icewright.{name}"
+    knob, rule, mine = KNOBS[name], PolicyRule(("lake",), {name: rules}), f"icewright.{name}"
     assert _knobs({mine: written(gentler)}, rule)[knob] == gentler
     if harsher is not None:
         found = _knobs({mine: written(harsher)}, rule)
@@ -250,11 +250,13 @@ def test_caution_is_measured_by_all_that_the_platform_says() -> None:
     assert _knobs(days, served=lambda _: served)[policy.ORPHAN_AGE] == 240
     guard = parse_guardrail("g", "remove_orphans.older_than_hours >= 120")
     assert _knobs(days, guardrails=(guard,))[policy.ORPHAN_AGE] == 120
-    assert _knobs(days, Rule((), {"preset": "compliance"}))[policy.ORPHAN_AGE] == 100
+    assert _knobs(days, PolicyRule((), {"preset": "compliance"}))[policy.ORPHAN_AGE] == 100
 
 
-@pytest.mark.parametrize("rules", [(Rule((), {"windows": "sat,sun"}),), (Rule(("lake",), {"windows": None}),)])
-def test_windows_of_a_table_hold_where_no_rule_sets_them(rules: tuple[Rule, ...]) -> None:
+@pytest.mark.parametrize(
+    "rules", [(PolicyRule((), {"windows": "sat,sun"}),), (PolicyRule(("lake",), {"windows": None}),)]
+)
+def test_windows_of_a_table_hold_where_no_rule_sets_them(rules: tuple[PolicyRule, ...]) -> None:
     """The platform's quiet hours are not a table's to widen; where there are none, it may spare its own writers."""
     mine = {"icewright.windows": "mon-fri"}
     assert _knobs(mine)[policy.WINDOWS] == "mon-fri"
@@ -297,7 +299,7 @@ def test_a_preset_that_a_property_names_sets_what_a_property_may() -> None:
     ],
 )
 @pytest.mark.cases(151)
-def test_rules_open_more_to_properties(rules: list[Rule], opened: bool) -> None:
+def test_rules_open_more_to_properties(rules: list[PolicyRule], opened: bool) -> None:
     """The strongest rule for the table that sets `properties.allow` says it all; a narrower one may close it again."""
     found = _knobs({"icewright.remove_orphans.mode": "delete"}, *rules)
     assert (found[policy.ORPHAN_MODE] == "delete") is opened

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from icewright.core.retention import Expiry, ancestors, plan_expiry
-from icewright.core.table import MAIN, Hold, Ref, RefKind, TableMetadata
+from icewright.core.table import MAIN, RefKind, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, lineage, metadata, snapshot
 
 HOUR = timedelta(hours=1)
 
 
-def _tag(name: str, snapshot_id: int, **more: Any) -> Ref:
-    return Ref(name, RefKind.TAG, snapshot_id, **more)
+def _tag(name: str, snapshot_id: int, **more: Any) -> SnapshotRef:
+    return SnapshotRef(name, RefKind.TAG, snapshot_id, **more)
 
 
-def _branch(name: str, snapshot_id: int, **more: Any) -> Ref:
-    return Ref(name, RefKind.BRANCH, snapshot_id, **more)
+def _branch(name: str, snapshot_id: int, **more: Any) -> SnapshotRef:
+    return SnapshotRef(name, RefKind.BRANCH, snapshot_id, **more)
 
 
 def _plan(table: TableMetadata, *, hours: float = 24, keep: int = 1, ref_hours: float | None = None) -> Expiry:
@@ -76,7 +76,7 @@ def test_a_branch_may_keep_shorter_than_the_default() -> None:
     ],
 )
 @pytest.mark.cases(4)
-def test_refs_are_outlived(ref: Ref, ref_hours: float | None, removed: tuple[str, ...]) -> None:
+def test_refs_are_outlived(ref: SnapshotRef, ref_hours: float | None, removed: tuple[str, ...]) -> None:
     """A tag or branch past its own max-ref-age, else the given one, goes, and its snapshot with it."""
     table = metadata(snapshots=(snapshot(1, age=50), snapshot(2, age=1)), current_snapshot_id=2, refs=[ref])
     plan = _plan(table, ref_hours=ref_hours)
@@ -127,7 +127,7 @@ def test_snapshots_outside_any_ref() -> None:
 def test_parents_of_a_tag_are_not_referenced(kind: RefKind, expired: tuple[int, ...]) -> None:
     """A tag holds one snapshot; a branch holds its history, and keeps the count of it."""
     table = metadata(
-        snapshots=(*lineage([90, 80]), snapshot(3, age=1)), current_snapshot_id=3, refs=[Ref("r", kind, 2)]
+        snapshots=(*lineage([90, 80]), snapshot(3, age=1)), current_snapshot_id=3, refs=[SnapshotRef("r", kind, 2)]
     )
     assert _plan(table, keep=2).snapshot_ids == expired
 
@@ -238,7 +238,7 @@ def test_a_held_snapshot_stays_with_all_that_came_after_it() -> None:
     table = metadata([90, 80, 70, 60])
     until = NOW + HOUR
     plan = plan_expiry(
-        table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[Hold(2, "reader flink", until)]
+        table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[SnapshotHold(2, "reader flink", until)]
     )
     assert plan.snapshot_ids == (1,)
     assert [(pin.snapshot_id, pin.by) for pin in plan.pins] == [
@@ -249,8 +249,8 @@ def test_a_held_snapshot_stays_with_all_that_came_after_it() -> None:
     assert plan.next_expiry == until
 
 
-@pytest.mark.parametrize("hold", [Hold(2, "reader late", NOW), Hold(99, "reader lost", NOW + HOUR)])
-def test_holds_that_count_no_more(hold: Hold) -> None:
+@pytest.mark.parametrize("hold", [SnapshotHold(2, "reader late", NOW), SnapshotHold(99, "reader lost", NOW + HOUR)])
+def test_holds_that_count_no_more(hold: SnapshotHold) -> None:
     """A hold that aged out, or that names a snapshot which the table has not, keeps nothing."""
     plan = plan_expiry(metadata([90, 80, 70]), now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[hold])
     assert plan.snapshot_ids == (1, 2)
@@ -264,6 +264,6 @@ def test_a_hold_on_a_branch_keeps_that_branch_alone() -> None:
         refs=[_branch("audit", 12, min_snapshots_to_keep=1)],
     )
     plan = plan_expiry(
-        table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[Hold(10, "reader", NOW + HOUR)]
+        table, now=NOW, older_than=NOW - 24 * HOUR, retain_last=1, holds=[SnapshotHold(10, "reader", NOW + HOUR)]
     )
     assert plan.snapshot_ids == (1, 2)

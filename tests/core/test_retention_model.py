@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icewright.core.retention import plan_expiry
-from icewright.core.table import MAIN, Ref, RefKind, Snapshot, TableMetadata
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.testing import NOW, metadata, snapshot
 
 AGES = st.integers(0, 12)  # few values, so that bounds are met exactly
@@ -36,10 +36,10 @@ def _tables(draw: st.DrawFn) -> TableMetadata:
     snapshots = draw(_snapshots())
     ids = st.sampled_from([s.snapshot_id for s in snapshots])
 
-    def ref(name: str, kind: RefKind) -> Ref:
+    def ref(name: str, kind: RefKind) -> SnapshotRef:
         if kind is RefKind.TAG:
-            return Ref(name, kind, draw(ids), max_ref_age=draw(LIMITS))
-        return Ref(name, kind, draw(ids), draw(st.none() | COUNTS), draw(LIMITS), draw(LIMITS))
+            return SnapshotRef(name, kind, draw(ids), max_ref_age=draw(LIMITS))
+        return SnapshotRef(name, kind, draw(ids), draw(st.none() | COUNTS), draw(LIMITS), draw(LIMITS))
 
     main = ref(MAIN, RefKind.BRANCH)
     others = [ref(f"r{i}", draw(st.sampled_from(RefKind))) for i in range(draw(st.integers(0, 4)))]
@@ -54,7 +54,7 @@ def _line(table: TableMetadata, start: int | None) -> list[Snapshot]:
 
 
 def _kept_by_branch(
-    table: TableMetadata, branch: Ref, older_than: datetime, retain_last: int, now: datetime
+    table: TableMetadata, branch: SnapshotRef, older_than: datetime, retain_last: int, now: datetime
 ) -> set[int]:
     line = _line(table, branch.snapshot_id)
     count = retain_last if branch.min_snapshots_to_keep is None else branch.min_snapshots_to_keep
@@ -132,7 +132,7 @@ def test_a_straight_history_is_gone_through_from_its_end(
     """Where main alone leads to all snapshots, looking at the oldest says the same as looking at all of them."""
     line = metadata(sorted(ages, reverse=True)) if ages else metadata(snapshots=(), current_snapshot_id=None)
     if ages:
-        main = Ref(MAIN, RefKind.BRANCH, len(ages), least, age)
+        main = SnapshotRef(MAIN, RefKind.BRANCH, len(ages), least, age)
         line = metadata(sorted(ages, reverse=True), refs=[main])
     bent = replace(line)
     vars(bent)["straight"] = False

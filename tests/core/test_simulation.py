@@ -19,7 +19,7 @@ from icewright.core.policy import MEGABYTE, ON_POOL, Operation
 from icewright.core.simulation.fleet import FLEETS, KINDS, fleet
 from icewright.core.simulation.meter import EVALUATE, Result
 from icewright.core.simulation.run import Slots, Span, simulate
-from icewright.core.simulation.service import Job
+from icewright.core.simulation.service import SimulatedJob
 from icewright.core.simulation.writes import Source, Write
 from icewright.core.table import TableRef
 
@@ -40,9 +40,9 @@ def ran(
     days: float = 2,
     limits: Limits | None = None,
     every: timedelta = HOUR,
-) -> tuple[Result, list[Job]]:
+) -> tuple[Result, list[SimulatedJob]]:
     """The result, and the jobs in the order of their ends."""
-    jobs: list[Job] = []
+    jobs: list[SimulatedJob] = []
     return simulate(sources, policy, span(days, every), Slots(limits or Limits()), heard=jobs.append), jobs
 
 

@@ -20,7 +20,7 @@ from icewright.core.errors import (
 from icewright.core.policy import MIN_INPUT_FILES, Operation
 from icewright.core.runs import FileAction, Outcome, failed
 from icewright.core.steps import RewriteManifests
-from icewright.core.table import MAIN, Ref, RefKind, StatisticsFile, TableMetadata
+from icewright.core.table import MAIN, RefKind, SnapshotRef, StatisticsFile, TableMetadata
 from icewright.ports import (
     AddSnapshot,
     Catalog,
@@ -97,7 +97,7 @@ def test_what_is_beyond_the_catalog_are_neighbours(catalog: MemoryCatalog) -> No
 
 def test_snapshots_are_removed(catalog: MemoryCatalog) -> None:
     """A removal takes snapshots, refs and statistics, in a new metadata file that logs the old one."""
-    base = catalog.concurrently(REF, refs=(*catalog.load(REF).refs, Ref("t", RefKind.TAG, 1)))
+    base = catalog.concurrently(REF, refs=(*catalog.load(REF).refs, SnapshotRef("t", RefKind.TAG, 1)))
     after = catalog.commit(base, RemoveSnapshots(frozenset({1}), frozenset({"t"})))
     assert after == catalog.load(REF)
     assert [s.snapshot_id for s in after.snapshots] == [2]
@@ -114,7 +114,7 @@ def test_snapshots_are_put_back(catalog: MemoryCatalog) -> None:
     raw = {"snapshot-id": 1, "sequence-number": 1, "timestamp-ms": ms, "summary": {"operation": "append"}}
     tags = {name: {"type": "tag", "snapshot-id": 1} for name in ("old", "taken")}
     catalog.commit(base, RemoveSnapshots(frozenset({1}), frozenset()))
-    taken = Ref("taken", RefKind.TAG, 2)
+    taken = SnapshotRef("taken", RefKind.TAG, 2)
     now = catalog.concurrently(REF, refs=(*base.refs, taken))
     undo = RestoreSnapshots(UUID, (raw,), tags)
     assert catalog.restorable(now, undo) == "taken, as somebody has set it since"
@@ -150,7 +150,7 @@ def test_somebody_else_was_first(catalog: MemoryCatalog) -> None:
     """A tag that appears just before the swing makes the commit a conflict, and survives."""
 
     def tag(base: TableMetadata, _change: Change) -> None:
-        catalog.concurrently(REF, refs=(*base.refs, Ref("late", RefKind.TAG, 1)))
+        catalog.concurrently(REF, refs=(*base.refs, SnapshotRef("late", RefKind.TAG, 1)))
 
     catalog.before_commit = tag
     with pytest.raises(CommitConflict):

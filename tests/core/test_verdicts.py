@@ -11,7 +11,7 @@ import pytest
 from icewright.core.policy import ENABLED, MEGABYTE, Knobs, Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import VERDICT_NAMES, Blocked, Due, NotDue, Unsupported, Verdict, Work, why
-from icewright.core.table import MAIN, Ref, RefKind, TableFacts, TableMetadata
+from icewright.core.table import MAIN, RefKind, SnapshotRef, TableFacts, TableMetadata
 from icewright.core.verdicts import EVALUATE, REVISIT, due, evaluate, thresholds, verdict
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 
@@ -77,7 +77,9 @@ def test_unsupported_tables(table: TableMetadata, reason: str) -> None:
 
 
 BAD_SPEC = facts(partition(spec_id=99, last_write=NOW), of=OLD)
-ENDLESS = metadata([200 - i for i in range(10)], refs=[Ref(MAIN, RefKind.BRANCH, 10, max_snapshot_age=timedelta.max)])
+ENDLESS = metadata(
+    [200 - i for i in range(10)], refs=[SnapshotRef(MAIN, RefKind.BRANCH, 10, max_snapshot_age=timedelta.max)]
+)
 
 
 @pytest.mark.cases(90)

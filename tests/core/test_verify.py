@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icewright.core.steps import ExpireSnapshots
-from icewright.core.table import MAIN, PartitionFacts, Ref, RefKind, TableMetadata
+from icewright.core.table import MAIN, PartitionFacts, RefKind, SnapshotRef, TableMetadata
 from icewright.core.verify import (
     expiry_violations,
     identity_violations,
@@ -18,8 +18,8 @@ from icewright.core.verify import (
 )
 from icewright.testing import NOW, facts, metadata, partition, snapshot, spec
 
-TAG = Ref("v1", RefKind.TAG, 2)
-OLD = Ref("old", RefKind.TAG, 1)
+TAG = SnapshotRef("v1", RefKind.TAG, 2)
+OLD = SnapshotRef("old", RefKind.TAG, 1)
 BEFORE = metadata([40, 30, 20], refs=[TAG, OLD])
 STEP = ExpireSnapshots(
     snapshot_ids=(1,),
@@ -94,7 +94,7 @@ def test_expiry(change: dict[str, Any], fault: str) -> None:
 def test_an_expiry_as_planned() -> None:
     """What was planned breaks nothing, nor does a ref that somebody else made meanwhile."""
     assert expiry_violations(BEFORE, AFTER, STEP) == []
-    assert expiry_violations(BEFORE, replace(AFTER, refs=(*AFTER.refs, Ref("new", RefKind.TAG, 3))), STEP) == []
+    assert expiry_violations(BEFORE, replace(AFTER, refs=(*AFTER.refs, SnapshotRef("new", RefKind.TAG, 3))), STEP) == []
 
 
 @pytest.mark.cases(83)

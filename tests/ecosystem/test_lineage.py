@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from icewright.app.demo.rot import metrics
-from icewright.app.lineage import Lineage, opened
+from icewright.app.lineage import LineageSender, opened
 from icewright.app.sections import OpenLineageSection
 from icewright.core.errors import TableNotFound
 from icewright.core.table import TableMetadata, TableRef
@@ -134,7 +134,7 @@ def test_a_receiver_that_fails_harms_nothing(
 def test_events_in_a_file(tmp_path: Path) -> None:
     """One event a line, appended; a table that is gone is named all the same."""
     section = OpenLineageSection.model_validate({"file": "events.jsonl"})
-    lineage = Lineage("maintenance", opened(section, tmp_path), gone, lambda *_: None, lambda: NOW)
+    lineage = LineageSender("maintenance", opened(section, tmp_path), gone, lambda *_: None, lambda: NOW)
     about = {"job_id": "j1", "table": "lake.sales.orders"}
     lineage.hear("job_started", about)
     lineage.hear("operation_started", about)
@@ -158,7 +158,9 @@ def test_a_receiver_that_hangs_takes_no_memory() -> None:
         free.wait(10)
         sent.append(event)
 
-    lineage = Lineage("n", hang, gone, lambda kind, details: told.append((kind, details["error"])), lambda: NOW, 2)
+    lineage = LineageSender(
+        "n", hang, gone, lambda kind, details: told.append((kind, details["error"])), lambda: NOW, 2
+    )
     for number in range(10):
         lineage.hear("job_started", {"job_id": str(number), "table": "lake.a.b"})
     assert [kind for kind, _ in told] == ["lineage_not_sent"]

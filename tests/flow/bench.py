@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.guardrails import Guardrail
-from icewright.core.layering import Policy, Rule
-from icewright.core.plan import Limits, Plan
+from icewright.core.layering import Policy, PolicyRule
+from icewright.core.plan import Limits, MaintenancePlan
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState, Outcome, committed
 from icewright.core.steps import ExpireSnapshots, RemoveOrphans, RewriteDataFiles
@@ -128,7 +128,7 @@ class Bench:
     clock: FixedClock = field(default_factory=FixedClock)
     files: FactFiles = field(default_factory=FactFiles)
     settings: dict[str, Any] = field(default_factory=lambda: {"remove_orphans.enabled": False})
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[PolicyRule] = field(default_factory=list)
     guardrails: tuple[Guardrail, ...] = ()
     command: dict[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -180,14 +180,14 @@ class Bench:
         )
 
     def _policy(self) -> Policy:
-        platform = Rule((), self.settings)
+        platform = PolicyRule((), self.settings)
         return Policy((platform, *self.rules, *self.store.rules()), self.guardrails, self.command)
 
     def cycle(self, *catalogs: str, **options: Any) -> CycleResult:
         """One pass."""
         return run_cycle(self.runtime(), catalogs or sorted(self.catalogs), **options)
 
-    def plan(self) -> Plan:
+    def plan(self) -> MaintenancePlan:
         """What a pass would start."""
         runtime, catalogs = self.runtime(), sorted(self.catalogs)
         look(runtime, catalogs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.plan import Limits
 from icewright.core.runs import JobState
 from icewright.flow.queue import plan_now
@@ -30,7 +30,7 @@ def test_importance_comes_first(bench: Bench) -> None:
     """Of two tables alike the more important one starts first."""
     bench.table("a")
     bench.table("b")
-    bench.rules = [Rule(("lake", "sales", "b"), {"importance": "high"})]
+    bench.rules = [PolicyRule(("lake", "sales", "b"), {"importance": "high"})]
     bench.limits = Limits(total=1)
     bench.cycle()
     assert [ref for ref, _ in bench.asked] == ["b", "a"]

@@ -9,7 +9,7 @@ import pytest
 
 from icewright.core.errors import Cancelled, InvariantViolated, LeaseLost, TableNotFound
 from icewright.core.runs import FileAction, JobState, OperationState, Outcome, committed
-from icewright.core.table import Ref, RefKind
+from icewright.core.table import RefKind, SnapshotRef
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.ports import LedgerState, StepRequest, Unfinished
 from icewright.testing import REF
@@ -188,7 +188,7 @@ def test_a_writer_that_drops_a_ref_meanwhile_is_no_fault_of_the_job(bench: Bench
     """No rewrite drops refs: one that is gone afterwards is told, and the table goes on being maintained."""
     bench.rot(ref := bench.table())
     made = bench.catalog.load(ref)
-    bench.catalog.concurrently(ref, refs=(*made.refs, Ref("q1", RefKind.TAG, 9)))
+    bench.catalog.concurrently(ref, refs=(*made.refs, SnapshotRef("q1", RefKind.TAG, 9)))
 
     def after(_: StepRequest) -> None:
         now = bench.catalog.load(ref)

@@ -15,7 +15,7 @@ from icewright.core.errors import (
     Refused,
     StorageUnavailable,
 )
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.execute import execute
@@ -185,7 +185,7 @@ def test_a_job_by_hand_ignores_cadence_and_cooldown(bench: Bench) -> None:
     """Neither the last scan nor the cooldown nor the catalog's switch holds it; guardrails do."""
     bench.table(ages=YOUNG)
     assert [bench.run(ORPHANS).state for _ in range(2)] == [JobState.SUCCEEDED] * 2
-    bench.rules.append(Rule(("lake",), {"remove_orphans.every_hours": 1000}))
+    bench.rules.append(PolicyRule(("lake",), {"remove_orphans.every_hours": 1000}))
     assert bench.run(ORPHANS).state is JobState.SUCCEEDED
 
 

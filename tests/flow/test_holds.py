@@ -12,7 +12,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata
-from icewright.ports import PinRow, StepRequest
+from icewright.ports import SnapshotPin, StepRequest
 from icewright.testing import NOW, REF
 from tests.flow.bench import COMPACT, EXPIRE, OLD, Bench
 
@@ -23,9 +23,9 @@ def table(bench: Bench) -> TableMetadata:
     return bench.catalogs["lake"].load(ref)
 
 
-def pin(snapshot_id: int, reader: str = "reader x", hours: float = 1) -> PinRow:
+def pin(snapshot_id: int, reader: str = "reader x", hours: float = 1) -> SnapshotPin:
     """A pin from now on."""
-    return PinRow(reader, snapshot_id, NOW, NOW + timedelta(hours=hours), "me")
+    return SnapshotPin(reader, snapshot_id, NOW, NOW + timedelta(hours=hours), "me")
 
 
 def expired(bench: Bench) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def test_a_rewrite_holds_the_snapshot_that_it_began_on(bench: Bench, fault: Exce
     """While compaction runs, its base is held, and no longer once it ended, however it ended."""
     bench.rot()
     made = table(bench)
-    seen: list[list[PinRow]] = []
+    seen: list[list[SnapshotPin]] = []
 
     def before(assignment: StepRequest) -> None:
         seen.append(list(bench.store.pins(REF, made.table_uuid)))

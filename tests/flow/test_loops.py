@@ -11,7 +11,7 @@ import pytest
 
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import CatalogUnavailable, StorageUnavailable
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.plan import Candidate, CatalogLimits, Limits, PoolLimits
 from icewright.core.runs import JobState
 from icewright.flow.detect import detect_due
@@ -353,7 +353,7 @@ def test_a_policy_that_changes_makes_tables_due_for_a_look(bench: Bench) -> None
     bench.table("a")
     ref = bench.table("b")
     looked(bench)
-    bench.rules = [Rule(("lake", "sales", "b"), {"importance": "high"})]
+    bench.rules = [PolicyRule(("lake", "sales", "b"), {"importance": "high"})]
     bench.clock.advance(minutes=5)
     detect_due(bench.runtime())
     assert evaluate_due(bench.runtime(), ["lake"]) == [ref]

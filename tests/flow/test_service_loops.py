@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icewright.adapters.clock import SharedClock
-from icewright.app.loops import Loop, Loops
+from icewright.app.loops import Loop, LoopThreads
 from icewright.core.errors import StorageUnavailable
 from icewright.testing import FixedClock
 
@@ -59,7 +59,7 @@ def test_a_loop_that_fails_goes_on_and_the_others_do_not_notice() -> None:
 
     told = Told()
     made = [Loop("good", SOON, good), Loop("bad", SOON, bad)]
-    loops = Loops(made, FixedClock(), told, silent)
+    loops = LoopThreads(made, FixedClock(), told, silent)
     loops.start()
     until(lambda: rounds["bad"] > 3 and rounds["good"] > 3 and made[1].failures == 0)
     loops.stop()
@@ -82,7 +82,7 @@ def test_a_round_that_failed_came_round() -> None:
         tried.set()
         raise StorageUnavailable("the store is away")
 
-    loops = Loops([Loop("bad", timedelta(hours=1), bad)], clock, Told(), silent)
+    loops = LoopThreads([Loop("bad", timedelta(hours=1), bad)], clock, Told(), silent)
     loops.start()
     until(tried.is_set)
     until(lambda: loops.loops[0].failures == 1)
@@ -100,7 +100,7 @@ def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
         return max(0, left[0])
 
     second = Loop("second", NEVER, lambda: seen.append(left[0]) or 0)  # type: ignore[func-returns-value]
-    loops = Loops([Loop("first", NEVER, first, (second,)), second], FixedClock(), Told(), silent)
+    loops = LoopThreads([Loop("first", NEVER, first, (second,)), second], FixedClock(), Told(), silent)
     loops.start()
     until(lambda: left[0] == 0 and seen[-1:] in ([0], [1]))
     loops.stop()
@@ -109,7 +109,7 @@ def test_work_wakes_the_next_loop_and_is_looked_for_again_at_once() -> None:
 def test_a_loop_that_hangs_is_seen() -> None:
     """One that has not come round for long is named, so that a probe can restart the process."""
     clock, free = FixedClock(), threading.Event()
-    loops = Loops([Loop("hangs", SOON, lambda: int(free.wait(10)) * 0)], clock, Told(), silent)
+    loops = LoopThreads([Loop("hangs", SOON, lambda: int(free.wait(10)) * 0)], clock, Told(), silent)
     loops.start()
     assert loops.stuck() == []
     clock.advance(minutes=11)

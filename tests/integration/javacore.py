@@ -14,7 +14,7 @@ from uuid import uuid4
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from icewright.app.demo.files import File, write_file
+from icewright.app.demo.files import WrittenFile, write_file
 from tests.integration.bench import Bench
 
 _DATA, _EQUALITY = 0, 2
@@ -134,7 +134,7 @@ class JavaTable:
         folder.mkdir(exist_ok=True)
         return folder / f"java-{uuid4()}.{ending}"
 
-    def _placed(self, builder: Any, file: File, columns: Mapping[str, Sequence[Any]]) -> Any:
+    def _placed(self, builder: Any, file: WrittenFile, columns: Mapping[str, Sequence[Any]]) -> Any:
         builder.withPath(f"file://{file.path}").withFormat("PARQUET").withFileSizeInBytes(file.size)
         builder.withRecordCount(file.rows)
         spec = self.table.spec()
@@ -178,5 +178,5 @@ def write_puffin(path: Path, positions: Mapping[str, Sequence[int]]) -> list[tup
     return places
 
 
-def _written(path: Path, columns: Mapping[str, Sequence[Any]], schema: Schema, content: int) -> File:
+def _written(path: Path, columns: Mapping[str, Sequence[Any]], schema: Schema, content: int) -> WrittenFile:
     return write_file(path, f"file://{path}", columns, schema, {"content": content})

@@ -12,7 +12,7 @@ import pytest
 from icewright.app.demo import rot
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
-from icewright.core.table import Ref
+from icewright.core.table import SnapshotRef
 from tests.integration.bench import Bench, hours_ago, paths, snapshot_ids, spark_time
 from tests.integration.tables import statistics, tangle, version_one
 
@@ -26,7 +26,7 @@ class Left:
     """What an expiry left of a table, and which files it took."""
 
     snapshots: frozenset[int]
-    refs: frozenset[Ref]
+    refs: frozenset[SnapshotRef]
     statistics: frozenset[str]
     gone: frozenset[str]
 

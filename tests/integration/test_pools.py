@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from icewright.adapters.engines.spark.pool import Answer, SparkPool
+from icewright.adapters.engines.spark.pool import SparkPool, StepResult
 from icewright.core.errors import Cancelled
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
@@ -136,8 +136,8 @@ def test_what_was_cancelled_writes_no_more(spark_pool: SparkPool, tmp_path: Path
         if held.exists():
             raise Cancelled("enough")
 
-    def work(session: SparkSession) -> Answer:
-        return Answer(({"rows": session.sparkContext.parallelize([1], 1).mapPartitions(hold).count()},))
+    def work(session: SparkSession) -> StepResult:
+        return StepResult(({"rows": session.sparkContext.parallelize([1], 1).mapPartitions(hold).count()},))
 
     with pytest.raises(Cancelled):
         spark_pool.run(work, "held", check)

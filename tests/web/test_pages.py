@@ -20,7 +20,7 @@ from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import assets, formats
 from icewright.app.web.pages.live import Followers
 from icewright.app.web.pages.render import SAID
-from icewright.app.web.pages.urls import Named, table_url, with_query
+from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.app.web.running import serving
 from icewright.core.permissions import Role
@@ -193,7 +193,7 @@ def test_addresses_of_tables(parts: list[str]) -> None:
     segments = table_url(ref).removeprefix("/tables/").split("/")
     assert not {"", ".", ".."} & set(map(unquote, segments))
     encoded = "/".join(unquote(segment).replace("/", "\udc2f") for segment in segments)
-    assert Named().convert(encoded) == str(ref)
+    assert TableNameConvertor().convert(encoded) == str(ref)
 
 
 def test_values_of_queries(served: Served) -> None:

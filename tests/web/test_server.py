@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from starlette.types import Message
 
-from icewright.app.web.limits import BodyLimitMiddleware, Buckets
+from icewright.app.web.limits import BodyLimitMiddleware, TokenBuckets
 from icewright.app.web.running import serving
 from icewright.core.errors import ConfigError
 from tests.pushed import cloudevent
@@ -141,7 +141,7 @@ def test_who_asks_too_often(served: Served) -> None:
 def test_token_buckets() -> None:
     """Filled at a steady rate, twice the rate at most, for so many clients as can be known."""
     now = 0.0
-    buckets = Buckets(10, lambda: now, most=2)
+    buckets = TokenBuckets(10, lambda: now, most=2)
     assert [buckets.wait("a") for _ in range(20)] == [0] * 20
     assert buckets.wait("a") == pytest.approx(0.1)
     now = 0.5

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from icewright.adapters.catalogs.glue_client import GlueClient, Lost
+from icewright.adapters.catalogs.glue_client import GlueClient
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.parameters import flat, location_of, must_be_current, not_found, swap_pointer
 from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
@@ -106,7 +107,7 @@ class GlueCatalog:
         new["Parameters"] = swap_pointer(entry.get("Parameters"), base, location)
         try:
             self._client.update(base.ref, base.ref.namespace[0], new, str(entry["VersionId"]))
-        except Lost as error:
+        except RequestOutcomeUnknown as error:
             settled(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
 
     def _listed(self, database: str) -> list[Pointer]:

@@ -11,6 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 from botocore.parsers import ResponseParserError
 
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties, pyiceberg_properties
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
 from icewright.core.runs import backoff
@@ -34,10 +35,6 @@ _UNSURE = frozenset(
     {"OperationTimeoutException", "RequestTimeout", "RequestTimeoutException", "FederationSourceException"}
 )
 _CLIENT_FAULT = range(400, 500)
-
-
-class Lost(Exception):
-    """The request may have been done, and Glue does not say."""
 
 
 @dataclass
@@ -109,7 +106,7 @@ class GlueClient:
                 if _code(error) not in _TIRED or attempt == _TRIES:
                     raise self._outcome(ref, error) from error
             except (HTTPClientError, IncompleteReadError, ResponseParserError) as error:
-                raise Lost(_said(error)) from error
+                raise RequestOutcomeUnknown(_said(error)) from error
             except BotoCoreError as error:  # no connection, no keys: nothing was sent
                 raise self._unavailable(error) from error
             else:
@@ -129,7 +126,7 @@ class GlueClient:
             return self._unavailable(error)
         if status in _CLIENT_FAULT and code not in _UNSURE:
             return Refused(f"{ref}: Glue refused the commit ({_said(error)})")
-        return Lost(_said(error))
+        return RequestOutcomeUnknown(_said(error))
 
     @contextmanager
     def _understood(self) -> Iterator[None]:

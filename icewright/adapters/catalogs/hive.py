@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from thrift.Thrift import TException
 
-from icewright.adapters.catalogs.hive_client import HiveClient, Lost, said
+from icewright.adapters.catalogs.hive_client import HiveClient, said
 from icewright.adapters.catalogs.hive_lock import Lock, locked
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.parameters import LOCATION, flat, location_of, must_be_current, not_found, swap_pointer
 from icewright.adapters.catalogs.staging import MetadataFiles, restorable, settled, write_metadata
 from icewright.adapters.catalogs.translate.hive import LOCK_ENABLED, HiveCatalogProperties
@@ -125,7 +126,7 @@ class HiveCatalog:
             )
         except ttypes.InvalidOperationException as error:
             raise CommitConflict(f"{base.ref}: the metastore refused the commit ({said(error)})") from error
-        except Lost as error:
+        except RequestOutcomeUnknown as error:
             self._settled(base, location, f"the metastore lost the commit ({error})", compares=False)
         except TException as error:
             compared = _MODIFIED in str(getattr(error, "message", ""))

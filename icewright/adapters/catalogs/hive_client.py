@@ -10,6 +10,7 @@ from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TApplicationException, TException
 from thrift.transport.TTransport import TTransportException
 
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.hive import KERBEROS, HiveCatalogProperties
 from icewright.core.errors import CatalogUnavailable
 from icewright.core.runs import backoff
@@ -20,10 +21,6 @@ _ATTEMPTS = 4
 _BROKEN = (TTransportException, TProtocolException, OSError)
 
 _Result = TypeVar("_Result")
-
-
-class Lost(Exception):
-    """The request may have reached the metastore, and no answer came back."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class HiveClient:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self.once(question)
-            except Lost as error:
+            except RequestOutcomeUnknown as error:
                 said = str(error)
             if attempt < _ATTEMPTS:
                 self.clock.sleep(backoff(attempt).total_seconds())
@@ -56,7 +53,7 @@ class HiveClient:
         try:  # no `with`: it changes errors that pass, and Thrift's cannot be changed
             return question(client)
         except _BROKEN as error:
-            raise Lost(f"{type(error).__name__}: {error}") from error
+            raise RequestOutcomeUnknown(f"{type(error).__name__}: {error}") from error
         finally:
             connection.__exit__(None, None, None)
 

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 from thrift.Thrift import TException
 
-from icewright.adapters.catalogs.hive_client import HiveClient, Lost, said
+from icewright.adapters.catalogs.hive_client import HiveClient, said
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 
 _FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between looks, as Iceberg's clients have it
@@ -100,7 +101,7 @@ def _asked_for(client: HiveClient, database: str, table: str) -> tuple[int, int]
     request = ttypes.LockRequest(component=[part], user="icewright", hostname=socket.gethostname(), agentInfo=mark)
     try:
         answer: Any = client.once(lambda hive: hive.lock(request))
-    except Lost as error:
+    except RequestOutcomeUnknown as error:
         shown = client.ask(lambda hive: hive.show_locks(ttypes.ShowLocksRequest(dbname=database, tablename=table)))
         found = next((lock for lock in shown.locks if lock.agentInfo == mark), None)
         if found is None:

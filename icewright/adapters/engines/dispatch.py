@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from icewright.adapters.engines.service.adopting import Adopting
-from icewright.adapters.engines.service.deletion import Deleted
+from icewright.adapters.engines.service.deletion import DeletionResult
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
@@ -82,10 +82,10 @@ class Engines:
         summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
         return committed(operation, "; ".join((*notes, summary)), gone.metrics, gone.files, notes=gone.notes)
 
-    def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool) -> Deleted:
+    def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool) -> DeletionResult:
         """Delete what a run that is over has planned, by the same proof that the run itself asks for."""
         if not unfinished.files:
-            return Deleted(())
+            return DeletionResult(())
         deletion = self.orphans.deletion
         proof = TableProof(
             self.catalogs[base.ref.catalog],

@@ -15,9 +15,9 @@ from icewright.core.table import (
     MAIN,
     PartitionField,
     PartitionSpec,
-    Ref,
     RefKind,
     Snapshot,
+    SnapshotRef,
     StatisticsFile,
     TableMetadata,
     TableRef,
@@ -121,7 +121,7 @@ def _parse(ref: TableRef, location: str, length: int, read: _Metadata) -> TableM
     current = None if read.current_snapshot_id in (None, NO_SNAPSHOT) else read.current_snapshot_id
     refs = {name: _ref(name, raw) for name, raw in (read.refs or {}).items()}
     if current is not None and MAIN not in refs:
-        refs[MAIN] = Ref(MAIN, RefKind.BRANCH, current)
+        refs[MAIN] = SnapshotRef(MAIN, RefKind.BRANCH, current)
     log = read.metadata_log or ()
     schema = _current(read.schemas or ([read.schema] if read.schema else []), "schema-id", read.current_schema_id)
     order = _current(read.sort_orders or [], "order-id", read.default_sort_order_id)
@@ -162,8 +162,8 @@ def _milliseconds(value: int | None) -> timedelta | None:
     return min(timedelta(milliseconds=value), timedelta(days=365 * 100)) if value < 1e14 else timedelta(days=365 * 100)  # noqa: PLR2004
 
 
-def _ref(name: str, raw: _Ref) -> Ref:
-    return Ref(
+def _ref(name: str, raw: _Ref) -> SnapshotRef:
+    return SnapshotRef(
         name=name,
         kind=RefKind(raw.type),
         snapshot_id=raw.snapshot_id,

@@ -15,7 +15,7 @@ from icewright.adapters.store.views import in_sight
 from icewright.core.permissions import Sight
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
-from icewright.ports.views import Overview, RuleVersion, Saved, Spend
+from icewright.ports.views import FleetOverview, RuleVersion, Savings, Spend
 
 _TENS = 10
 
@@ -23,7 +23,7 @@ _TENS = 10
 class SqlGlance(SqlAccess):
     """The overview of the Store port, and its rules."""
 
-    def overview(self, sight: Sight, since: datetime) -> Overview:
+    def overview(self, sight: Sight, since: datetime) -> FleetOverview:
         """Everything in one transaction, so that the numbers belong together."""
         with self._reading() as connection:
             mine = in_sight(connection, sight) & ~TABLES.c.dropped
@@ -35,7 +35,7 @@ class SqlGlance(SqlAccess):
             others = VERDICTS.c.table_id.in_(sa.select(TABLES.c.id).where(~mine))  # few, where a join would be for each
             verdicts = sa.select(*kinds, sa.func.count()).where(~others).group_by(*kinds)
             counted = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
-            return Overview(
+            return FleetOverview(
                 tables=sum(states.values()),
                 changed=funnel[0],
                 due=funnel[1],
@@ -105,7 +105,7 @@ def _spend(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datet
     return [Spend(_day(on), catalog, pool, float(spent or 0), count) for on, catalog, pool, spent, count in rows]
 
 
-def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> Saved:
+def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> Savings:
     """The sums of what runs say of themselves."""
 
     def total(*names: str, of: Operation | None = None) -> sa.ColumnElement[Any]:
@@ -127,7 +127,7 @@ def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datet
     row = connection.execute(query.where(mine, RUNS.c.finished >= since, RUNS.c.tried)).one()
     whole = {name: round(getattr(row, name) or 0) for name in ("data_files", "manifests", "snapshots", "deleted_bytes")}
     deleted = round((row.deleted or 0) + (row.orphans or 0))
-    return Saved(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **whole)
+    return Savings(runs=row.runs, gb_hours=float(row.gb_hours or 0), deleted_files=deleted, **whole)
 
 
 def _day(said: Any) -> date:  # noqa: ANN401 - text from SQLite, a date from PostgreSQL

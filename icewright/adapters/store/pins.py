@@ -11,9 +11,9 @@ from icewright.adapters.store.registrations import SqlRegistrations
 from icewright.adapters.store.schema import JOBS, PINS, TABLES
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.ports import PinRow
+from icewright.ports import SnapshotPin
 
-_COLUMNS = [PINS.c[name] for name in PinRow.__dataclass_fields__]
+_COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
 _OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
 _HELD = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
 
@@ -21,12 +21,12 @@ _HELD = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS
 class SqlPins(SqlRegistrations):
     """The pins of the Store port."""
 
-    def pins(self, ref: TableRef, table_uuid: str) -> Sequence[PinRow]:
+    def pins(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
         """Held snapshots of the table of this uuid."""
         with self._reading() as connection:
-            return [PinRow(*found) for found in connection.execute(_HELD, named(ref) | {"uuid": table_uuid})]
+            return [SnapshotPin(*found) for found in connection.execute(_HELD, named(ref) | {"uuid": table_uuid})]
 
-    def pin(self, ref: TableRef, table_uuid: str, pin: PinRow, *, job_id: str | None = None) -> bool:
+    def pin(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
         """Hold a snapshot, unless another job works on the table."""
         with self._begin() as connection:
             # the lock makes a job that begins on the table wait for this pin, or this pin see the job
@@ -37,7 +37,7 @@ class SqlPins(SqlRegistrations):
             if row.held_by != job_id if job_id is not None else state == JobState.RUNNING:
                 return False
             connection.execute(sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == pin.reader))
-            values = {name: getattr(pin, name) for name in PinRow.__dataclass_fields__}
+            values = {name: getattr(pin, name) for name in SnapshotPin.__dataclass_fields__}
             connection.execute(sa.insert(PINS).values(table_id=row.id, table_uuid=table_uuid, **values))
         return True
 

@@ -14,7 +14,7 @@ from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import NAMED, named, of_table
 from icewright.adapters.store.overview import SqlGlance
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
-from icewright.core.layering import Rule
+from icewright.core.layering import PolicyRule
 from icewright.core.policy import Operation
 from icewright.core.runs import History, OperationState, Outcome
 from icewright.core.table import TableRef
@@ -120,12 +120,12 @@ class SqlStore(SqlGlance):
         with self._reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
 
-    def set_rule(self, rule: Rule, author: str, now: datetime) -> None:
+    def set_rule(self, rule: PolicyRule, author: str, now: datetime) -> None:
         """A new version of the rule of this scope; earlier ones stay for the record."""
         self.put_rule(tuple(rule.match), rule.settings, author, now, None)
 
-    def rules(self) -> Sequence[Rule]:
+    def rules(self) -> Sequence[PolicyRule]:
         """The newest version of each scope's rule."""
         with self._reading() as connection:
             newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
-        return [Rule(scope, settings, "store") for scope, settings in newest.items()]
+        return [PolicyRule(scope, settings, "store") for scope, settings in newest.items()]

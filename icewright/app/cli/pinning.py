@@ -12,7 +12,7 @@ from icewright.app import output
 from icewright.app.cli.base import Json, Table, app, known_table, opened_application
 from icewright.core.errors import UsageError
 from icewright.core.policy import MAX_PIN_AGE
-from icewright.ports import PinRow
+from icewright.ports import SnapshotPin
 
 Reader = Annotated[str, typer.Option("--reader", metavar="NAME", help="Who reads on from the snapshot.")]
 
@@ -35,7 +35,7 @@ def pin(
         now = runtime.clock.now()
         knobs = runtime.policy().knobs_for(row.ref, metadata)
         until = now + timedelta(hours=min(hours or knobs[MAX_PIN_AGE], knobs[MAX_PIN_AGE]))
-        made = PinRow(_name(reader), snapshot, now, until, runtime.trigger.actor)
+        made = SnapshotPin(_name(reader), snapshot, now, until, runtime.trigger.actor)
         if not runtime.store.pin(row.ref, metadata.table_uuid, made):
             raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     output.OUT.print(
@@ -69,7 +69,7 @@ def pins(table: Table, as_json: Json = False) -> None:
     output.rows(f"pins of {row.ref}", ("who", "snapshot", "until (UTC)", "author", ""), lines)
 
 
-def _state(pin: PinRow, now: datetime) -> str:
+def _state(pin: SnapshotPin, now: datetime) -> str:
     return "aged out" if pin.until <= now else ""
 
 

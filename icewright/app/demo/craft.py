@@ -25,7 +25,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
-from icewright.app.demo.files import File, age, avro_schema, entry_schema, millis, write_file
+from icewright.app.demo.files import WrittenFile, age, avro_schema, entry_schema, millis, write_file
 from icewright.app.demo.lake import Lake
 
 _DATA, _EQUALITY_DELETES = 0, 2  # a file's content, in the words of the spec
@@ -33,11 +33,11 @@ _ADDED, _DELETED = 1, 2  # a manifest entry's status
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class CraftedManifest:
     """A manifest on disk: its row in manifest lists, and the files that its commit added."""
 
     row: Mapping[str, Any]
-    files: tuple[File, ...]
+    files: tuple[WrittenFile, ...]
 
 
 class Craft:
@@ -69,7 +69,7 @@ class Craft:
         self._partition_type = self.spec.partition_type(self.schema)
         self._entry_schema = entry_schema(self._partition_type)
         self._list_schema = avro_schema(MANIFEST_LIST_FILE_SCHEMAS[2], "manifest_file")
-        self._live: list[Manifest] = []
+        self._live: list[CraftedManifest] = []
         self._totals = Counter[str]()
         self._sequence = 0
         self._parent: int | None = None
@@ -78,11 +78,11 @@ class Craft:
         """A fresh identifier, the same in every build."""
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
-    def data(self, columns: Mapping[str, Sequence[Any]], **partition: Any) -> File:  # noqa: ANN401 - values of any type
+    def data(self, columns: Mapping[str, Sequence[Any]], **partition: Any) -> WrittenFile:  # noqa: ANN401 - values of any type
         """Write a data file of one partition; it is not part of the table before a commit adds it."""
         return self._write(columns, self.schema, partition, _DATA, None)
 
-    def equality_deletes(self, columns: Mapping[str, Sequence[Any]]) -> File:
+    def equality_deletes(self, columns: Mapping[str, Sequence[Any]]) -> WrittenFile:
         """Write a file that deletes the older rows whose values in these columns are equal."""
         fields = [self.schema.find_field(column) for column in columns]
         ids = [field.field_id for field in fields]
@@ -95,7 +95,7 @@ class Craft:
         partition: Mapping[str, Any],
         content: int,
         equality_ids: list[int] | None,
-    ) -> File:
+    ) -> WrittenFile:
         folder = self.folder / "data"
         if partition:
             folder /= self.spec.partition_to_path(Record(*partition.values()), self.schema)
@@ -117,12 +117,12 @@ class Craft:
     def commit(
         self,
         at: datetime,
-        added: Sequence[File],
+        added: Sequence[WrittenFile],
         *,
-        replaced: Manifest | None = None,
-        deletes: Sequence[File] = (),
+        replaced: CraftedManifest | None = None,
+        deletes: Sequence[WrittenFile] = (),
         expired: bool = False,
-    ) -> Manifest:
+    ) -> CraftedManifest:
         """Commit data files and delete files, taking out all files that an earlier commit added.
 
         A commit that is `expired` already leaves its files to the later ones, but no snapshot of its own.
@@ -147,8 +147,8 @@ class Craft:
         return manifest
 
     def _manifest(
-        self, at: datetime, snapshot: int, status: int, files: Sequence[File], sequence: int | None = None
-    ) -> Manifest:
+        self, at: datetime, snapshot: int, status: int, files: Sequence[WrittenFile], sequence: int | None = None
+    ) -> CraftedManifest:
         content = int(files[0].record["content"] != _DATA)
         path = self.folder / "metadata" / f"{self.uuid()}-m0.avro"
         entries = [
@@ -186,9 +186,9 @@ class Craft:
             "deleted_rows_count": rows if status == _DELETED else 0,
             "partitions": self._bounds(files),
         }
-        return Manifest(row, tuple(files))
+        return CraftedManifest(row, tuple(files))
 
-    def _bounds(self, files: Sequence[File]) -> list[dict[str, Any]]:
+    def _bounds(self, files: Sequence[WrittenFile]) -> list[dict[str, Any]]:
         bounds = []
         for field in self._partition_type.fields:
             values = [file.record["partition"][field.name] for file in files]
@@ -211,7 +211,9 @@ class Craft:
             fastavro.writer(out, schema, records, codec="deflate", metadata=dict(header), sync_marker=marker)
         age(path, at)
 
-    def _summary(self, added: Sequence[File], removed: Sequence[File], deletes: Sequence[File]) -> dict[str, str]:
+    def _summary(
+        self, added: Sequence[WrittenFile], removed: Sequence[WrittenFile], deletes: Sequence[WrittenFile]
+    ) -> dict[str, str]:
         facts = {
             "added-data-files": len(added),
             "added-records": sum(file.rows for file in added),

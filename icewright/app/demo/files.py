@@ -26,7 +26,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class WrittenFile:
     """A data or delete file on disk, and its record in a manifest."""
 
     path: Path
@@ -60,7 +60,7 @@ def age(path: Path, at: datetime) -> None:
 
 def write_file(
     path: Path, uri: str, columns: Mapping[str, Sequence[Any]], schema: Schema, about: Mapping[str, Any]
-) -> File:
+) -> WrittenFile:
     """Write a Parquet file with field ids, which metadata calls `uri`.
 
     Its record has the true statistics, and what `about` says besides.
@@ -76,7 +76,7 @@ def write_file(
         for name, found in statistics.items()
     }
     record |= {"file_path": uri, "file_format": "PARQUET", "file_size_in_bytes": path.stat().st_size}
-    return File(path, record | dict(about))
+    return WrittenFile(path, record | dict(about))
 
 
 def entry_schema(partition_type: StructType) -> Any:  # noqa: ANN401 - fastavro's

@@ -21,7 +21,7 @@ from pyiceberg.types import (
 )
 
 from icewright.app.demo import rows
-from icewright.app.demo.craft import Craft, Manifest
+from icewright.app.demo.craft import Craft, CraftedManifest
 from icewright.app.demo.files import age
 from icewright.app.demo.lake import Lake, Rot
 
@@ -54,7 +54,7 @@ _UPLOADS = Schema(
 
 def _replacing(craft: Craft, source: rows.Source, times: list[datetime], rows_per_file: int) -> None:
     """Commit at each time one new file, which takes the place of the one from `_LIVE` commits before."""
-    window: deque[Manifest] = deque()
+    window: deque[CraftedManifest] = deque()
     for at in times:
         old = window.popleft() if len(window) == _LIVE else None
         window.append(craft.commit(at, [craft.data(source(craft.random, rows_per_file, at))], replaced=old))

@@ -53,7 +53,7 @@ policy:
 
 
 @dataclass(frozen=True)
-class Place:
+class DemoLocation:
     """Where the demo's catalog and files are: a folder, and servers where there are any."""
 
     home: Path
@@ -64,7 +64,7 @@ class Place:
     catalog: Callable[[], Catalog]  # for PyIceberg's writers
 
 
-def place(directory: Path, kind: str, storage: str) -> Place:
+def place(directory: Path, kind: str, storage: str) -> DemoLocation:
     """An empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
     home = _emptied(directory)
     port, s3_port = free_port(), free_port()
@@ -94,7 +94,7 @@ def place(directory: Path, kind: str, storage: str) -> Place:
         known = pyiceberg_catalog_properties(config.catalogs[CATALOG])
         return NessieTables(CATALOG, named, **known) if kind == "nessie" else load_catalog(CATALOG, **known)
 
-    return Place(home, config, folder, uri, served, catalog)
+    return DemoLocation(home, config, folder, uri, served, catalog)
 
 
 def _emptied(directory: Path) -> Path:

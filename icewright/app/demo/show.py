@@ -19,7 +19,7 @@ from icewright.app.demo.live import live
 from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
-from icewright.app.demo.serving import CATALOG, Place, place
+from icewright.app.demo.serving import CATALOG, DemoLocation, place
 from icewright.app.demo.undoing import remember, show_undo
 from icewright.core.describe import facts_summary
 from icewright.core.runs import JobState
@@ -85,7 +85,7 @@ def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake],
     return rots
 
 
-def _lake(app: Application, here: Place) -> Lake:
+def _lake(app: Application, here: DemoLocation) -> Lake:
     spark, now = app.pools["default"].session, app.runtime.clock.now()
     return Lake(here.catalog(), spark, here.warehouse, now, served=here.uri)
 

@@ -16,7 +16,7 @@ from icewright.app.web.access import Senders
 from icewright.app.web.app_state import AppState, Watch
 from icewright.app.web.etags import ETagMiddleware
 from icewright.app.web.identity import Access, access_of
-from icewright.app.web.limits import BodyLimitMiddleware, Buckets, RateLimitMiddleware
+from icewright.app.web.limits import BodyLimitMiddleware, RateLimitMiddleware, TokenBuckets
 from icewright.app.web.response_cache import ResponseCache
 from icewright.app.web.segments import Segmented
 from icewright.app.web.tracing import RequestLogMiddleware
@@ -56,7 +56,7 @@ def create_app(opened: AppState, settings: Settings, watch: Watch) -> FastAPI:
         middleware=[
             Middleware(pages.Shown),
             Middleware(RequestLogMiddleware),
-            Middleware(RateLimitMiddleware, buckets=Buckets(settings.requests_per_second)),
+            Middleware(RateLimitMiddleware, buckets=TokenBuckets(settings.requests_per_second)),
             Middleware(BodyLimitMiddleware, most=settings.max_body),
             Middleware(Segmented),
             Middleware(ETagMiddleware),

@@ -15,7 +15,7 @@ from icewright.app.addresses import is_loopback
 from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.app_state import AppState
-from icewright.app.web.limits import Buckets
+from icewright.app.web.limits import TokenBuckets
 from icewright.app.web.problems import Problem
 from icewright.app.web.response_cache import response_cache_of
 from icewright.core.permissions import Grant, Principal, Role, Via
@@ -36,7 +36,9 @@ class Access:
     idle: timedelta = timedelta(hours=1)
     lifetime: timedelta = timedelta(hours=12)
     oidc: OidcSection | None = field(default=None, repr=False)
-    refusals: Buckets = field(default_factory=lambda: Buckets(1))  # what strangers may have written down a second
+    refusals: TokenBuckets = field(
+        default_factory=lambda: TokenBuckets(1)
+    )  # what strangers may have written down a second
 
 
 def access_of(auth: AuthSection | None) -> Access:

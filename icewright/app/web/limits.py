@@ -23,7 +23,7 @@ _NETWORK = 64  # bits of an IPv6 address that are one client
 
 
 @dataclass
-class Buckets:
+class TokenBuckets:
     """A token bucket for each client: `rate` requests a second, twice as many at once."""
 
     rate: float
@@ -45,7 +45,7 @@ class Buckets:
 class RateLimitMiddleware:
     """Turns away who asks too often."""
 
-    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+    def __init__(self, app: ASGIApp, buckets: TokenBuckets) -> None:
         self.app, self.buckets = app, buckets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -26,7 +26,7 @@ from icewright.core.policy import (
 from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
-from icewright.core.table import Hold, TableFacts, TableMetadata
+from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import gc_enabled
 
 NOTHING = "no snapshots to expire"
@@ -47,12 +47,12 @@ def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
     )
 
 
-def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[Hold]:
+def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[SnapshotHold]:
     """Pins that the policy names last as long after their snapshot was committed as pins may."""
     longest = timedelta(hours=knobs[MAX_PIN_AGE])
     for reader, said in knobs[READER_PINS].items():
         if snapshot := metadata.by_id.get(int(said)):
-            yield Hold(snapshot.snapshot_id, f"reader {reader}", snapshot.timestamp + longest)
+            yield SnapshotHold(snapshot.snapshot_id, f"reader {reader}", snapshot.timestamp + longest)
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001

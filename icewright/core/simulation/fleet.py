@@ -31,7 +31,7 @@ _BURST_FILES = 10  # times as many
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TableKind:
     """How the tables of one kind are written."""
 
     every: timedelta  # between two commits, give or take a fifth
@@ -46,8 +46,8 @@ class Kind:
     keeps: timedelta | None = None  # partitions by the hour that are older are deleted whole
 
 
-KINDS: Mapping[str, Kind] = {
-    "streaming": Kind(
+KINDS: Mapping[str, TableKind] = {
+    "streaming": TableKind(
         timedelta(minutes=15),
         (2, 6),
         1.0,
@@ -57,7 +57,7 @@ KINDS: Mapping[str, Kind] = {
         burst=0.003,
         keeps=timedelta(days=3),
     ),
-    "hourly": Kind(
+    "hourly": TableKind(
         timedelta(hours=1),
         (2, 8),
         2.0,
@@ -67,8 +67,10 @@ KINDS: Mapping[str, Kind] = {
         burst=0.01,
         upserts=0.2,
     ),
-    "daily": Kind(timedelta(days=1), (4, 20), 4.0, {_DAY: 0.6, _NONE: 0.4}, timedelta(days=10), late=0.05, upserts=0.2),
-    "dormant": Kind(timedelta(days=20), (1, 8), 4.0, {_NONE: 0.6, _DAY: 0.4}, timedelta(days=120)),
+    "daily": TableKind(
+        timedelta(days=1), (4, 20), 4.0, {_DAY: 0.6, _NONE: 0.4}, timedelta(days=10), late=0.05, upserts=0.2
+    ),
+    "dormant": TableKind(timedelta(days=20), (1, 8), 4.0, {_NONE: 0.6, _DAY: 0.4}, timedelta(days=120)),
 }
 FLEETS: Mapping[str, Mapping[str, float]] = {
     "mixed": {"streaming": 0.01, "hourly": 0.04, "daily": 0.25, "dormant": 0.7},
@@ -88,7 +90,7 @@ def fleet(name: str, tables: int, seed: int, begin: datetime, catalog: str = "la
     return made
 
 
-def _writes(kind: Kind, seed: str, begin: datetime) -> Iterator[Write]:
+def _writes(kind: TableKind, seed: str, begin: datetime) -> Iterator[Write]:
     """The commits of one table, without end."""
     draw = Random(seed)  # noqa: S311 - no secret
     (layout,) = draw.choices(list(kind.layouts), list(kind.layouts.values()))

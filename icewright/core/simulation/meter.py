@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from icewright.core.simulation.table import Deleted, SimulatedTable
+from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 
 EVALUATE = "evaluate"  # what looking costs, beside the operations
 
@@ -72,7 +72,7 @@ class Meter:
         self._query += after.query_mb - before.query_mb
         self._stored += after.stored_bytes - before.stored_bytes
 
-    def spent(self, operation: str, gb_hours: float, deleted: Deleted) -> None:
+    def spent(self, operation: str, gb_hours: float, deleted: FilesDeleted) -> None:
         """A step of an operation has ended."""
         self.gb_hours[operation] += gb_hours
         self.deleted_files += deleted.files

@@ -29,7 +29,7 @@ class Chosen:
     at: datetime
 
 
-class Partition:
+class SimulatedPartition:
     """One partition as the manifests would say it; it is counted again only after it changed."""
 
     __slots__ = (

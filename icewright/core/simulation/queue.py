@@ -11,7 +11,7 @@ from icewright.core.policy import ORDERS, Operation
 from icewright.core.windows import opens
 
 
-class Queue:
+class SimulatedQueue:
     """Who might begin next. Tables that want the same of the same pool are alike to the limits: the best go first.
 
     A budget tells even those apart, by their cost: then all that wait are looked at each time.

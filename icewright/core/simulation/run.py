@@ -10,7 +10,7 @@ from icewright.core.layering import Policy
 from icewright.core.plan import Limits
 from icewright.core.simulation.cron import Cron, night
 from icewright.core.simulation.meter import Result
-from icewright.core.simulation.service import Job, Service
+from icewright.core.simulation.service import SimulatedJob, SimulatedService
 from icewright.core.simulation.world import Maintainer, Progress, World
 from icewright.core.simulation.writes import Source
 
@@ -39,7 +39,7 @@ def simulate(
     slots: Slots,
     *,
     tell: Progress = lambda _share: None,
-    heard: Callable[[Job], None] = lambda _job: None,
+    heard: Callable[[SimulatedJob], None] = lambda _job: None,
 ) -> Result:
     """What the policy comes to; None is cron. The same fleet, span and policy give the same result.
 
@@ -50,6 +50,6 @@ def simulate(
     if policy is None:
         maintainer = Cron(world, slots.limits.total)
     else:
-        maintainer = Service(world, policy, slots.limits, every=span.every, pools=slots.pools, heard=heard)
+        maintainer = SimulatedService(world, policy, slots.limits, every=span.every, pools=slots.pools, heard=heard)
     world.run(maintainer, tell)
     return world.meter.result()

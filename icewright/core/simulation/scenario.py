@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import Policy, Rule, parse_rule
+from icewright.core.layering import Policy, PolicyRule, parse_rule
 from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Knobs, Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.trace import LATEST, MOST, moment, read_write
-from icewright.core.simulation.work import Ran, begin, last_run
+from icewright.core.simulation.work import SimulatedRun, begin, last_run
 from icewright.core.simulation.writes import Write
 from icewright.core.steps import VERDICT_NAMES, Due, why
 from icewright.core.table import TableRef
@@ -53,7 +53,7 @@ class PolicyTest:
     name: str
     table: TableRef
     begins: datetime
-    rules: tuple[Rule, ...] | None
+    rules: tuple[PolicyRule, ...] | None
     ticks: tuple[Tick, ...]
 
 
@@ -86,7 +86,7 @@ def _ran(
             continue
         begun = [begin(table, step, now) for step in found.work.steps]
         done = [one.end(now) for one in begun]
-        ran = Ran(found, done, sum(one.gb_hours for one in begun), now)
+        ran = SimulatedRun(found, done, sum(one.gb_hours for one in begun), now)
         history[operation] = last_run(operation, table, knobs, ran, history.get(operation))
 
 
@@ -147,7 +147,7 @@ class _Reader:
             self.faults.append(f"{path}.ticks: they end after {LATEST:%Y-%m-%d}; begin earlier, or let less time pass")
         return PolicyTest(name, ref, begins, rules, ticks)
 
-    def _rules(self, path: str, raw: object) -> Iterator[Rule]:
+    def _rules(self, path: str, raw: object) -> Iterator[PolicyRule]:
         for i, item in enumerate(self._list(path, raw)):
             try:
                 yield parse_rule(f"{path}[{i}]", item)

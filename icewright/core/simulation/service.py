@@ -14,8 +14,8 @@ from icewright.core.layering import Policy
 from icewright.core.plan import Active, Candidate, DueOperation, Limits, PlannedJob, Usage, make_plan
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import LastRun
-from icewright.core.simulation.queue import Queue
-from icewright.core.simulation.work import Begun, Done, Ran, begin, last_run
+from icewright.core.simulation.queue import SimulatedQueue
+from icewright.core.simulation.work import Begun, Done, SimulatedRun, begin, last_run
 from icewright.core.simulation.world import World
 from icewright.core.steps import Due, Step, on_pool
 from icewright.core.table import Thresholds
@@ -25,7 +25,7 @@ _PACE = timedelta(seconds=3)  # the plan is made at most so often, as in the ser
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulatedJob:
     """A job that has ended, for who listens."""
 
     number: int  # of the table
@@ -63,11 +63,11 @@ class _Running:
     cost: float = 0.0  # likewise
 
 
-def _unheard(_job: Job) -> None:
+def _unheard(_job: SimulatedJob) -> None:
     return
 
 
-class Service:
+class SimulatedService:
     """Looks at what changed every so often, and begins jobs as soon as the limits have room."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Service:
         *,
         every: timedelta,
         pools: Mapping[str, str] | None = None,
-        heard: Callable[[Job], None] = _unheard,
+        heard: Callable[[SimulatedJob], None] = _unheard,
     ) -> None:
         self._world, self._limits, self._every, self._heard = world, limits, every, heard
         pools = pools or {}
@@ -91,7 +91,7 @@ class Service:
         self._dirty = set(range(len(world.tables)))
         self._later: list[tuple[datetime, int]] = []
         self._due: dict[int, Candidate] = {}
-        self._queue = Queue(limits)
+        self._queue = SimulatedQueue(limits)
         self._active: dict[int, Active] = {}
         self._spent = _Spent()
         self._planned: datetime | None = None
@@ -217,7 +217,7 @@ class Service:
         world.meter.spent(operation, begun.gb_hours, done.deleted)
         if last:
             world.meter.runs[operation] += 1
-            ran = Ran(known.dues[operation], tuple(job.done), job.cost, world.now)
+            ran = SimulatedRun(known.dues[operation], tuple(job.done), job.cost, world.now)
             before = known.history.get(operation)
             known.history[operation] = last_run(operation, world.tables[job.number], known.knobs, ran, before)
             job.done, job.cost = [], 0.0
@@ -228,7 +228,7 @@ class Service:
         self._known[job.number].held = False
         self._dirty.add(job.number)
         del self._active[job.number]
-        self._heard(Job(job.number, job.operations, job.begun, self._world.now, job.gb_hours))
+        self._heard(SimulatedJob(job.number, job.operations, job.begun, self._world.now, job.gb_hours))
         self._plan_soon()
 
 

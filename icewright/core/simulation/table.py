@@ -13,7 +13,7 @@ from typing import Any
 from icewright.core.cost import OPEN_COST_MB
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import MEGABYTE
-from icewright.core.simulation.partition import Partition
+from icewright.core.simulation.partition import SimulatedPartition
 from icewright.core.simulation.writes import Layout, Write
 from icewright.core.table import (
     MAIN,
@@ -21,9 +21,9 @@ from icewright.core.table import (
     ManifestFacts,
     PartitionField,
     PartitionSpec,
-    Ref,
     RefKind,
     Snapshot,
+    SnapshotRef,
     TableFacts,
     TableMetadata,
     TableRef,
@@ -49,7 +49,7 @@ class Orphans:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class FilesDeleted:
     """Files deleted from the storage."""
 
     files: int = 0
@@ -61,7 +61,7 @@ class SimulatedTable:
 
     def __init__(self, ref: TableRef) -> None:
         self.ref = ref
-        self.partitions: dict[PartitionKey, Partition] = {}
+        self.partitions: dict[PartitionKey, SimulatedPartition] = {}
         self.layouts: list[Layout] = []
         self.snapshots: list[Snapshot] = []
         self.orphans: list[Orphans] = []
@@ -98,12 +98,12 @@ class SimulatedTable:
             self.merge_manifests(8 * MEGABYTE)
         self.commit(write.at, write.operation)
 
-    def _partition(self, write: Write) -> Partition:
+    def _partition(self, write: Write) -> SimulatedPartition:
         if write.layout not in self.layouts:
             self.layouts.append(write.layout)
         key = (self.layouts.index(write.layout), write.values)
         if key not in self.partitions:
-            self.partitions[key] = Partition(key, _lowest(write.layout, write.values))
+            self.partitions[key] = SimulatedPartition(key, _lowest(write.layout, write.values))
         return self.partitions[key]
 
     # -- what commits of every kind do
@@ -127,7 +127,7 @@ class SimulatedTable:
             self.dead_files += files
             self.dead_bytes += size
 
-    def clear(self, partition: Partition) -> None:
+    def clear(self, partition: SimulatedPartition) -> None:
         """The next snapshot does without the partition's files."""
         self.thin_manifests(partition.files)
         self.bury(partition.files + partition.deletes + partition.dangling, partition.bytes)
@@ -156,7 +156,7 @@ class SimulatedTable:
         entries = self.files * _ENTRY_BYTES + _MANIFEST_BYTES
         self.manifests = max(1, ceil(entries / target))
 
-    def expire(self, snapshot_ids: Sequence[int], at: datetime, *, delete_files: bool) -> Deleted:
+    def expire(self, snapshot_ids: Sequence[int], at: datetime, *, delete_files: bool) -> FilesDeleted:
         """Remove snapshots, then the files that only they reached."""
         files, size = len(snapshot_ids), 0  # a manifest list each
         if self.snapshots[files - 1].snapshot_id == snapshot_ids[-1]:  # the oldest, as nearly always
@@ -171,7 +171,7 @@ class SimulatedTable:
             self.dead_files -= more
             self.dead_bytes -= held
         self.touched(at)
-        return Deleted(files, size) if delete_files else Deleted()
+        return FilesDeleted(files, size) if delete_files else FilesDeleted()
 
     # -- what the table says of itself
 
@@ -227,7 +227,7 @@ class SimulatedTable:
             last_sequence_number=self._sequence,
             current_snapshot_id=current,
             snapshots=tuple(self.snapshots),
-            refs=() if current is None else (Ref(MAIN, RefKind.BRANCH, current),),
+            refs=() if current is None else (SnapshotRef(MAIN, RefKind.BRANCH, current),),
             metadata_log=(),
             statistics=(),
             partition_statistics=(),

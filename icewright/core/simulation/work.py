@@ -14,8 +14,8 @@ from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Knobs, Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.simulation.costs import REWRITES, spark_expiry, spark_gb_hours, spark_manifests
-from icewright.core.simulation.partition import Chosen, Partition
-from icewright.core.simulation.table import Deleted, SimulatedTable
+from icewright.core.simulation.partition import Chosen, SimulatedPartition
+from icewright.core.simulation.table import FilesDeleted, SimulatedTable
 from icewright.core.steps import (
     Due,
     ExpireRows,
@@ -36,7 +36,7 @@ class Done:
     """What a step came to."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
-    deleted: Deleted = field(default_factory=Deleted)
+    deleted: FilesDeleted = field(default_factory=FilesDeleted)
     mended: tuple[PartitionKey, ...] = ()  # partitions rewritten for their sizes
 
 
@@ -51,7 +51,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class SimulatedRun:
     """An operation that has ended: what was due, what its steps came to, and what they cost."""
 
     due: Due
@@ -90,7 +90,9 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
     assert_never(step)
 
 
-def last_run(operation: Operation, table: SimulatedTable, knobs: Knobs, ran: Ran, before: LastRun | None) -> LastRun:
+def last_run(
+    operation: Operation, table: SimulatedTable, knobs: Knobs, ran: SimulatedRun, before: LastRun | None
+) -> LastRun:
     """What the history says of an operation that has ended just now."""
     metrics: defaultdict[str, float] = defaultdict(float)
     for name, value in (pair for done in ran.done for pair in done.metrics.items()):
@@ -120,7 +122,7 @@ def _in_service(files: int, end: Callable[[datetime], Done]) -> Begun:
     return Begun(cost / gb_hours(1, SERVICE_MEMORY_GB), cost, end)
 
 
-_Chosen = list[tuple[Partition, Chosen]]
+_Chosen = list[tuple[SimulatedPartition, Chosen]]
 
 
 def _chosen(table: SimulatedTable, step: RewriteDataFiles, now: datetime) -> _Chosen:
@@ -191,7 +193,7 @@ def _remove_orphans(table: SimulatedTable, step: RemoveOrphans, scanned: int, no
     for one in old:
         one.found = one.found or now
     found = sum(one.files for one in old)
-    deleted = Deleted(sum(one.files for one in gone), sum(one.bytes for one in gone))
+    deleted = FilesDeleted(sum(one.files for one in gone), sum(one.bytes for one in gone))
     if gone:
         table.orphans = [one for one in table.orphans if one not in gone]
         table.dead_files -= deleted.files
@@ -206,7 +208,7 @@ def _cadence(step: RemoveOrphans) -> dict[str, float]:
     return {"every_hours": step.every_hours} if step.every_hours else {}
 
 
-def _expire_rows(table: SimulatedTable, held: list[Partition], now: datetime) -> Done:
+def _expire_rows(table: SimulatedTable, held: list[SimulatedPartition], now: datetime) -> Done:
     """Partitions by time hold nothing younger than their own day or hour: they go whole."""
     files = sum(p.files for p in held)
     for partition in held:

@@ -34,7 +34,7 @@ from icewright.flow.cycle import look
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
-from icewright.ports import PinRow, Pointer, Trigger
+from icewright.ports import Pointer, SnapshotPin, Trigger
 from icewright.testing import facts, knobs, manifests, metadata, partition, spec
 from tests.cli.house import no_spark
 from tests.configuration import CONFIG
@@ -184,7 +184,7 @@ def _past(site: Site) -> None:
         assert done.state is JobState.SUCCEEDED, done
     row = store.table(CLICKS)
     snapshot = runtime.catalog(CLICKS).load(CLICKS).snapshots[-3]
-    pin = PinRow("reader nightly", snapshot.snapshot_id, now, now + timedelta(days=2), "ann")
+    pin = SnapshotPin("reader nightly", snapshot.snapshot_id, now, now + timedelta(days=2), "ann")
     store.pin(CLICKS, row.table_uuid, pin)
     failed = site.running(site.hostile[0])
     site.finish(failed, JobState.FAILED, "compact: failed: <b>no space</b> left on device")

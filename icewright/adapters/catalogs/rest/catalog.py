@@ -14,12 +14,13 @@ from uuid import UUID
 import msgspec
 
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, lent_credentials, loaded
-from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, Lost, RestClient
+from icewright.adapters.catalogs.rest.client import PARALLEL, RestClient, RestResponse
 from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import CredentialStore
-from icewright.adapters.catalogs.rest.listing import Listing
-from icewright.adapters.catalogs.rest.policies import Policies
+from icewright.adapters.catalogs.rest.listing import TableListing
+from icewright.adapters.catalogs.rest.policies import RestPolicies
 from icewright.adapters.catalogs.rest.restoring import left_out
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import parse
@@ -34,7 +35,7 @@ _REFS = {"snapshots": "refs"}  # where it is served the answer is short however 
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
-class Reader(Protocol):
+class CatalogFiles(Protocol):
     """The part of the Files port that a catalog needs."""
 
     def read(self, path: str, /) -> bytes:
@@ -47,10 +48,10 @@ class RestCatalog:
     """One catalog behind a server. Thread-safe."""
 
     properties: RestCatalogProperties
-    files: Reader
+    files: CatalogFiles
     clock: Clock
     environment: Allowlist | None = None
-    policies: Policies = field(init=False)
+    policies: RestPolicies = field(init=False)
     _client: RestClient = field(init=False)
     _lent: CredentialStore = field(init=False)
     _memo: MetadataCache = field(default_factory=MetadataCache, init=False)
@@ -61,7 +62,7 @@ class RestCatalog:
     def __post_init__(self) -> None:
         self._client = RestClient(self.properties, self.clock, self.environment)
         self._lent = CredentialStore(self.clock, self._renew)
-        self.policies = Policies(self._client, self.clock)
+        self.policies = RestPolicies(self._client, self.clock)
 
     def close(self) -> None:
         """Close the connections."""
@@ -78,7 +79,7 @@ class RestCatalog:
 
     def pointers(self) -> Sequence[Pointer]:
         """Every table, several at a time; of one that did not change since the last look the server says just that."""
-        names = Listing(self._client).tables()
+        names = TableListing(self._client).tables()
         refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names]
         with ThreadPoolExecutor(PARALLEL) as pool:
             found = [pointer for pointer in pool.map(self._pointer, refs) if pointer is not None]
@@ -120,7 +121,7 @@ class RestCatalog:
         asked = {"requirements": [{"type": "assert-table-uuid", "uuid": str(UUID(int=0))}], "updates": []}
         try:
             answer = self._client.send("POST", self._path(ref), data=msgspec.json.encode(asked))
-        except Lost as error:
+        except RequestOutcomeUnknown as error:
             raise CatalogUnavailable(f"{self._client.where} does not answer: {error}") from error
         if answer.status == _FORBIDDEN:
             raise UnsupportedTable(
@@ -150,7 +151,7 @@ class RestCatalog:
     def _committing(self, ref: TableRef) -> Committing:
         return Committing(self._client, self.files, self.clock, self._path(ref), self.fetch)
 
-    def _taken(self, ref: TableRef, answer: Answer) -> tuple[TableMetadata, Loaded]:
+    def _taken(self, ref: TableRef, answer: RestResponse) -> tuple[TableMetadata, Loaded]:
         """A full answer as metadata; what it lends is kept."""
         table = loaded(ref, answer.body, self._client.where)
         location, content = self._location(ref, table), bytes(table.metadata)
@@ -181,7 +182,7 @@ class RestCatalog:
                 self._seen.pop(ref, None)
         return Pointer(ref, location)
 
-    def _must_be_there(self, ref: TableRef, answer: Answer) -> None:
+    def _must_be_there(self, ref: TableRef, answer: RestResponse) -> None:
         if answer.status == _NOT_FOUND:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
         if answer.status in _REFUSED:

@@ -21,6 +21,7 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import ConnectionError as Disconnected
 from requests.exceptions import ConnectTimeout, RequestException
 
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties, pyiceberg_properties
 from icewright.core.allowlist import Allowlist, require_hosts
 from icewright.core.errors import CatalogUnavailable
@@ -39,7 +40,7 @@ _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify faile
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RestResponse:
     """What the server answered."""
 
     status: int
@@ -56,10 +57,6 @@ class Answer:
             return f"{self.status}: {str(message).strip().splitlines()[0]}"[:500]
         except (msgspec.MsgspecError, AttributeError, KeyError, IndexError, UnicodeDecodeError):
             return f"{self.status}"
-
-
-class Lost(Exception):
-    """The request may have reached the server, and no answer came back."""
 
 
 class _Patient(HTTPAdapter):
@@ -131,16 +128,16 @@ class RestClient:
 
     def get(
         self, path: str, params: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> RestResponse:
         """An answer, whatever its status, unless that may pass: then it is asked for again.
 
         Raises `CatalogUnavailable` when there is none, or when it is still a failure after some attempts.
         """
-        lost: Lost | None = None
+        lost: RequestOutcomeUnknown | None = None
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 answer = self.send("GET", path, params=params, headers=headers)
-            except Lost as error:
+            except RequestOutcomeUnknown as error:
                 lost = error
                 wait = backoff(attempt)
             else:
@@ -154,7 +151,7 @@ class RestClient:
             raise CatalogUnavailable(f"{self.where} does not answer: {lost}; is the server up?") from lost
         raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.said}")
 
-    def send(self, method: str, path: str, **request: Any) -> Answer:  # noqa: ANN401 - as requests takes it
+    def send(self, method: str, path: str, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
         """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent.
 
         A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
@@ -170,7 +167,7 @@ class RestClient:
             )
         return answer
 
-    def _sent(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> Answer:
+    def _sent(self, client: _Client, method: str, path: str, request: Mapping[str, Any]) -> RestResponse:
         try:
             url = client.uri.rstrip("/") + path if path.startswith("/") else client.url(path)
             response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
@@ -179,9 +176,9 @@ class RestClient:
         except (RequestException, OSError) as error:
             if isinstance(error, Disconnected) and "NewConnectionError" in str(error):
                 raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
-            raise Lost(cause(error)) from error
+            raise RequestOutcomeUnknown(cause(error)) from error
         wait = _retry_after(response.headers.get("Retry-After"), self.clock.now())
-        return Answer(response.status_code, response.content, response.headers.get("ETag"), wait)
+        return RestResponse(response.status_code, response.content, response.headers.get("ETag"), wait)
 
     def _renewed(self, client: _Client) -> bool:
         """Fetch a new token, where there is a credential to fetch one with."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from icewright.core.errors import Refused
-from icewright.core.table import MAIN, Ref, Snapshot, TableMetadata
+from icewright.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[
             assert_never(change)
 
 
-def set_ref(name: str, ref: Ref | None, snapshot: Mapping[str, Any]) -> Json:
+def set_ref(name: str, ref: SnapshotRef | None, snapshot: Mapping[str, Any]) -> Json:
     """A ref at a snapshot, with the retention that it has."""
     said: Json = {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot["snapshot-id"]}
     said["type"] = "branch" if ref is None else ref.kind.value
@@ -103,7 +103,9 @@ def _heads(metadata: TableMetadata) -> list[tuple[str, int]]:
     return [(r.name, r.snapshot_id) for r in metadata.refs]
 
 
-def lost_refs(replaced: TableMetadata, after: TableMetadata, change: RemoveSnapshots) -> list[tuple[Ref, Snapshot]]:
+def lost_refs(
+    replaced: TableMetadata, after: TableMetadata, change: RemoveSnapshots
+) -> list[tuple[SnapshotRef, Snapshot]]:
     """Refs that somebody set on a snapshot that the change removed, with it: the server drops them without a word."""
     there = {r.name for r in after.refs} | change.refs
     return [
@@ -113,7 +115,7 @@ def lost_refs(replaced: TableMetadata, after: TableMetadata, change: RemoveSnaps
     ]
 
 
-def put_back(after: TableMetadata, next_row_id: int | None, ref: Ref, snapshot: Json, now_ms: int) -> Json:
+def put_back(after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, snapshot: Json, now_ms: int) -> Json:
     """The request that gives a lost ref back, with the snapshot that it names.
 
     Iceberg's servers take no snapshot whose sequence number or time lies behind the table's, so the snapshot returns

@@ -14,9 +14,10 @@ from typing import Protocol
 
 import msgspec
 
+from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.adapters.catalogs.rest import commits, restoring
 from icewright.adapters.catalogs.rest.answers import Loaded, loaded
-from icewright.adapters.catalogs.rest.client import Answer, Lost, RestClient
+from icewright.adapters.catalogs.rest.client import RestClient, RestResponse
 from icewright.adapters.metadata.document import Document, Editor, decode
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
@@ -29,7 +30,7 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.runs import backoff
-from icewright.core.table import Ref, TableMetadata, TableRef
+from icewright.core.table import SnapshotRef, TableMetadata, TableRef
 from icewright.ports import AddSnapshot, Change, Clock, RemoveSnapshots, RestoreSnapshots
 
 _OK, _NOT_FOUND, _CONFLICT = 200, 404, 409
@@ -42,7 +43,7 @@ _LONGEST_WAIT = timedelta(seconds=30)
 Fetch = Callable[[TableRef], tuple[TableMetadata, Loaded | None]]
 
 
-class Reader(Protocol):
+class SizeReader(Protocol):
     """The part of the Files port that proves a commit."""
 
     def read(self, path: str, /) -> bytes:
@@ -55,7 +56,7 @@ class Committing:
     """Commits to one table."""
 
     client: RestClient
-    files: Reader
+    files: SizeReader
     clock: Clock
     path: str
     fetch: Fetch
@@ -108,7 +109,7 @@ class Committing:
         for attempt in range(1, _TRIES + 1):
             try:
                 answer = self._posted(base.ref, request)
-            except Lost as error:
+            except RequestOutcomeUnknown as error:
                 return self._settled(base, change, f"no answer came ({error})")
             if answer.status == _OK:
                 return self._after(base, answer)
@@ -129,11 +130,11 @@ class Committing:
             raise Refused(f"{base.ref}: the catalog refused the commit ({answer.said})")
         raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.said})")
 
-    def _posted(self, ref: TableRef, request: commits.Json) -> Answer:
+    def _posted(self, ref: TableRef, request: commits.Json) -> RestResponse:
         body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
         return self.client.send("POST", self.path, data=msgspec.json.encode(body))
 
-    def _after(self, base: TableMetadata, answer: Answer) -> TableMetadata:
+    def _after(self, base: TableMetadata, answer: RestResponse) -> TableMetadata:
         """The metadata that the answer holds."""
         table = loaded(base.ref, answer.body, self.client.where)
         if not table.metadata_location:
@@ -145,7 +146,7 @@ class Committing:
         for look in range(1, _LOOKS + 1):
             try:
                 now, _ = self.fetch(base.ref)
-            except (IcewrightError, Lost) as error:
+            except (IcewrightError, RequestOutcomeUnknown) as error:
                 if look == _LOOKS:
                     raise CommitStateUnknown(
                         f"{base.ref}: {why} to the commit, and what became of it cannot be seen: {error}"
@@ -217,7 +218,7 @@ class Committing:
                 "is deleted"
             ) from error
 
-    def _put_back(self, after: TableMetadata, ref: Ref, snapshots: list[commits.Json]) -> None:
+    def _put_back(self, after: TableMetadata, ref: SnapshotRef, snapshots: list[commits.Json]) -> None:
         snapshot = next(s for s in snapshots if s["snapshot-id"] == ref.snapshot_id)
         said = "nobody asked"
         for attempt in range(1, _TRIES + 1):
@@ -231,7 +232,7 @@ class Committing:
                 said = got.said
                 if got.status == _OK:
                     return
-            except Lost as error:
+            except RequestOutcomeUnknown as error:
                 said = str(error)
             self.clock.sleep(backoff(attempt + 2).total_seconds())
         raise InvariantViolated(

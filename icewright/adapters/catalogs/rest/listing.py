@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from icewright.adapters.catalogs.rest.client import PARALLEL, Answer, RestClient
+from icewright.adapters.catalogs.rest.client import PARALLEL, RestClient, RestResponse
 from icewright.core.errors import CatalogUnavailable
 
 Namespace = tuple[str, ...]
@@ -37,7 +37,7 @@ class _Gone(Exception):
 
 
 @dataclass(frozen=True)
-class Listing:
+class TableListing:
     """Lists by one client, several namespaces at a time."""
 
     client: RestClient
@@ -114,6 +114,6 @@ class Listing:
             raise CatalogUnavailable(f"{self.client.where} listed {path} in a way that is not the spec's") from error
 
 
-def _mend(answer: Answer) -> str:
+def _mend(answer: RestResponse) -> str:
     forbidden = 403
     return "; grant the principal the right to list namespaces and tables" if answer.status == forbidden else ""

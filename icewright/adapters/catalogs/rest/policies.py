@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from icewright.adapters.catalogs.rest.client import Answer, RestClient
+from icewright.adapters.catalogs.rest.client import RestClient, RestResponse
 from icewright.core.errors import CatalogUnavailable
 from icewright.core.polaris import PolarisPolicy, Served, served
 from icewright.core.table import TableRef
@@ -51,7 +51,7 @@ class _Known:
 
 
 @dataclass
-class Policies:
+class RestPolicies:
     """The policies of one catalog's tables. Thread-safe."""
 
     client: RestClient
@@ -104,7 +104,7 @@ class Policies:
             seen.add(token)
             params = {**params, "page-token": token}
 
-    def _page(self, answer: Answer) -> _Page:
+    def _page(self, answer: RestResponse) -> _Page:
         if answer.status != _OK:
             raise CatalogUnavailable(f"{self.client.where} did not tell policies: {answer.said}")
         try:

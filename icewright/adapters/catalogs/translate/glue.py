@@ -101,7 +101,7 @@ def spark_packages(catalog: GlueCatalogProperties) -> tuple[str, ...]:
     """Iceberg's runtime, AWS's clients, and what other storage needs."""
     return (
         storage.ICEBERG_RUNTIME,
-        *dict.fromkeys((storage.Store.S3.package, *storage.spark_packages(catalog.extra, catalog.places))),
+        *dict.fromkeys((storage.ObjectStoreKind.S3.package, *storage.spark_packages(catalog.extra, catalog.places))),
     )
 
 

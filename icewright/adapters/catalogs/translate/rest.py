@@ -105,7 +105,7 @@ def spark_packages(catalog: RestCatalogProperties) -> tuple[str, ...]:
     return (
         storage.ICEBERG_RUNTIME,
         *known,
-        *((storage.Store.S3.package,) if unsaid or catalog.auth == "sigv4" else ()),
+        *((storage.ObjectStoreKind.S3.package,) if unsaid or catalog.auth == "sigv4" else ()),
     )
 
 

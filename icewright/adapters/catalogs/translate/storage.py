@@ -14,7 +14,7 @@ ICEBERG = "1.12.0"
 ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG}"
 
 
-class Store(Enum):
+class ObjectStoreKind(Enum):
     """A kind of object store: how its schemes and properties begin, its FileIO and the Maven package that has it."""
 
     S3 = (("s3", "s3a", "s3n"), ("s3.", "client."), "org.apache.iceberg.aws.s3.S3FileIO", "iceberg-aws-bundle")
@@ -46,12 +46,12 @@ _FOR_JAVA = {python: java for java, python in _FOR_PYTHON.items()} | {
 }
 
 
-def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[Store]:
+def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[ObjectStoreKind]:
     """The object stores that the places name, or that the properties are about."""
     schemes = {split(place).scheme for place in places}
     return [
         store
-        for store in Store
+        for store in ObjectStoreKind
         if schemes & set(store.schemes) or any(key.startswith(store.prefixes) for key in properties)
     ]
 

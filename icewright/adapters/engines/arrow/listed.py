@@ -10,7 +10,7 @@ from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, FileS
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile
-from icewright.ports import Files
+from icewright.ports import TableFiles
 
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
 _LOWER, _UPPER, _REFERENCED = 125, 128, 143
@@ -55,10 +55,10 @@ class Listed:
 
 
 @dataclass
-class Listing:
+class ManifestReader:
     """Reads manifests of one content, each once."""
 
-    files: Files
+    files: TableFiles
     writer: ManifestWriter
     _read: dict[str, list[Listed]] = field(default_factory=dict, init=False)
 

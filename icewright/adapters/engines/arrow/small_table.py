@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from icewright.adapters.engines.arrow.group import SortField
-from icewright.adapters.engines.arrow.listed import SAID, Listed, Listing, by_id, content_of
+from icewright.adapters.engines.arrow.listed import SAID, Listed, ManifestReader, by_id, content_of
 from icewright.adapters.engines.arrow.sizes import Sizes
 from icewright.adapters.engines.arrow.table import Done, FileGroup
 from icewright.adapters.engines.arrow.types import single_value
@@ -29,7 +29,7 @@ from icewright.core.errors import (
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
-from icewright.ports import Catalog, Clock, Files
+from icewright.ports import Catalog, Clock, TableFiles
 
 _MOST_FILES = 2_000  # beyond, the JVM's part is small beside the rest
 _VERSION = 2  # of the format: older ones have no sequence numbers, newer ones number their rows
@@ -43,7 +43,7 @@ _DATA, _POSITION_DELETES = 0, 1  # content of a file
 class SmallTable:
     """A table as `base` has it. Made by `small_table` alone."""
 
-    files: Files
+    files: TableFiles
     clock: Clock
     catalog: Catalog
     base: TableMetadata
@@ -51,8 +51,8 @@ class SmallTable:
     listed: Sequence[ManifestFile]  # by that
     app_id: str  # of the Spark application whose tasks write
     stores: Callable[[], Mapping[str, str]]  # by which properties files elsewhere are opened
-    data: Listing
-    deletes: Listing | None  # None: there are none
+    data: ManifestReader
+    deletes: ManifestReader | None  # None: there are none
     drop_dangling: bool
     _now: TableMetadata = field(init=False)
 
@@ -276,7 +276,7 @@ class SmallTable:
 
 
 def small_table(
-    files: Files,
+    files: TableFiles,
     clock: Clock,
     catalog: Catalog,
     base: TableMetadata,
@@ -304,14 +304,14 @@ def small_table(
 
 
 def _listing(
-    files: Files, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
-) -> Listing | None:
+    files: TableFiles, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
+) -> ManifestReader | None:
     """Who reads and writes manifests of this content, in the shape of the first one; None when there is none."""
     first = next(iter(content_of(listed, content)), None)
     if first is None:
         return None
     model = read_manifest(files, first)
-    return Listing(files, ManifestWriter(model, base, base.default_spec_id, content))
+    return ManifestReader(files, ManifestWriter(model, base, base.default_spec_id, content))
 
 
 def _against(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | None:

@@ -16,7 +16,7 @@ import polars as pl
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError
 from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
-from icewright.ports import Clock, DeletionLedger, Files, FileStat, LedgerState
+from icewright.ports import Clock, DeletionLedger, FileStat, LedgerState, TableFiles
 
 # Lists lead to manifests, manifests to data: what is deleted last can still tell what is left after a crash.
 _ORDER = (
@@ -53,7 +53,7 @@ class Proof(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletionResult:
     """What is gone, what could not be deleted, what waits, and notes: which these are, and where the ledger is."""
 
     files: tuple[FileAction, ...]
@@ -85,7 +85,7 @@ class _Done:
 class Deletion:
     """Planned files of one job, and what deleting them takes."""
 
-    files: Files
+    files: TableFiles
     ledger: DeletionLedger
     clock: Clock
 
@@ -111,7 +111,7 @@ class Deletion:
         *,
         owed: bool,
         delay: timedelta = timedelta(0),
-    ) -> Deleted:
+    ) -> DeletionResult:
         """Delete the planned files that `proof` lets go, or leave them in the ledger when there is a delay.
 
         What must stay is kept, and the ledger says why. The plan stands, so a fault is no end: it is tried again, and
@@ -121,7 +121,7 @@ class Deletion:
         whoever stops the job before its first deletion stops the plan.
         """
         if delay:
-            return Deleted((), waiting=tuple(planned), until=self.clock.now() + delay)
+            return DeletionResult((), waiting=tuple(planned), until=self.clock.now() + delay)
         done = _Done()
         for batch in _batches(planned):
             try:
@@ -137,17 +137,17 @@ class Deletion:
                 left = [f for f in planned if f.path not in done.stays and f not in done.gone]
                 waiting = f"{len(left)} planned deletion(s) wait for the next start, though some may be done: {problem}"
                 notes = (waiting, *(f"waits: {f.path}" for f in left[:_SHOWN]), *self._notes(job_id, location, done))
-                return Deleted(tuple(done.gone), len(left), notes=notes)
-        return Deleted(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
+                return DeletionResult(tuple(done.gone), len(left), notes=notes)
+        return DeletionResult(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
 
     def finish(
         self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
-    ) -> Deleted:
+    ) -> DeletionResult:
         """The same at once, and raise what goes wrong."""
         done = _Done(tried={file.path for file in planned})
         for batch in _batches(planned):
             self._batch(job_id, batch, proof, concurrency, done)
-        return Deleted(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
+        return DeletionResult(tuple(done.gone), len(done.failures), notes=tuple(self._notes(job_id, location, done)))
 
     def _tried(self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, done: _Done) -> str:
         """Delete a batch, again after a fault that may pass; what is still wrong in the end, blank for nothing."""

@@ -14,7 +14,7 @@ from datetime import datetime
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deleted, Deletion
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
@@ -26,7 +26,7 @@ from icewright.core.policy import Operation
 from icewright.core.retention import held_by
 from icewright.core.runs import FileAction, Outcome, committed, skipped
 from icewright.core.steps import ExpireSnapshots
-from icewright.core.table import Hold, TableMetadata
+from icewright.core.table import SnapshotHold, TableMetadata
 from icewright.core.verify import expiry_violations
 from icewright.ports import Catalog, Intent, LedgerState, Removal, RemoveSnapshots, Restoring, StepRequest
 
@@ -48,7 +48,7 @@ class Unused:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedExpiry:
     """What an expiry would delete, and what it leaves to others."""
 
     files: tuple[FileAction, ...]
@@ -63,7 +63,7 @@ class ExpireInService:
 
     deletion: Deletion
     guard: DeletionGuard
-    holds: Callable[[TableMetadata], Sequence[Hold]]
+    holds: Callable[[TableMetadata], Sequence[SnapshotHold]]
 
     def run(self, catalog: Catalog, assignment: StepRequest, step: ExpireSnapshots) -> Outcome:
         """Expire, or list what would go. Raises `CommitConflict` when the table changed since it was planned."""
@@ -74,13 +74,13 @@ class ExpireInService:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
         planned = self.planned(catalog, base, step, ids)
 
-        def outcome(deleted: Deleted) -> Outcome:
+        def outcome(deleted: DeletionResult) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
             notes = [*planned.notes, *deleted.notes]
             return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
 
         if assignment.dry_run:
-            return outcome(Deleted(planned.files))
+            return outcome(DeletionResult(planned.files))
         until = started + step.delay if step.delay else None
         self.deletion.ledger.plan_deletions(
             assignment.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
@@ -90,15 +90,15 @@ class ExpireInService:
         try:
             deleted = self._deleted(catalog, assignment, step, planned, started)
         except (Cancelled, LeaseLost):  # the commit stands, and whoever settles carries out the deletions
-            assignment.on_partial_result(outcome(Deleted((), len(planned.files))))
+            assignment.on_partial_result(outcome(DeletionResult((), len(planned.files))))
             raise
         return outcome(deleted)
 
-    def planned(self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int]) -> Planned:
+    def planned(self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int]) -> PlannedExpiry:
         """What would be deleted. Raises `Refused` when nothing may be, `CommitConflict` when a reader came between."""
         self._nobody_pinned(base, step)
         if not step.delete_files:
-            return Planned((), (), None, ())
+            return PlannedExpiry((), (), None, ())
         self.guard.in_allowed_place(base)
         around = self.guard.around(base)
         beside = strange_metadata_beside(self.deletion.files, base)
@@ -107,7 +107,7 @@ class ExpireInService:
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
         judged = self.guard.judge(base, around, unreachable.files, outside=step.outside)
         files = self.deletion.looked_at(_fates(judged.files), step.max_concurrent_deletes)
-        return Planned(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
+        return PlannedExpiry(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
         """The files that the snapshots reach and no other of the table does."""
@@ -185,10 +185,15 @@ class ExpireInService:
             raise CommitConflict(f"{base.ref}: somebody pinned a snapshot that was about to go")
 
     def _deleted(
-        self, catalog: Catalog, assignment: StepRequest, step: ExpireSnapshots, planned: Planned, started: datetime
-    ) -> Deleted:
+        self,
+        catalog: Catalog,
+        assignment: StepRequest,
+        step: ExpireSnapshots,
+        planned: PlannedExpiry,
+        started: datetime,
+    ) -> DeletionResult:
         if not planned.files:
-            return Deleted(())
+            return DeletionResult(())
         proof = TableProof(
             catalog,
             self.guard,
@@ -223,7 +228,7 @@ def _fates(frame: pl.DataFrame) -> tuple[FileAction, ...]:
 def _outcome(
     snapshots: int,
     step: ExpireSnapshots,
-    deleted: Deleted,
+    deleted: DeletionResult,
     notes: Sequence[str],
     seconds: float,
     *,

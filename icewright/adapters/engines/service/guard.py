@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.registry import Other, Registry, Surroundings
+from icewright.adapters.engines.service.registry import Other, Surroundings, TableRegistry
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.paths import key
 from icewright.core.places import Index, Place, Spelling
@@ -44,7 +44,7 @@ class Judgement:
 class DeletionGuard:
     """The rules over the registry of all tables, and over the places in which files may be deleted at all."""
 
-    registry: Registry
+    registry: TableRegistry
     allowed_locations: Mapping[str, Sequence[str]]  # by catalog; where there is none nothing is deleted
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches

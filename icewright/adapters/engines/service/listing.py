@@ -23,7 +23,7 @@ from icewright.adapters.engines.service.successors import Strange
 from icewright.core.errors import FolderMissing, Refused
 from icewright.core.paths import directory_key, key, metadata_folder
 from icewright.core.table import TableMetadata
-from icewright.ports import Files
+from icewright.ports import TableFiles
 
 ORPHAN: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "path": pl.String,
@@ -46,7 +46,7 @@ def hashed(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
 
 
 @dataclass
-class Named:
+class PathHashes:
     """Paths as hashes, each with the scheme and authority that it was named under, as a number into `prefixes`."""
 
     prefixes: list[str] = field(default_factory=list)
@@ -54,17 +54,17 @@ class Named:
     codes: list[pl.Series] = field(default_factory=list)
 
     @staticmethod
-    def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> Named:
+    def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> PathHashes:
         """All the chunks."""
-        named = Named()
+        named = PathHashes()
         for chunk in chunks:
             named.add(hashed(chunk.select("path"), canonical))
         return named
 
     @staticmethod
-    def joined(parts: Iterable[Named]) -> Named:
+    def joined(parts: Iterable[PathHashes]) -> PathHashes:
         """What any of the parts names."""
-        whole = Named()
+        whole = PathHashes()
         for part in parts:
             fresh = [prefix for prefix in part.prefixes if prefix not in whole.prefixes]
             whole.prefixes += fresh
@@ -91,14 +91,14 @@ class Named:
 
 
 @dataclass
-class Listing:
+class LocationListing:
     """Listed files: all are counted, old ones in no hidden place may be orphans."""
 
     metadata: TableMetadata
     older_than: datetime
     canonical: Canonical
     files: int = 0
-    _named: Named = field(default_factory=Named)
+    _named: PathHashes = field(default_factory=PathHashes)
     _old: list[pl.Series] = field(default_factory=list)
     _metadata_files: list[pl.DataFrame] = field(default_factory=list)  # with when they were written
     _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
@@ -132,7 +132,7 @@ class Listing:
                 self._writer = pa.ipc.new_stream(self._spool, batch.schema, options=options)
             self._writer.write_batch(batch)
 
-    def mismatches(self, reached: Named, same: Callable[[str, str], bool]) -> list[tuple[str, str]]:
+    def mismatches(self, reached: PathHashes, same: Callable[[str, str], bool]) -> list[tuple[str, str]]:
         """Schemes and authorities that are not the same, though a file is listed under one and reached by the other."""
         if all(same(one, other) for one in self._named.prefixes for other in reached.prefixes):
             return []
@@ -140,14 +140,14 @@ class Listing:
         met = [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
         return [pair for pair in met if not same(*pair)]
 
-    def strange_metadata(self, reached: Named) -> list[Strange]:
+    def strange_metadata(self, reached: PathHashes) -> list[Strange]:
         """Metadata files that the table does not reach."""
         if not self._metadata_files:
             return []
         strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
         return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
-    def orphans(self, reached: Named) -> Iterator[pl.DataFrame]:
+    def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
         """Old files that nothing reaches, with the columns of `ORPHAN`, chunk by chunk."""
         if self._writer is None:
             return
@@ -181,7 +181,7 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
     return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
 
 
-def strange_metadata_beside(files: Files, metadata: TableMetadata) -> list[Strange]:
+def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[Strange]:
     """Metadata files in the table's metadata folders that its log does not name, as far as they could be somebody's.
 
     What was written before the oldest version that the log names is older, and is not looked at, unless two files

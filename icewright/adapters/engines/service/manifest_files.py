@@ -31,7 +31,7 @@ from icewright.adapters.engines.service.partition_bounds import partition_fields
 from icewright.core.avro_values import Schema, read_varint, skipper, varint
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
-from icewright.ports import Files
+from icewright.ports import TableFiles
 
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry (spec, Manifests)
 _STATUS, _SNAPSHOT, _DATA_FILE, _SEQUENCE, _FILE_SEQUENCE = 0, 1, 2, 3, 4
@@ -95,7 +95,7 @@ def _shape_by(schema: bytes) -> EntryShape:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ManifestBytes:
     """A manifest as bytes."""
 
     header: Mapping[str, str]
@@ -138,12 +138,12 @@ class WrittenManifest:
     row: Mapping[int, Any]
 
 
-def read_manifest(files: Files, manifest: ManifestFile) -> Manifest:
+def read_manifest(files: TableFiles, manifest: ManifestFile) -> ManifestBytes:
     """A manifest. Raises `MetadataUnreadable`."""
     file = files.avro(manifest.path)
     with readable(manifest.path):
         header = {k: v.decode() for k, v in file.meta.items() if not k.startswith("avro.")}
-        return Manifest(header, _shape_by(file.meta["avro.schema"]), file.records, file.body)
+        return ManifestBytes(header, _shape_by(file.meta["avro.schema"]), file.records, file.body)
 
 
 class ManifestWriter:
@@ -151,7 +151,7 @@ class ManifestWriter:
 
     def __init__(
         self,
-        model: Manifest,
+        model: ManifestBytes,
         metadata: TableMetadata,
         spec_id: int,
         content: ManifestContent = ManifestContent.DATA,
@@ -167,7 +167,7 @@ class ManifestWriter:
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
         self._stated: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
-    def entries(self, manifest: ManifestFile, source: Manifest) -> list[Entry]:
+    def entries(self, manifest: ManifestFile, source: ManifestBytes) -> list[Entry]:
         """The live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
             self._is_as_listed(deletes=source.header.get("content") == "deletes")
@@ -212,7 +212,7 @@ class ManifestWriter:
             holds, listed = ("delete", "data") if deletes else ("data", "delete")
             raise ValueError(f"it holds {holds} files, though its manifest list calls it a {listed} manifest")
 
-    def _translated(self, source: Manifest, span: tuple[int, int]) -> bytes:
+    def _translated(self, source: ManifestBytes, span: tuple[int, int]) -> bytes:
         """A data file written in another shape, its fields mapped by id; the partition tuple by position."""
         (data,) = decoded(source.shape.values, 1, source.body[slice(*span)])
         names = names_by_id(source.shape.data_file)
@@ -274,7 +274,7 @@ class ManifestWriter:
             self._partitions[partition] = tuple(values.values())
         return self._partitions[partition]
 
-    def write(self, files: Files, folder: str, entries: Sequence[Entry], count: int) -> list[WrittenManifest]:
+    def write(self, files: TableFiles, folder: str, entries: Sequence[Entry], count: int) -> list[WrittenManifest]:
         """So many manifests of equal length, without a rest of a few entries."""
         each = max(1, -(-len(entries) // max(1, count)))
         return [
@@ -282,7 +282,7 @@ class ManifestWriter:
             for number, start in enumerate(range(0, len(entries), each))
         ]
 
-    def _write(self, files: Files, path: str, entries: Sequence[Entry]) -> WrittenManifest:
+    def _write(self, files: TableFiles, path: str, entries: Sequence[Entry]) -> WrittenManifest:
         content = container(self._shape.schema, self._header, [self._record(e) for e in entries])
         files.write(path, content)
         of = {status: [e.records for e in entries if e.status == status] for status in (ADDED, EXISTING, DELETED)}

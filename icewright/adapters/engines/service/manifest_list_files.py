@@ -24,7 +24,7 @@ from icewright.adapters.engines.service.avro_records import (
 from icewright.adapters.engines.service.manifest_files import WrittenManifest
 from icewright.core.avro_values import Schema
 from icewright.core.table import TableMetadata
-from icewright.ports import Files
+from icewright.ports import TableFiles
 
 PATH = 500
 _SEQUENCE = 515
@@ -49,7 +49,7 @@ class Records:
         return record.get(self.names.get(field_id, ""))
 
 
-def read_list(files: Files, path: str, version: int) -> Records:
+def read_list(files: TableFiles, path: str, version: int) -> Records:
     """A manifest list row by row, in the shape of the table's format version. Raises `MetadataUnreadable`."""
     file = files.avro(path)
     with readable(path):

@@ -11,11 +11,11 @@ from functools import partial
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.listing import Named, hashed
+from icewright.adapters.engines.service.listing import PathHashes, hashed
 from icewright.core.errors import AccessDenied, FileMissing, IcewrightError, Refused
 from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED, Knobs
 from icewright.core.retention import Expiry, plan_expiry
-from icewright.core.table import Hold, Snapshot, TableMetadata, TableRef
+from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
 from icewright.core.vacuum import (
     Commit,
     Content,
@@ -28,7 +28,7 @@ from icewright.core.vacuum import (
     limit_of,
     walk,
 )
-from icewright.ports import Branched, Clock, Files, Head, LiveTable, Survey
+from icewright.ports import Branched, Clock, Head, LiveTable, Survey, TableFiles
 
 _READERS = 8
 _SAID = (IcewrightError,)
@@ -52,7 +52,7 @@ class NessieLiveSet:
     catalog: Branched
     clock: Clock
     knobs: Callable[[TableRef, TableMetadata], Knobs]
-    holds: Callable[[TableMetadata], Sequence[Hold]]
+    holds: Callable[[TableMetadata], Sequence[SnapshotHold]]
     _commits: dict[str, Commit] = field(default_factory=dict)
     _read: dict[str, TableMetadata] = field(default_factory=dict)
 
@@ -220,7 +220,7 @@ class NessieLiveSet:
 class _Marked:
     """What one table reaches, and what of it has been read."""
 
-    named: Named = field(default_factory=Named)
+    named: PathHashes = field(default_factory=PathHashes)
     snapshots: set[int] = field(default_factory=set)
     places: set[str] = field(default_factory=set)
     manifests: set[str] = field(default_factory=set)
@@ -231,14 +231,14 @@ class NessieReachability:
     """Everything that live contents reach, as hashes, table by table; grows as commits come."""
 
     contents: NessieLiveSet
-    files: Files
+    files: TableFiles
     broken: dict[str, IcewrightError] = field(default_factory=dict)  # by content id: files of it that cannot be read
     _marked: dict[str, _Marked] = field(default_factory=dict)
 
     @property
-    def named(self) -> Named:
+    def named(self) -> PathHashes:
         """What all tables reach."""
-        return Named.joined(marked.named for marked in self._marked.values())
+        return PathHashes.joined(marked.named for marked in self._marked.values())
 
     def forget(self, content_id: str) -> None:
         """Take a table out, so that what it does not reach any more is not taken for live."""

@@ -15,11 +15,11 @@ from icewright.adapters.engines.service.listing import strange_metadata_beside
 from icewright.adapters.engines.service.successors import without_successor
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.runs import FileAction
-from icewright.core.table import Hold, TableMetadata
+from icewright.core.table import SnapshotHold, TableMetadata
 from icewright.core.vacuum import gc_enabled
 from icewright.ports import Catalog, Clock
 
-Holds = Callable[[TableMetadata], Sequence[Hold]]
+Holds = Callable[[TableMetadata], Sequence[SnapshotHold]]
 
 
 @dataclass

@@ -9,7 +9,7 @@ import polars as pl
 
 from icewright.core.paths import key
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
-from icewright.ports import Files
+from icewright.ports import TableFiles
 
 Canonical = Callable[[str], str]  # a folder without the links that lead to it
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
@@ -23,7 +23,7 @@ def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=FILE, orient="row")
 
 
-def manifests_of(files: Files, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
+def manifests_of(files: TableFiles, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
     """The manifests that any of the snapshots lists, each once, with what their lists say of them.
 
     `totals`: a list that names fewer files than its snapshot's summary counts was cut short: `MetadataUnreadable`.
@@ -42,7 +42,7 @@ def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
     return [ManifestFile.of(row) for row in manifests[columns].iter_rows()]
 
 
-def content_of(files: Files, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """The content files that are live in the manifests, chunk by chunk; a path may come again."""
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(_KINDS, default="data", return_dtype=pl.String)
@@ -71,7 +71,7 @@ def metadata_files_of(metadata: TableMetadata) -> pl.DataFrame:
 
 
 def reached(
-    files: Files, metadata: TableMetadata, manifests: pl.DataFrame | None = None, known: pl.DataFrame | None = None
+    files: TableFiles, metadata: TableMetadata, manifests: pl.DataFrame | None = None, known: pl.DataFrame | None = None
 ) -> Iterator[pl.DataFrame]:
     """Every file that the metadata reaches, chunk by chunk.
 

@@ -24,7 +24,7 @@ from icewright.core.errors import (
 )
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
-from icewright.ports import Catalog, Clock, Files, Pointer, Registration, Registrations
+from icewright.ports import Catalog, Clock, Pointer, Registration, Registrations, TableFiles
 from icewright.ports.rows import beside, unseen_snapshots
 
 _READERS = 8
@@ -67,11 +67,11 @@ class Surroundings:
 
 
 @dataclass
-class Registry:
+class TableRegistry:
     """The tables of all configured catalogs, of what their servers show beside them, and former ones."""
 
     catalogs: Mapping[str, Catalog]
-    files: Files
+    files: TableFiles
     store: Registrations
     clock: Clock
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)

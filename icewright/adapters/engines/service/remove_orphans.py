@@ -16,10 +16,10 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deleted, Deletion
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
-from icewright.adapters.engines.service.listing import ORPHAN, Listing, Named, hashed
+from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, PathHashes, hashed
 from icewright.adapters.engines.service.proof import Holds, TableProof
 from icewright.adapters.engines.service.successors import Strange, no_foreign_table, unreadable, without_successor
 from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced
@@ -62,7 +62,7 @@ class RemoveOrphansInService:
         self.guard.in_allowed_place(base)
         scan = self.scan(catalog, base, step, automatic=assignment.automatic)
         chosen = self._chosen(base, scan.orphans, step)
-        gone = Deleted(chosen)
+        gone = DeletionResult(chosen)
         if not assignment.dry_run:
             self._remember(assignment.job_id, base, scan.orphans)
             gone = self._deleted(catalog, assignment, step, scan, chosen) if chosen else gone
@@ -91,7 +91,7 @@ class RemoveOrphansInService:
         step: RemoveOrphans,
         scan: Scan,
         chosen: tuple[FileAction, ...],
-    ) -> Deleted:
+    ) -> DeletionResult:
         """Plan the deletions, and carry them out when no delay is asked for."""
         base, job = assignment.base, assignment.job_id
         assignment.check()  # the scan may have taken hours
@@ -130,7 +130,10 @@ class RemoveOrphansInService:
             raise doubts.moved(moved)
         in_time(base, clock.now(), self.storage_time(base.location))
         unnamed: list[str] = []
-        with closing(Listing(base, step.older_than, files.canonical)) as listing, ThreadPoolExecutor(1) as meanwhile:
+        with (
+            closing(LocationListing(base, step.older_than, files.canonical)) as listing,
+            ThreadPoolExecutor(1) as meanwhile,
+        ):
             early = meanwhile.submit(self._reached, base, step)
             for root in roots:
                 for batch in self._listed(root, step, unnamed.append):
@@ -178,19 +181,19 @@ class RemoveOrphansInService:
         no_foreign_table(fresh, found)
         return found.debris
 
-    def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[Named, pl.DataFrame]:
+    def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[PathHashes, pl.DataFrame]:
         """Everything that the table reaches, and the manifests that were read for it."""
         files = self.deletion.files
         manifests = sets.manifests_of(files, metadata.snapshots, totals=step.check_totals)
-        return Named.of(sets.reached(files, metadata, manifests), files.canonical), manifests
+        return PathHashes.of(sets.reached(files, metadata, manifests), files.canonical), manifests
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """How many old files lie under the location that the table does not reach, whoever they belong to."""
         files = self.deletion.files
-        with closing(Listing(base, older_than, files.canonical)) as listing:
+        with closing(LocationListing(base, older_than, files.canonical)) as listing:
             for batch in files.listing(base.location):
                 listing.add(base.location, batch)
-            reached = Named.of(sets.reached(files, base), files.canonical)
+            reached = PathHashes.of(sets.reached(files, base), files.canonical)
             return sum(chunk.height for chunk in listing.orphans(reached))
 
     def _listed(self, root: str, step: RemoveOrphans, unnamed: Callable[[str], None]) -> Iterator[pa.RecordBatch]:
@@ -251,7 +254,7 @@ def kind_of(path: str) -> str:
     return "data"
 
 
-def _summary(found: int, gone: Deleted, step: RemoveOrphans, *, dry_run: bool) -> str:
+def _summary(found: int, gone: DeletionResult, step: RemoveOrphans, *, dry_run: bool) -> str:
     if step.mode == "report":
         return f"found {found} orphan file(s), mode report removes none"
     if gone.waiting:

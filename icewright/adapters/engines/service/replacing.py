@@ -15,14 +15,14 @@ from icewright.core.errors import CommitStateUnknown, InvariantViolated, Metadat
 from icewright.core.paths import metadata_folder
 from icewright.core.table import MAIN, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
-from icewright.ports import AddSnapshot, Catalog, Clock, Files
+from icewright.ports import AddSnapshot, Catalog, Clock, TableFiles
 
 
 @dataclass
 class Replacing:
     """The next snapshot of main, on top of exactly `base`, whose `current` snapshot lists the manifests `listed`."""
 
-    files: Files
+    files: TableFiles
     clock: Clock
     catalog: Catalog
     base: TableMetadata

@@ -19,7 +19,7 @@ from icewright.core.runs import JOB_ID, FileAction, Outcome, committed, skipped
 from icewright.core.steps import RewriteManifests
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import total_violations
-from icewright.ports import Catalog, Clock, Files, StepRequest
+from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 
 _READERS = 4
 
@@ -28,7 +28,7 @@ _READERS = 4
 class RewriteManifestsInService:
     """The operation with what it needs."""
 
-    files: Files
+    files: TableFiles
     clock: Clock
 
     def run(self, catalog: Catalog, assignment: StepRequest, step: RewriteManifests) -> Outcome:

@@ -15,10 +15,10 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deleted, Deletion, Proved
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
 from icewright.adapters.engines.service.doubts import in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
-from icewright.adapters.engines.service.listing import ORPHAN, Listing, hashed
+from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
 from icewright.adapters.engines.service.remove_orphans import kind_of, no_mismatch, same_prefix
 from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
@@ -163,7 +163,7 @@ class BranchVacuum:
         around = self.guard.around(base)
         roots, notes = self.guard.roots(base, around)
         in_time(base, started, self.storage_time(base.location))
-        with closing(Listing(base, started - work.survey.policy.grace, files.canonical)) as listing:
+        with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
             for root in roots:
                 for batch in files.listing(root):
                     listing.add(root, batch)
@@ -188,7 +188,7 @@ class BranchVacuum:
             scanned = listing.files
         self._no_flood(work, base, found, scanned)
         notes += [note for one in judged for note in one.notes()]
-        gone = Deleted(found)
+        gone = DeletionResult(found)
         if found and not work.dry_run:
             delay, now = timedelta(hours=knobs[DELETION_DELAY]), clock.now()
             until = now + delay if delay else None
@@ -223,7 +223,7 @@ class BranchVacuum:
         self,
         work: VacuumOf,
         found: Sequence[FileAction],
-        gone: Deleted,
+        gone: DeletionResult,
         scanned: int,
         notes: Sequence[str],
         seconds: float,
@@ -270,7 +270,7 @@ class BranchVacuum:
         mark = NessieReachability(self.contents, self.deletion.files)
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
         if table is None:
-            gone = Deleted((), len(unfinished.files), notes=("no branch or tag has the table any more",))
+            gone = DeletionResult((), len(unfinished.files), notes=("no branch or tag has the table any more",))
             states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
             self.deletion.ledger.record_deletions(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
         else:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Application(Protocol):
+class SparkApplication(Protocol):
     """One Spark application, whose sessions know the pool's catalogs."""
 
     @property

@@ -13,7 +13,7 @@ from icewright.core.partitions import PartitionKey, partition_key, partition_nam
 from icewright.core.paths import metadata_folder
 from icewright.core.runs import FileAction, PartitionChange
 from icewright.core.table import Snapshot, TableMetadata
-from icewright.ports import Files
+from icewright.ports import TableFiles
 
 _APPLICATION = "app-id"  # in the summary of every snapshot that Spark makes
 _ADDED, _DELETED = 1, 2
@@ -70,7 +70,11 @@ class Effect:
 
 
 def effect(
-    files: Files, base: TableMetadata, after: TableMetadata, app_id: str, operations: Collection[str] = ("replace",)
+    files: TableFiles,
+    base: TableMetadata,
+    after: TableMetadata,
+    app_id: str,
+    operations: Collection[str] = ("replace",),
 ) -> Effect:
     """Read from the manifests that the commits themselves wrote. Raises what reading raises."""
     mine = tuple(
@@ -109,7 +113,7 @@ def effect(
     )
 
 
-def _own_entries(files: Files, snapshot: Snapshot) -> pl.DataFrame:
+def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
     """What the snapshot itself added and removed."""
     own = [m for m in files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
     table = files.entries([m for m in own if m.deleted_files or m.added_files])
@@ -117,7 +121,7 @@ def _own_entries(files: Files, snapshot: Snapshot) -> pl.DataFrame:
     return frame.filter(pl.col("status").is_in([_ADDED, _DELETED])).select(_ENTRIES.names())
 
 
-def left_behind(files: Files, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
+def left_behind(files: TableFiles, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
     """Files written since then that nothing of the table reaches.
 
     Outputs of a rewrite that failed, and perhaps of a writer that has yet to commit: a record, not a list to delete.

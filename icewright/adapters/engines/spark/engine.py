@@ -14,7 +14,7 @@ from icewright.adapters.engines.arrow.table import RewriteTable
 from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
-from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work, statements
+from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
 from icewright.core.errors import (
     CommitConflict,
@@ -37,7 +37,7 @@ from icewright.core.steps import (
     Step,
 )
 from icewright.core.table import ManifestContent, TableMetadata
-from icewright.ports import Catalog, Clock, DeletionLedger, Files, LedgerState, Probe, StepRequest
+from icewright.ports import Catalog, Clock, DeletionLedger, LedgerState, Probe, StepRequest, TableFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ class SparkEngine:
     """Runs steps on the pool of the table's catalog."""
 
     pools: Mapping[str, SparkPool]  # by catalog
-    files: Files
+    files: TableFiles
     ledger: DeletionLedger
     clock: Clock
 
@@ -70,7 +70,7 @@ class SparkEngine:
         work, started = self._work(catalog, assignment, step), self.clock.now()
         began: list[datetime] = []  # waiting for room is nobody's cost, either
 
-        def begun(session: SparkSession) -> Answer:
+        def begun(session: SparkSession) -> StepResult:
             began.append(self.clock.now())
             return work(session)
 
@@ -102,12 +102,12 @@ class SparkEngine:
         if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
             return by_spark
 
-        def by_arrow(session: SparkSession) -> Answer:
+        def by_arrow(session: SparkSession) -> StepResult:
             if (against := pool.no_arrow()) is not None:
-                return _by_spark_after_all(step, [against], Answer(()), by_spark, session)
+                return _by_spark_after_all(step, [against], StepResult(()), by_spark, session)
             table = self._table(catalog, base, step, session, pool.application().app_id)
             done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.on_progress).run()
-            answer = Answer((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
+            answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
             return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
 
         return by_arrow
@@ -220,8 +220,8 @@ def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
 
 
 def _by_spark_after_all(
-    step: RewriteDataFiles, reasons: Sequence[str], done: Answer, by_spark: Work, session: SparkSession
-) -> Answer:
+    step: RewriteDataFiles, reasons: Sequence[str], done: StepResult, by_spark: Work, session: SparkSession
+) -> StepResult:
     """What Arrow does not do, by Spark's own path. Raises `Refused` where the policy insists on Arrow."""
     if not step.may_fall_back:
         raise Refused(f"compact.kernel is arrow, but {reasons[0]}: set it to auto or spark")
@@ -230,7 +230,7 @@ def _by_spark_after_all(
     return replace(done, rows=(*done.rows, *rest.rows), notes=notes)
 
 
-def _nothing_done(base: TableMetadata, answer: Answer, done: Effect) -> IcewrightError | None:
+def _nothing_done(base: TableMetadata, answer: StepResult, done: Effect) -> IcewrightError | None:
     """With partial progress the procedure ends well though every group failed, by its tasks or by its commits."""
     failed = sum(int(row.get("failed_data_files_count") or 0) for row in answer.rows)
     if not failed or done.removed:

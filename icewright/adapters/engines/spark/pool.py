@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from icewright.adapters.engines.arrow.executors import trouble
 from icewright.adapters.engines.failures import telling
-from icewright.adapters.engines.spark.application import Application
+from icewright.adapters.engines.spark.application import SparkApplication
 from icewright.adapters.engines.spark.classic import ClassicApplication
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
@@ -32,7 +32,7 @@ _BETWEEN_LOOKS = 0.1
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepResult:
     """What came of the statements of one step."""
 
     rows: tuple[Mapping[str, Any], ...]
@@ -41,12 +41,12 @@ class Answer:
     notes: tuple[str, ...] = ()
 
 
-Work = Callable[["SparkSession"], Answer]
+Work = Callable[["SparkSession"], StepResult]
 
 
 def statements(texts: Sequence[str]) -> Work:
     """The first row that each statement answers, if it does, one after the other."""
-    return lambda session: Answer(tuple(_first(session.sql(text).collect()) for text in texts))
+    return lambda session: StepResult(tuple(_first(session.sql(text).collect()) for text in texts))
 
 
 class StatementFailed(Exception):
@@ -69,7 +69,7 @@ class SparkPool:
     remote: str | None = None
     driver: Mapping[str, str] = field(default_factory=dict, repr=False)  # system properties of its JVM; may be secrets
     look_seconds: float = LOOK_SECONDS
-    _application: Application | None = field(default=None, init=False)
+    _application: SparkApplication | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _no_arrow: dict[str, str | None] = field(default_factory=dict, init=False)  # by application
     _calls: Iterator[int] = field(default_factory=itertools.count, init=False)
@@ -83,7 +83,7 @@ class SparkPool:
         """Whether Spark runs already."""
         return self._application is not None
 
-    def application(self) -> Application:
+    def application(self) -> SparkApplication:
         """The application, started when there is none that lives. Raises `EngineUnavailable`."""
         with self._lock:
             if self._application is not None and not self._application.alive():
@@ -97,7 +97,7 @@ class SparkPool:
         """A session for whatever is no job. Raises `EngineUnavailable`."""
         return self.application().session
 
-    def run(self, work: Work, tag: str, check: Callable[[], None]) -> Answer:
+    def run(self, work: Work, tag: str, check: Callable[[], None]) -> StepResult:
         """What the work answers, and what it cost.
 
         Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
@@ -152,7 +152,7 @@ class SparkPool:
                 self._application.stop()
                 self._application = None
 
-    def _start(self) -> Application:
+    def _start(self) -> SparkApplication:
         if self.remote is not None:
             return ConnectApplication(self.name, self.remote, self.conf, self.catalog_conf)
         java = java_home(self.java, self.cache)
@@ -190,7 +190,7 @@ class SparkPool:
 
 
 @contextmanager
-def _quiet_after_failure(application: Application, tag: str) -> Iterator[None]:
+def _quiet_after_failure(application: SparkApplication, tag: str) -> Iterator[None]:
     try:
         yield
     except BaseException:

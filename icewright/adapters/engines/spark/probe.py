@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from icewright.adapters.engines.failures import telling
-from icewright.adapters.engines.spark.pool import Answer, SparkPool, StatementFailed, Work
+from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work
 from icewright.adapters.engines.spark.predicate import OF_VALUES
 from icewright.core.errors import Cancelled, Refused, TerminalError
 from icewright.core.predicates import quoted
@@ -69,11 +69,11 @@ class _Timing:
     def of(self, texts: list[str]) -> Work:
         """The work: each query once, and once more if all were quick."""
 
-        def work(session: SparkSession) -> Answer:
+        def work(session: SparkSession) -> StepResult:
             best = [self._timed(session, text) for text in texts]
             if max(best) < _AGAIN_BELOW:
                 best = [min(took, self._timed(session, text)) for took, text in zip(best, texts, strict=True)]
-            return Answer(tuple({"seconds": took.total_seconds()} for took in best))
+            return StepResult(tuple({"seconds": took.total_seconds()} for took in best))
 
         return work
 

@@ -11,7 +11,7 @@ from icewright.app.web.callers import Caller, needs, said
 from icewright.app.web.problems import Problem, documented
 from icewright.app.web.threads import OneThread
 from icewright.core.errors import UsageError
-from icewright.core.layering import Rule, parse_pattern, parse_settings
+from icewright.core.layering import PolicyRule, parse_pattern, parse_settings
 from icewright.core.permissions import Action, Place, overlaps, place_of, sees
 from icewright.core.policy import KNOBS
 from icewright.core.properties import by_property
@@ -58,7 +58,7 @@ def versions(scope: str, by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> 
     if not overlaps(match, by.sight):
         raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
     found = by.runtime.store.rule_versions(match)
-    return models.Versions(items=[_rule(Rule(v.match, v.settings, "store"), v) for v in found])
+    return models.Versions(items=[_rule(PolicyRule(v.match, v.settings, "store"), v) for v in found])
 
 
 @router.put(
@@ -108,7 +108,7 @@ def would(
     settings = _settings(by, asked)
     known = [row.ref for row in runtime.store.tables(_catalog(match)) if not row.dropped and row.error is None]
     seen = [ref for ref in known if ref.catalog in runtime.catalogs and sees(by.sight, place_of(ref))]
-    found = preview(runtime, Rule(match, settings, "store"), seen, limit)
+    found = preview(runtime, PolicyRule(match, settings, "store"), seen, limit)
     listed = found.changed[:limit]
     return models.Preview(
         matched=found.matched,
@@ -142,7 +142,7 @@ def _settings(by: Caller, asked: models.RuleAsked) -> dict[str, Any]:
 
 
 def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
-    store, now, rule = by.runtime.store, by.runtime.clock.now(), Rule(match, settings, "store")
+    store, now, rule = by.runtime.store, by.runtime.clock.now(), PolicyRule(match, settings, "store")
     before = next(iter(store.rule_versions(match)), None)
     version = store.put_rule(match, settings, by.principal.name, now, expected)
     if version is None:
@@ -152,7 +152,7 @@ def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | Non
     return _rule(rule, RuleVersion(match, settings, by.principal.name, now, version))
 
 
-def _rule(rule: Rule, stored: RuleVersion | None) -> models.Rule:
+def _rule(rule: PolicyRule, stored: RuleVersion | None) -> models.Rule:
     mine = stored if rule.source == "store" else None
     return models.Rule(
         scope=_name(rule.match),

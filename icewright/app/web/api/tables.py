@@ -20,7 +20,7 @@ from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.table import TableMetadata, split_name
 from icewright.flow.evaluate import maintained
 from icewright.flow.runtime import Runtime
-from icewright.ports import PinRow, TableRow
+from icewright.ports import SnapshotPin, TableRow
 from icewright.ports.views import STATES, After, TableItem, TableQuery, TableSort
 
 router = APIRouter(
@@ -138,7 +138,7 @@ def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, ne
         raise Problem(409, f"{row.ref} has no snapshot {wanted}; it may have been expired already")
     now, most = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
     until = now + timedelta(hours=min(asked.hours or most, most))
-    made = PinRow(f"reader {reader.strip()}", wanted, now, until, by.principal.name)
+    made = SnapshotPin(f"reader {reader.strip()}", wanted, now, until, by.principal.name)
     if not runtime.store.pin(row.ref, metadata.table_uuid, made):
         raise Problem(409, f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     by.done(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
@@ -239,7 +239,7 @@ def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:
     return [_pin(found) for found in runtime.store.pins(row.ref, row.table_uuid or "")]
 
 
-def _pin(found: PinRow) -> models.Pin:
+def _pin(found: SnapshotPin) -> models.Pin:
     return models.Pin(
         reader=found.reader,
         snapshot_id=str(found.snapshot_id),

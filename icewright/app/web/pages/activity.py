@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Asked, pager
+from icewright.app.web.pages.listing import PAGE, ListQuery, pager
 from icewright.app.web.pages.live import Shot, follow
 from icewright.app.web.pages.render import page, part
 from icewright.app.web.pages.urls import with_query
@@ -55,7 +55,7 @@ def live(by: Reader) -> Response:
 
 
 def _shown(by: Caller) -> dict[str, Any]:
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     query = {"kind": asked.text("kind")}
     found = by.runtime.store.list_activity(query["kind"], by.sight, decoded(asked.text("cursor")), PAGE)
     pages = pager(PATH, query, asked, len(found.items), encoded(found.after), None)

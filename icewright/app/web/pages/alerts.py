@@ -10,7 +10,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Sent, sends
-from icewright.app.web.pages.listing import Asked
+from icewright.app.web.pages.listing import ListQuery
 from icewright.app.web.pages.live import Shot, follow
 from icewright.app.web.pages.render import go, page, part
 from icewright.app.web.pages.urls import with_query
@@ -57,7 +57,7 @@ def test(sent: Annotated[Sent, sends(Action.ALERTS_TEST)]) -> Response:
 
 
 def _shown(by: Caller) -> dict[str, Any]:
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     show = asked.text("show") or ""
     if show not in dict(_SHOWS):
         raise Problem(404, f"there are no alerts of the kind {show}")

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Asked, pager
+from icewright.app.web.pages.listing import PAGE, ListQuery, pager
 from icewright.app.web.pages.render import page
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
@@ -22,7 +22,7 @@ _OUTCOMES = {"": None, "done": False, "refused": True}
 @router.get(PATH)
 def audit(by: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
     """One page of it, newest first."""
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     query: dict[str, Any] = {name: asked.text(name) for name in ("actor", "action", "outcome")}
     outcome = query["outcome"] or ""
     if outcome not in _OUTCOMES:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Asked, pager
+from icewright.app.web.pages.listing import PAGE, ListQuery, pager
 from icewright.app.web.pages.live import Shot, follow
 from icewright.app.web.pages.render import Crumb, page, part
 from icewright.app.web.pages.urls import table_url
@@ -51,7 +51,7 @@ class Stage:
 @router.get(PATH)
 def jobs(by: Reader) -> Response:
     """One page of them, newest first."""
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     query: dict[str, Any] = {
         "table": asked.text("table"),
         "catalog": asked.text("catalog"),
@@ -87,7 +87,7 @@ def job(job_id: str, by: Reader) -> Response:
     """One of them."""
     shown = _shown(by, job_id)
     found: models.JobDetail = shown["job"]
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     files = api.jobs.files(found.job_id, by, limit=_FILES, cursor=asked.text("cursor"))
     crumbs = [Crumb("Jobs", PATH), Crumb(found.table, table_url(found.table))]
     path = f"{PATH}/{found.job_id}"

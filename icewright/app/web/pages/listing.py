@@ -18,7 +18,7 @@ _LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ListQuery:
     """What somebody asks of a list; a blank field of a form asks for nothing."""
 
     params: QueryParams
@@ -77,7 +77,9 @@ class Pager:
     next: str | None
 
 
-def pager(path: str, query: Mapping[str, Any], asked: Asked, shown: int, after: str | None, total: int | None) -> Pager:
+def pager(
+    path: str, query: Mapping[str, Any], asked: ListQuery, shown: int, after: str | None, total: int | None
+) -> Pager:
     """The page that is shown, and the way to others. Raises `Problem`."""
     first = asked.number("from", 1, 10**9) or 1
     begun = asked.text("cursor") is not None

@@ -15,7 +15,7 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Sent, sends
-from icewright.app.web.pages.listing import Asked
+from icewright.app.web.pages.listing import ListQuery
 from icewright.app.web.pages.render import Crumb, go, page
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, UsageError
@@ -87,7 +87,7 @@ def policies(by: Reader) -> Response:
 @router.get("/policies/edit")
 def edit(by: Reader) -> Response:
     """The form: blank, or with what the store's rule of a scope sets."""
-    scope = Asked(by.request.query_params).text("scope") or ""
+    scope = ListQuery(by.request.query_params).text("scope") or ""
     if not scope:
         return _form(by, Draft(scope))
     newest = next(iter(api.policies.versions(scope, by).items), None)

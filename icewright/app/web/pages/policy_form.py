@@ -10,7 +10,7 @@ from typing import Any
 
 from icewright.app.web.pages.formats import value
 from icewright.app.web.pages.forms import Form
-from icewright.core.knob import Kind, Knob
+from icewright.core.knob import Knob, ValueKind
 from icewright.core.policy import KNOBS
 
 PREFIX = "knob."
@@ -39,7 +39,7 @@ class KnobField:
     @property
     def choices(self) -> tuple[str, ...]:
         """What can be chosen; none: anything can be written."""
-        return ("true", "false") if self.knob.kind is Kind.FLAG else self.knob.choices
+        return ("true", "false") if self.knob.kind is ValueKind.FLAG else self.knob.choices
 
 
 @dataclass(frozen=True, slots=True)

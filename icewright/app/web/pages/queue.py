@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Asked, pager
+from icewright.app.web.pages.listing import PAGE, ListQuery, pager
 from icewright.app.web.pages.live import Shot, follow
 from icewright.app.web.pages.render import page, part
 from icewright.core.permissions import Action
@@ -35,6 +35,6 @@ def live(by: Reader) -> Response:
 
 
 def _shown(by: Caller) -> dict[str, Any]:
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     found = api.jobs.queue(by, limit=PAGE, cursor=asked.text("cursor"))
     return {"queue": found, "pager": pager(PATH, {}, asked, len(found.waiting), found.next, found.total)}

@@ -34,7 +34,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NavigationItem:
     """A page of the navigation, and who is shown it."""
 
     path: str
@@ -43,15 +43,15 @@ class Place:
 
 
 NAVIGATION = (
-    Place("/", "Overview", Action.PLAN_READ),
-    Place("/tables", "Tables", Action.TABLES_READ),
-    Place("/queue", "Queue", Action.PLAN_READ),
-    Place("/jobs", "Jobs", Action.JOBS_READ),
-    Place("/activity", "Activity", Action.JOBS_READ),
-    Place("/policies", "Policies", Action.POLICIES_READ),
-    Place("/alerts", "Alerts", Action.ALERTS_READ),
-    Place("/audit", "Audit", Action.AUDIT_READ),
-    Place("/settings", "Settings", Action.SYSTEM_READ),
+    NavigationItem("/", "Overview", Action.PLAN_READ),
+    NavigationItem("/tables", "Tables", Action.TABLES_READ),
+    NavigationItem("/queue", "Queue", Action.PLAN_READ),
+    NavigationItem("/jobs", "Jobs", Action.JOBS_READ),
+    NavigationItem("/activity", "Activity", Action.JOBS_READ),
+    NavigationItem("/policies", "Policies", Action.POLICIES_READ),
+    NavigationItem("/alerts", "Alerts", Action.ALERTS_READ),
+    NavigationItem("/audit", "Audit", Action.AUDIT_READ),
+    NavigationItem("/settings", "Settings", Action.SYSTEM_READ),
 )
 
 

@@ -15,13 +15,13 @@ from icewright.app.simulating import BEGIN, CRON, MEASURES, Made, Replayed
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Sent, sends
-from icewright.app.web.pages.listing import Asked as Query
+from icewright.app.web.pages.listing import ListQuery as Query
 from icewright.app.web.pages.render import HEADERS, Crumb, go, page
-from icewright.app.web.pages.simulations import Asked, Simulated, Simulations
+from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, IcewrightError, UsageError
-from icewright.core.layering import Policy, Rule, parse_pattern, parse_settings
+from icewright.core.layering import Policy, PolicyRule, parse_pattern, parse_settings
 from icewright.core.permissions import Action
 from icewright.core.policy import PRESET
 from icewright.core.presets import PRESETS
@@ -51,7 +51,7 @@ Reader = Annotated[Caller, needs(Action.POLICIES_PREVIEW)]
 class Proposed:
     """What somebody wants to try out."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[PolicyRule]
     said: str
 
 
@@ -146,7 +146,7 @@ def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
         if equals:
             texts[name.strip()] = text.strip()
     if query["preset"]:
-        rules.append(Rule((), parse_settings("preset", {PRESET.name: query["preset"]}, guardrails), "store"))
+        rules.append(PolicyRule((), parse_settings("preset", {PRESET.name: query["preset"]}, guardrails), "store"))
         said.append(f"preset {query['preset']}")
     if texts:
         scope = query["scope"] or _PLATFORM
@@ -154,12 +154,12 @@ def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
         match = () if scope == _PLATFORM else parse_pattern(scope)
         if rules and not match:
             settings = {**rules.pop().settings, **settings}
-        rules.append(Rule(match, settings, "store"))
+        rules.append(PolicyRule(match, settings, "store"))
         said.append(f"{', '.join(f'{name}={text}' for name, text in texts.items())} for {scope}")
     return Proposed(rules, "; ".join(said))
 
 
-def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Asked, str]:
+def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[SimulationRequest, str]:
     days, most = _whole(query, "days", MOST_DAYS), _whole(query, "tables", MOST_TABLES)
     runtime = by.runtime
     present = replace(runtime.policy(), served=None)  # a process of its own asks no catalog for policies
@@ -183,7 +183,7 @@ def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[As
         title = f"made-up fleet {query['of']}: {most} tables, {long}"
     else:
         raise UsageError(f"there is no fleet {query['of']}; there is: {RECORDED}, {', '.join(FLEETS)}")
-    return Asked(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
+    return SimulationRequest(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
 
 
 def _recorded(by: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:

@@ -23,7 +23,7 @@ _POLL = 0.2
 
 
 @dataclass(frozen=True)
-class Asked:
+class SimulationRequest:
     """What is simulated."""
 
     origin: Made | Replayed
@@ -51,7 +51,7 @@ class Simulations:
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, asked: Asked, closing: threading.Event, seconds: float = SECONDS) -> Mapping[str, Result]:
+    def run(self, asked: SimulationRequest, closing: threading.Event, seconds: float = SECONDS) -> Mapping[str, Result]:
         """The results. Raises `Problem` when another one runs, or it takes too long."""
         if not self._busy.acquire(blocking=False):
             raise Problem(409, "another simulation runs: try again in a minute")
@@ -77,7 +77,7 @@ class Simulations:
         return found
 
 
-def _apart(asked: Asked, stopped: Callable[[], bool], seconds: float) -> Mapping[str, Result]:
+def _apart(asked: SimulationRequest, stopped: Callable[[], bool], seconds: float) -> Mapping[str, Result]:
     context = multiprocessing.get_context("spawn")  # the service has threads, and a fork would copy their locks
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, asked), daemon=True)
@@ -101,7 +101,7 @@ def _apart(asked: Asked, stopped: Callable[[], bool], seconds: float) -> Mapping
         ours.close()
 
 
-def _work(to: Connection, asked: Asked) -> None:
+def _work(to: Connection, asked: SimulationRequest) -> None:
     origin = asked.origin
     to.send(simulate_all(origin, origin.sources(), asked.policies, asked.span, asked.room, lambda _name, _share: None))
     to.close()

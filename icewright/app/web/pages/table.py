@@ -14,7 +14,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view, timeline
-from icewright.app.web.pages.listing import Asked
+from icewright.app.web.pages.listing import ListQuery
 from icewright.app.web.pages.render import Crumb, page
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
@@ -35,7 +35,7 @@ Reader = Annotated[Caller, needs(Action.TABLES_READ)]
 def table(name: str, by: Reader) -> Response:
     """One of its sides; all have its state, and what can be done, on top."""
     detail = api.tables.table(name, by)
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     show = asked.text("show") or ""
     if show not in dict(SHOWS):
         raise Problem(404, f"a table has no side {show}")
@@ -91,7 +91,7 @@ def _snapshots(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
 
 def _knobs(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
     found, fault = _read(lambda: api.tables.knobs(detail.table, by))
-    every = Asked(by.request.query_params).text("all") == "yes"
+    every = ListQuery(by.request.query_params).text("all") == "yes"
     groups = table_view.knobs(found.knobs, every=every) if found is not None else []
     ignored = found.ignored_properties if found is not None else []
     return {"groups": groups, "every": every, "ignored": ignored, "fault": fault}

@@ -22,7 +22,7 @@ _MB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HealthLine:
     """A part of the health."""
 
     name: str
@@ -33,7 +33,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionLine:
     """A partition that has something to gain."""
 
     name: str
@@ -92,10 +92,12 @@ def tone_of(score: int | None) -> str:
     return "bad" if score < _LOW else "warn" if score < _MIDDLE else "good"
 
 
-def parts(detail: models.TableDetail) -> list[Part]:
+def parts(detail: models.TableDetail) -> list[HealthLine]:
     """The parts of the health, the weightiest first."""
     return [
-        Part(name.replace("_", " "), found["score"], found["behind"], WEIGHTS.get(name, 0), tone_of(found["score"]))
+        HealthLine(
+            name.replace("_", " "), found["score"], found["behind"], WEIGHTS.get(name, 0), tone_of(found["score"])
+        )
         for name, found in sorted(detail.parts.items(), key=lambda item: -WEIGHTS.get(item[0], 0))
     ]
 
@@ -118,10 +120,10 @@ def _words(name: str) -> str:
     return f"{sign} 1 GB" if amount == "1024" else f"{sign} {amount} MB"
 
 
-def partitions(facts: Mapping[str, Any], now: datetime, hot_minutes: int) -> list[Partition]:
+def partitions(facts: Mapping[str, Any], now: datetime, hot_minutes: int) -> list[PartitionLine]:
     """Those that have most to gain, as the last evaluation saw them."""
     return [
-        Partition(
+        PartitionLine(
             name=found["partition"] or "whole table",
             files=found["files"],
             bytes=found["bytes"],

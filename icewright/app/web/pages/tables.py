@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Asked, Heading, pager
+from icewright.app.web.pages.listing import PAGE, Heading, ListQuery, pager
 from icewright.app.web.pages.render import page
 from icewright.app.web.pages.urls import with_query
 from icewright.core.permissions import Action, touches
@@ -35,7 +35,7 @@ _MOST_HEALTH = 101
 @router.get(PATH)
 def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     """One page of them."""
-    asked = Asked(by.request.query_params)
+    asked = ListQuery(by.request.query_params)
     query = _query(asked)
     found = api.tables.tables(
         by,
@@ -66,7 +66,7 @@ def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     )
 
 
-def _query(asked: Asked) -> dict[str, Any]:
+def _query(asked: ListQuery) -> dict[str, Any]:
     order = asked.text("order")
     return {
         "catalog": asked.text("catalog"),

@@ -13,7 +13,7 @@ _LANES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     """Something at a time."""
 
     at: float  # percent of the line
@@ -29,8 +29,8 @@ class Line:
 
     first: datetime
     last: datetime
-    snapshots: Sequence[Mark]
-    labels: Sequence[Mark]
+    snapshots: Sequence[TimelineMark]
+    labels: Sequence[TimelineMark]
     lanes: int
 
 
@@ -43,7 +43,7 @@ def made(found: models.Snapshots, now: datetime) -> Line | None:
     whole = (last - first).total_seconds() or 1.0
     where = {s.snapshot_id: 100 * (s.timestamp - first).total_seconds() / whole for s in found.items}
     dots = [
-        Mark(
+        TimelineMark(
             where[s.snapshot_id],
             f"{s.operation or 'snapshot'} {s.snapshot_id}, {s.timestamp:%Y-%m-%d %H:%M:%S} UTC",
             _kind(s),
@@ -55,7 +55,7 @@ def made(found: models.Snapshots, now: datetime) -> Line | None:
         (pin.snapshot_id, f"held by {pin.reader} until {pin.until:%Y-%m-%d %H:%M} UTC", "pin", pin.reader)
         for pin in found.pins
     ]
-    labels = _laid([Mark(where[at], says, kind, label) for at, says, kind, label in named if at in where])
+    labels = _laid([TimelineMark(where[at], says, kind, label) for at, says, kind, label in named if at in where])
     return Line(first, last, dots, labels, 1 + max((mark.lane for mark in labels), default=-1))
 
 
@@ -63,12 +63,12 @@ def _kind(snapshot: models.Snapshot) -> str:
     return "ours" if "icewright.job-id" in snapshot.summary else snapshot.operation or ""
 
 
-def _laid(marks: Sequence[Mark]) -> list[Mark]:
+def _laid(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
     """Each label in the first lane where it covers no other; what finds no place is in the last."""
     ends = [-_CLOSE] * _LANES
     laid = []
     for mark in sorted(marks, key=lambda m: m.at):
         lane = next((i for i, end in enumerate(ends) if mark.at - end >= _CLOSE), _LANES - 1)
         ends[lane] = mark.at
-        laid.append(Mark(mark.at, mark.says, mark.kind, mark.label, lane))
+        laid.append(TimelineMark(mark.at, mark.says, mark.kind, mark.label, lane))
     return laid

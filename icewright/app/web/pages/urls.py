@@ -14,7 +14,7 @@ _DOTS = ("", ".", "..")  # what browsers take for a way through folders
 _segment = Segment()
 
 
-class Named(Convertor[str]):
+class TableNameConvertor(Convertor[str]):
     """The segments of a table's name, as its full name."""
 
     regex = "(?s:.+)"
@@ -29,7 +29,7 @@ class Named(Convertor[str]):
         return value
 
 
-register_url_convertor("named", Named())
+register_url_convertor("named", TableNameConvertor())
 
 
 def table_url(name: str | TableRef, **query: Any) -> str:  # noqa: ANN401 - whatever stands in a query
