@@ -23,7 +23,7 @@ import requests
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet
 from icewright.core.vacuum import CutoffPolicy
 from tests.nessie import nessie_server
-from tests.vacuuming import NessieHouse
+from tests.vacuuming import NessieWorkspace
 
 BRANCHES, COMMITS, LINES, TABLES = 5, 2000, 4, 10
 LIMIT_SECONDS = 5.0
@@ -59,22 +59,22 @@ def _line(api: str, number: int, root: dict[str, Any], commits: int) -> tuple[li
     return hashes, last
 
 
-def _seed(house: NessieHouse) -> None:
+def _seed(workspace: NessieWorkspace) -> None:
     """The branches, and a metadata file for each table at their heads."""
-    api = house.server.api
-    house.rest_table("one", 1)
-    file = house.bytes(house.content("one").metadata_location)
-    house.reset()
+    api = workspace.server.api
+    workspace.rest_table("one", 1)
+    file = workspace.bytes(workspace.content("one").metadata_location)
+    workspace.reset()
     root = requests.get(f"{api}/trees/main", timeout=60).json()["reference"]
     with ThreadPoolExecutor(LINES) as pool:
         lines = list(pool.map(lambda n: _line(api, n, root, COMMITS // LINES), range(LINES)))
     for _, last in lines:
         for place in last.values():
-            obstore.put(house.bucket, place.removeprefix("s3://lake/"), file)
+            obstore.put(workspace.bucket, place.removeprefix("s3://lake/"), file)
 
     def branch(number: int) -> None:
         name = f"branch{number}"
-        house.branch(name)
+        workspace.branch(name)
         for line, (hashes, _) in enumerate(lines):
             at = requests.get(f"{api}/trees/{name}", timeout=60).json()["reference"]["hash"]
             body = {"fromRefName": f"line{line}", "hashesToTransplant": hashes}
@@ -83,7 +83,7 @@ def _seed(house: NessieHouse) -> None:
     with ThreadPoolExecutor(BRANCHES) as pool:
         list(pool.map(branch, range(BRANCHES)))
     for line in range(LINES):
-        house.drop_reference(f"line{line}")
+        workspace.drop_reference(f"line{line}")
 
 
 def _plain(api: str) -> int:
@@ -117,19 +117,19 @@ def main() -> None:
     quick = parser.parse_args().quick
     repeats = 2 if quick else 7
     with nessie_server() as server, tempfile.TemporaryDirectory() as home:
-        house = NessieHouse(server, Path(home), "bench")
+        workspace = NessieWorkspace(server, Path(home), "bench")
         started = time.perf_counter()
-        _seed(house)
+        _seed(workspace)
         seeding = time.perf_counter() - started
 
         plain: list[float] = []
         ours: list[float] = []
         for number in range(repeats + 1):  # the first warms the server up
-            with house.opened() as app:  # anew each time: nothing is known of earlier runs
+            with workspace.opened() as app:  # anew each time: nothing is known of earlier runs
                 contents = app.engines.vacuums["lake"].contents
 
                 def identify(contents: NessieLiveSet = contents) -> int:
-                    found = contents.identify(_EVERYTHING, house.now())
+                    found = contents.identify(_EVERYTHING, workspace.now())
                     assert not found.errors
                     return len({c for versions in found.versions.values() for c in versions})
 

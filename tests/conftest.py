@@ -25,7 +25,7 @@ from tests.s3 import s3_server
 if TYPE_CHECKING:
     from icewright.adapters.catalogs.translate import SqlCatalogProperties
     from icewright.adapters.engines.spark.pool import SparkPool
-    from tests.cli.house import House
+    from tests.cli.workspace import Workspace
 
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
@@ -83,13 +83,13 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def house(
+def workspace(
     empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[House]:
+) -> Iterator[Workspace]:
     """An empty lakehouse with an empty store; whatever a test does with it, Spark is not started."""
-    from tests.cli.house import House
+    from tests.cli.workspace import Workspace
 
-    made = House(tmp_path / "house", monkeypatch, capsys)
+    made = Workspace(tmp_path / "house", monkeypatch, capsys)
     shutil.copy(empty_store, made.home / "state.db")
     yield made
     assert not made.spark_started

@@ -48,7 +48,7 @@ cache: {{folder: "{home}/cache"}}
 
 
 @dataclass
-class NessieHouse:
+class NessieWorkspace:
     """One repository with its tables; every test has its own branch names, namespaces and state."""
 
     server: NessieServer

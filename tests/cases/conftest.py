@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config, upgrade_store
 from icewright.testing import NOW, FixedClock
-from tests.cases.house import CONFIG, Ground, House, quickly
+from tests.cases.workspace import CONFIG, Ground, Workspace, quickly
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def fresh(ground: Ground) -> None:
 
 
 @pytest.fixture
-def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
+def workspace(ground: Ground, request: pytest.FixtureRequest) -> Iterator[Workspace]:
     """An empty house; whatever a test does with it, Spark is not started.
 
     Each test has file names of its own: PyIceberg remembers manifest lists by their paths.
@@ -58,7 +58,7 @@ def house(ground: Ground, request: pytest.FixtureRequest) -> Iterator[House]:
     fresh(ground)
     clock = FixedClock(NOW)
     with application(ground.config, kind="tests", clock=clock) as app:
-        yield House(ground.home, clock, app, crc32(request.node.nodeid.encode()), ground.icebergs)
+        yield Workspace(ground.home, clock, app, crc32(request.node.nodeid.encode()), ground.icebergs)
     assert not (ground.home / "cache" / "logs").exists()
 
 

@@ -11,55 +11,55 @@ from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from tests.cases.house import EXPIRE, MANIFESTS, ORPHANS, House
+from tests.cases.workspace import EXPIRE, MANIFESTS, ORPHANS, Workspace
 
 
-def put(house: House, craft: Craft, folder: Path, part: str = "a") -> WrittenFile:
+def put(workspace: Workspace, craft: Craft, folder: Path, part: str = "a") -> WrittenFile:
     """Write a data file of the table into a folder of its own choice."""
     file = craft.data({"id": [1], "part": [part]})
     folder.mkdir(parents=True, exist_ok=True)
-    path = house.age(file.path.rename(folder / file.path.name), 30)
+    path = workspace.age(file.path.rename(folder / file.path.name), 30)
     return WrittenFile(path, dict(file.record) | {"file_path": f"file://{path}"})
 
 
-def elsewhere(house: House, folder: Path) -> list[WrittenFile]:
+def elsewhere(workspace: Workspace, folder: Path) -> list[WrittenFile]:
     """Make a table whose data files lie in `folder`, each taking the place of the one before; these files."""
-    craft = house.craft(write_data_path=f"file://{folder}")
+    craft = workspace.craft(write_data_path=f"file://{folder}")
     files, last = [], None
     for days in (40, 30, 20, 10):
-        files.append(put(house, craft, folder))
-        last = craft.commit(house.clock.now() - timedelta(days=days), [files[-1]], replaced=last)
-    house.publish(craft)
+        files.append(put(workspace, craft, folder))
+        last = craft.commit(workspace.clock.now() - timedelta(days=days), [files[-1]], replaced=last)
+    workspace.publish(craft)
     return files
 
 
 @pytest.mark.cases(61, "T6")
 @pytest.mark.parametrize("name", ["data of orders", "sales/orders_data"])
-def test_data_elsewhere_is_scanned_as_the_location_is(house: House, name: str) -> None:
+def test_data_elsewhere_is_scanned_as_the_location_is(workspace: Workspace, name: str) -> None:
     """Live files in a write.data.path of the table's own stay, orphans go; a name that begins alike is no inside."""
-    place = house.home / "warehouse" / name
-    live = elsewhere(house, place)
-    folder = house.home / "warehouse" / "sales" / "orders"
-    house.removes([*house.plant(place, "orphan.parquet"), *house.plant(folder, "data/orphan.parquet")])
+    place = workspace.home / "warehouse" / name
+    live = elsewhere(workspace, place)
+    folder = workspace.home / "warehouse" / "sales" / "orders"
+    workspace.removes([*workspace.plant(place, "orphan.parquet"), *workspace.plant(folder, "data/orphan.parquet")])
     assert all(f.path.exists() for f in live)
 
 
 @pytest.mark.cases(61)
-def test_an_expiry_deletes_what_lies_elsewhere(house: House) -> None:
+def test_an_expiry_deletes_what_lies_elsewhere(workspace: Workspace) -> None:
     """Files of expired snapshots go from write.data.path as from the location; the live one stays."""
-    *expired, live = elsewhere(house, house.home / "warehouse" / "data of orders")
-    before = house.files()
-    done = house.run(EXPIRE)
+    *expired, live = elsewhere(workspace, workspace.home / "warehouse" / "data of orders")
+    before = workspace.files()
+    done = workspace.run(EXPIRE)
     assert done.state is OperationState.COMMITTED, done
-    assert {f.path for f in expired} == {p for p in before - house.files() if p.suffix == ".parquet"}
+    assert {f.path for f in expired} == {p for p in before - workspace.files() if p.suffix == ".parquet"}
     assert live.path.exists()
 
 
 @pytest.mark.cases(61)
-def test_an_expiry_keeps_what_lies_outside_the_allowed_locations(house: House, tmp_path: Path) -> None:
+def test_an_expiry_keeps_what_lies_outside_the_allowed_locations(workspace: Workspace, tmp_path: Path) -> None:
     """Nothing is deleted outside allowed_locations: the snapshots go, these files stay, and the note counts them."""
-    expired = elsewhere(house, tmp_path / "private")
-    done = house.run(EXPIRE)
+    expired = elsewhere(workspace, tmp_path / "private")
+    done = workspace.run(EXPIRE)
     assert (done.state, done.metrics["snapshots_expired"]) == (OperationState.COMMITTED, 3), done
     assert all(f.path.exists() for f in expired)
     assert any("3 file(s)" in note and "outside the allowed_locations" in note for note in done.notes)
@@ -67,39 +67,41 @@ def test_an_expiry_keeps_what_lies_outside_the_allowed_locations(house: House, t
 
 @pytest.mark.cases(61, 63)
 @pytest.mark.parametrize("catalog", ["lake", "pond"])
-def test_data_of_another_table_in_the_location(house: House, catalog: str) -> None:
+def test_data_of_another_table_in_the_location(workspace: Workspace, catalog: str) -> None:
     """Another table's write.data.path leads into this one's location: its live files are no orphans here."""
-    folder = house.table()
-    guest = house.craft("sales.guest", catalog=catalog, write_data_path=f"file://{folder}/data/guest")
-    guest.commit(house.clock.now() - timedelta(days=9), [put(house, guest, folder / "data" / "guest")])
-    house.publish(guest)
-    house.plant(folder, "data/orphan.parquet")
-    before = house.read("sales.guest", catalog)
-    house.refused(ORPHANS, f"{catalog}.sales.guest")
-    assert house.read("sales.guest", catalog) == before
+    folder = workspace.table()
+    guest = workspace.craft("sales.guest", catalog=catalog, write_data_path=f"file://{folder}/data/guest")
+    guest.commit(workspace.clock.now() - timedelta(days=9), [put(workspace, guest, folder / "data" / "guest")])
+    workspace.publish(guest)
+    workspace.plant(folder, "data/orphan.parquet")
+    before = workspace.read("sales.guest", catalog)
+    workspace.refused(ORPHANS, f"{catalog}.sales.guest")
+    assert workspace.read("sales.guest", catalog) == before
 
 
 @pytest.mark.cases(61)
-def test_an_object_store_layout(house: House) -> None:
+def test_an_object_store_layout(workspace: Workspace) -> None:
     """Data in hashed folders below the location is live there, and an orphan in such a folder goes."""
-    craft = house.craft(write_object__storage_enabled="true")
+    craft = workspace.craft(write_object__storage_enabled="true")
     folder = craft.folder / "data" / "0101" / "1100" / "1010" / "11010001"
-    craft.commit(house.clock.now(), [put(house, craft, folder)])
-    house.publish(craft)
-    house.removes(house.plant(folder, "orphan.parquet"))
+    craft.commit(workspace.clock.now(), [put(workspace, craft, folder)])
+    workspace.publish(craft)
+    workspace.removes(workspace.plant(folder, "orphan.parquet"))
 
 
 @pytest.mark.cases(61, "T10")
 @pytest.mark.parametrize("operation", [MANIFESTS, EXPIRE])
-def test_new_metadata_goes_where_the_table_wants_it(house: House, operation: Operation) -> None:
+def test_new_metadata_goes_where_the_table_wants_it(workspace: Workspace, operation: Operation) -> None:
     """Under write.metadata.path every file that a commit of ours writes lies there, manifest lists too."""
-    place = house.home / "warehouse" / "metadata of orders"
-    craft = house.craft(write_metadata_path=f"file://{place}")
-    house.commits(craft, [400, 300, 200], replacing=False)
-    house.publish(craft)
-    before = house.files()
-    done = house.run(operation)
+    place = workspace.home / "warehouse" / "metadata of orders"
+    craft = workspace.craft(write_metadata_path=f"file://{place}")
+    workspace.commits(craft, [400, 300, 200], replacing=False)
+    workspace.publish(craft)
+    before = workspace.files()
+    done = workspace.run(operation)
     assert done.state is OperationState.COMMITTED, done
-    written = house.files() - before
+    written = workspace.files() - before
     assert {path.parent for path in written} == {place}, sorted(written)
-    assert {r for rows in house.read().values() for r in rows} == {str({"id": n, "part": f"p{n}"}) for n in range(3)}
+    assert {r for rows in workspace.read().values() for r in rows} == {
+        str({"id": n, "part": f"p{n}"}) for n in range(3)
+    }

@@ -21,7 +21,7 @@ from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import ExpireSnapshots
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.ports import StepRequest
-from tests.cases.house import EXPIRE, NAME, House, edit
+from tests.cases.workspace import EXPIRE, NAME, Workspace, edit
 
 COMMITTED, SKIPPED, FAILED = OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED
 
@@ -32,10 +32,10 @@ def ids(craft: Craft) -> list[int]:
 
 
 @pytest.mark.cases(1, 2, 3, 4, 7, 19)
-def test_refs_keep_what_they_need_and_read_it(house: House) -> None:
+def test_refs_keep_what_they_need_and_read_it(workspace: Workspace) -> None:
     """By count, by age and by tag; refs past their age go; each version that is left reads what it read before."""
-    craft = house.craft()
-    house.commits(craft, [900, 800, 700, 600, 500, 400, 300, 10, 5])
+    craft = workspace.craft()
+    workspace.commits(craft, [900, 800, 700, 600, 500, 400, 300, 10, 5])
     made, day = ids(craft), 86_400_000
     craft.refs |= {
         "tag": {"snapshot-id": made[0], "type": "tag"},
@@ -45,10 +45,10 @@ def test_refs_keep_what_they_need_and_read_it(house: House) -> None:
         "ages": {"snapshot-id": made[6], "type": "branch", "max-snapshot-age-ms": 17 * day},
         "main": {"snapshot-id": made[8], "type": "branch", "max-ref-age-ms": 1},
     }
-    house.publish(craft)
-    before = house.read()
-    assert house.run(EXPIRE).state is COMMITTED
-    after = house.read()
+    workspace.publish(craft)
+    before = workspace.read()
+    assert workspace.run(EXPIRE).state is COMMITTED
+    after = workspace.read()
     assert after == {version: before[version] for version in after}
     kept = {str(made[i]) for i in (0, 2, 3, 5, 6, 7, 8)}
     assert after.keys() == kept | {"tag", "counts", "ages", "main"}
@@ -56,100 +56,100 @@ def test_refs_keep_what_they_need_and_read_it(house: House) -> None:
 
 @pytest.mark.cases(5)
 @pytest.mark.parametrize("kind", ["tag", "branch", "main"])
-def test_an_explicit_snapshot_that_a_ref_holds(house: House, kind: str) -> None:
+def test_an_explicit_snapshot_that_a_ref_holds(workspace: Workspace, kind: str) -> None:
     """A step that names a held snapshot is refused with the holder; nothing is committed or deleted, now or later."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200])
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200])
     if kind != "main":
         craft.refs["holder"] = {"snapshot-id": ids(craft)[0], "type": kind}
-    house.publish(craft)
-    house.detect()
-    base, files, runtime = house.metadata(), house.files(), house.runtime()
-    job_id = runtime.store.claim(base.ref, base.table_uuid, (EXPIRE,), runtime.trigger, house.clock.now())
+    workspace.publish(craft)
+    workspace.detect()
+    base, files, runtime = workspace.metadata(), workspace.files(), workspace.runtime()
+    job_id = runtime.store.claim(base.ref, base.table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now())
     assert job_id is not None
     held = ids(craft)[-1 if kind == "main" else 0]
     step = ExpireSnapshots((held, ids(craft)[1]), (), base.last_updated, 1, True, 4, False)
     with pytest.raises(Refused, match="main" if kind == "main" else "holder"):
         runtime.engine.run(StepRequest(job_id, EXPIRE, step, base))
-    assert (house.metadata(), house.files()) == (base, files)
+    assert (workspace.metadata(), workspace.files()) == (base, files)
     reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))
-    assert house.files() == files
+    assert workspace.files() == files
     assert not runtime.store.unfinished(runtime.clock.now())
 
 
 @pytest.mark.cases(7, 8)
-def test_a_staged_snapshot_has_its_own_grace(house: House) -> None:
+def test_a_staged_snapshot_has_its_own_grace(workspace: Workspace) -> None:
     """Pending publication it stays while it is young, whatever the count, files and all; when it is old it goes."""
-    craft = house.craft()
-    house.commits(craft, [400, 300])
-    staged = craft.commit(house.clock.now() - timedelta(hours=20), [craft.data({"id": [9], "part": ["staged"]})])
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300])
+    staged = craft.commit(workspace.clock.now() - timedelta(hours=20), [craft.data({"id": [9], "part": ["staged"]})])
     pending, head = craft.snapshots[-1], craft.snapshots[-2]["snapshot-id"]
     pending["summary"]["wap.id"] = "audit"
 
     def unpublished(document: dict[str, Any]) -> None:
         document |= {"current-snapshot-id": head, "refs": {"main": {"snapshot-id": head, "type": "branch"}}}
 
-    house.publish(craft, unpublished)
-    before = house.read()
-    (pin,) = [p for p in house.run(EXPIRE, dry_run=True).kept if p.snapshot_id == pending["snapshot-id"]]
+    workspace.publish(craft, unpublished)
+    before = workspace.read()
+    (pin,) = [p for p in workspace.run(EXPIRE, dry_run=True).kept if p.snapshot_id == pending["snapshot-id"]]
     assert pin.by == "staged as audit, not published yet, younger than the retention"
-    done = house.run(EXPIRE)
+    done = workspace.run(EXPIRE)
     assert done.metrics["snapshots_expired"] == 1, done
-    assert house.read()[str(pending["snapshot-id"])] == before[str(pending["snapshot-id"])]
-    house.clock.advance(hours=5)
-    assert house.run(EXPIRE).metrics["snapshots_expired"] == 1
+    assert workspace.read()[str(pending["snapshot-id"])] == before[str(pending["snapshot-id"])]
+    workspace.clock.advance(hours=5)
+    assert workspace.run(EXPIRE).metrics["snapshots_expired"] == 1
     assert not staged.files[0].path.exists()
-    assert house.read()["main"] == before["main"]
+    assert workspace.read()["main"] == before["main"]
 
 
 @pytest.mark.cases(9)
-def test_a_published_file_outlives_its_staged_snapshot(house: House) -> None:
+def test_a_published_file_outlives_its_staged_snapshot(workspace: Workspace) -> None:
     """The staged snapshot expires after the cherry-pick; the file that both name stays."""
-    craft = house.craft()
-    house.commits(craft, [500])
+    craft = workspace.craft()
+    workspace.commits(craft, [500])
     file = craft.data({"id": [9], "part": ["staged"]})
-    craft.commit(house.clock.now() - timedelta(hours=400), [file])
+    craft.commit(workspace.clock.now() - timedelta(hours=400), [file])
     staged = craft.snapshots.pop()
-    craft.commit(house.clock.now() - timedelta(hours=300), [file])
+    craft.commit(workspace.clock.now() - timedelta(hours=300), [file])
     craft.snapshots[-1]["summary"] |= {"source-snapshot-id": str(staged["snapshot-id"])}
     craft.snapshots.insert(1, staged)
-    house.publish(craft)
-    before = house.read()["main"]
-    done = house.run(EXPIRE)
+    workspace.publish(craft)
+    before = workspace.read()["main"]
+    done = workspace.run(EXPIRE)
     assert done.metrics["snapshots_expired"] == 2, done
     assert file.path.exists()
-    assert house.read()["main"] == before
+    assert workspace.read()["main"] == before
 
 
 @pytest.mark.cases(10)
 @pytest.mark.parametrize("how", ["later", "same commit"])
-def test_a_file_that_is_removed_and_added_again(house: House, how: str) -> None:
+def test_a_file_that_is_removed_and_added_again(workspace: Workspace, how: str) -> None:
     """Removed by one snapshot and added by a later one, or both by one: the kept snapshot needs the file."""
-    craft = house.craft()
+    craft = workspace.craft()
     file, other = (craft.data({"id": [n], "part": ["again"]}) for n in (1, 2))
-    at = [house.clock.now() - timedelta(hours=h) for h in (400, 300, 200)]
+    at = [workspace.clock.now() - timedelta(hours=h) for h in (400, 300, 200)]
     first = craft.commit(at[0], [file])
     if how == "later":
         craft.commit(at[1], [other], replaced=first)
         craft.commit(at[2], [file])
     else:
         craft.commit(at[2], [file, other], replaced=first)
-    house.publish(craft)
-    before = house.read()["main"]
-    assert house.run(EXPIRE).state is COMMITTED
-    assert (file.path.exists(), house.read()["main"]) == (True, before)
+    workspace.publish(craft)
+    before = workspace.read()["main"]
+    assert workspace.run(EXPIRE).state is COMMITTED
+    assert (file.path.exists(), workspace.read()["main"]) == (True, before)
 
 
 @pytest.mark.cases(11)
-def test_manifests_that_kept_snapshots_share(house: House) -> None:
+def test_manifests_that_kept_snapshots_share(workspace: Workspace) -> None:
     """Of appends only the manifest lists of expired snapshots go; each manifest is listed by the head too."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200], replacing=False)
-    house.publish(craft)
-    before = house.read()["main"]
-    done = house.run(EXPIRE)
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200], replacing=False)
+    workspace.publish(craft)
+    before = workspace.read()["main"]
+    done = workspace.run(EXPIRE)
     assert {f.path for f in done.files} == {s["manifest-list"] for s in craft.snapshots[:-1]}
-    assert house.read()["main"] == before
+    assert workspace.read()["main"] == before
 
 
 BREAK: dict[str, Callable[[Path], object]] = {
@@ -161,64 +161,64 @@ BREAK: dict[str, Callable[[Path], object]] = {
 @pytest.mark.cases(12)
 @pytest.mark.parametrize("how", BREAK)
 @pytest.mark.parametrize("victim", ["manifest", "manifest list"])
-def test_an_unreadable_snapshot_that_only_a_tag_keeps(house: House, victim: str, how: str) -> None:
+def test_an_unreadable_snapshot_that_only_a_tag_keeps(workspace: Workspace, victim: str, how: str) -> None:
     """Though the current snapshot is whole, the run fails before its commit, names the file and deletes nothing."""
-    craft = house.craft()
-    tagged = house.commits(craft, [400, 300, 200, 100])[1]
+    craft = workspace.craft()
+    tagged = workspace.commits(craft, [400, 300, 200, 100])[1]
     craft.refs["t"] = {"snapshot-id": ids(craft)[1], "type": "tag"}
-    house.publish(craft)
+    workspace.publish(craft)
     said = craft.snapshots[1]["manifest-list"] if victim == "manifest list" else tagged.row["manifest_path"]
     broken = Path(said.removeprefix("file://"))
     BREAK[how](broken)
-    files, base = house.files(), house.metadata()
-    done = house.run(EXPIRE)
+    files, base = workspace.files(), workspace.metadata()
+    done = workspace.run(EXPIRE)
     assert (done.state, broken.name in done.reason) == (FAILED, True), done
-    assert (house.files(), house.metadata()) == (files, base)
+    assert (workspace.files(), workspace.metadata()) == (files, base)
 
 
 @pytest.mark.cases(14)
-def test_a_file_that_cannot_be_deleted(house: House) -> None:
+def test_a_file_that_cannot_be_deleted(workspace: Workspace) -> None:
     """The failure is told with the file's name, the others go, the metadata stays committed, the ledger says failed."""
-    craft = house.craft()
-    first, *_ = house.commits(craft, [400, 300, 200])
-    house.publish(craft)
+    craft = workspace.craft()
+    first, *_ = workspace.commits(craft, [400, 300, 200])
+    workspace.publish(craft)
     stuck = first.files[0].path
     stuck.unlink()
     (stuck / "in the way").mkdir(parents=True)
-    job = house.job(EXPIRE)
+    job = workspace.job(EXPIRE)
     (done,) = job.outcomes
     assert job.state is JobState.PARTIAL
     assert done.metrics["files_failed"] == 1
-    assert done.metrics["snapshots_expired"] == len(craft.snapshots) - len(house.metadata().snapshots) == 2
+    assert done.metrics["snapshots_expired"] == len(craft.snapshots) - len(workspace.metadata().snapshots) == 2
     assert any(stuck.name in note and "could not be deleted" in note for note in done.notes)
     assert f"file://{stuck}" not in {f.path for f in done.files}
     assert not any(local_path(f.path) and Path(str(local_path(f.path))).exists() for f in done.files)
-    states = {f["path"]: f["state"] for f in house.app.runtime.store.deleted_files(str(job.job_id))}
+    states = {f["path"]: f["state"] for f in workspace.app.runtime.store.deleted_files(str(job.job_id))}
     assert [path for path, state in states.items() if state != "deleted"] == [f"file://{stuck}"]
     assert states[f"file://{stuck}"] == "failed"
 
 
 @pytest.mark.cases(15, 17, 18, 93)
-def test_nothing_to_expire(house: House) -> None:
+def test_nothing_to_expire(workspace: Workspace) -> None:
     """Old ones within the count, young ones, and a table without any: no commit, no file, skipped with the reason."""
-    house.table()
-    house.icebergs["lake"].create_table(("sales", "empty"), house.craft("sales.x").schema)
-    files = house.files()
+    workspace.table()
+    workspace.icebergs["lake"].create_table(("sales", "empty"), workspace.craft("sales.x").schema)
+    files = workspace.files()
     for name, keep, hours in ((NAME, 4, 24), (NAME, 99, 24), (NAME, 1, 401), ("sales.empty", 1, 24)):
         knobs = {"expire_snapshots__min_snapshots_to_keep": keep, "expire_snapshots__retention_hours": hours}
-        done = house.run(EXPIRE, name=name, **knobs)
+        done = workspace.run(EXPIRE, name=name, **knobs)
         assert (done.state, done.files, done.statements) == (SKIPPED, (), ())
         assert done.reason == ("no current snapshot" if name == "sales.empty" else "no snapshots to expire")
-    assert house.files() == files
-    assert all(row.held_by is None for row in house.app.runtime.store.tables())
+    assert workspace.files() == files
+    assert all(row.held_by is None for row in workspace.app.runtime.store.tables())
 
 
 @pytest.mark.cases(51, 52)
 @pytest.mark.parametrize("key", ["statistics", "partition-statistics"])
-def test_statistics_that_two_snapshots_share(house: House, key: str) -> None:
+def test_statistics_that_two_snapshots_share(workspace: Workspace, key: str) -> None:
     """A statistics file of an expired snapshot goes, unless a kept one names it too, in either kind and spelling."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200])
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200])
     own, shared = (craft.folder / "metadata" / f"{name}.stats" for name in ("own", "shared"))
     other = "partition-statistics" if key == "statistics" else "statistics"
 
@@ -231,28 +231,28 @@ def test_statistics_that_two_snapshots_share(house: House, key: str) -> None:
         document[key] = [entry(first, f"file://{own}"), entry(second, f"file://{shared}")]
         document[other] = [entry(last, f"file:{shared}")]
 
-    house.publish(craft, change)
-    house.plant(craft.folder, "metadata/own.stats", "metadata/shared.stats")
-    house.finds([])
-    said = house.run(EXPIRE, dry_run=True)
-    assert set(house.run(EXPIRE).files) == set(said.files)
+    workspace.publish(craft, change)
+    workspace.plant(craft.folder, "metadata/own.stats", "metadata/shared.stats")
+    workspace.finds([])
+    said = workspace.run(EXPIRE, dry_run=True)
+    assert set(workspace.run(EXPIRE).files) == set(said.files)
     assert (own.exists(), shared.exists()) == (False, True)
-    left = house.metadata()
+    left = workspace.metadata()
     assert {s.snapshot_id for s in (*left.statistics, *left.partition_statistics)} == {ids(craft)[-1]}
-    house.finds([])
+    workspace.finds([])
 
 
 @pytest.mark.cases(47)
-def test_a_v1_table_whose_metadata_names_the_manifests(house: House) -> None:
+def test_a_v1_table_whose_metadata_names_the_manifests(workspace: Workspace) -> None:
     """Format v1 without manifest lists: what only the expired snapshot names goes, what the head names stays."""
-    craft = house.craft()
-    house.commits(craft, [400, 300], replacing=False)
-    at = house.clock.now() - timedelta(hours=200)
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300], replacing=False)
+    at = workspace.clock.now() - timedelta(hours=200)
     lone = craft.commit(at, [craft.data({"id": [5], "part": ["lone"]})])
     craft.snapshots.pop()
-    house.publish(craft)
-    files = house.app.runtime.files
-    rows = [[m.path for m in files.manifests(s)] for s in house.metadata().snapshots]
+    workspace.publish(craft)
+    files = workspace.app.runtime.files
+    rows = [[m.path for m in files.manifests(s)] for s in workspace.metadata().snapshots]
 
     def change(document: dict[str, Any]) -> None:
         for field in ("last-sequence-number", "refs"):
@@ -263,17 +263,17 @@ def test_a_v1_table_whose_metadata_names_the_manifests(house: House) -> None:
             snapshot["manifests"] = named
         document["format-version"] = 1
 
-    edit(house.metadata_file(), change)
-    done = house.run(EXPIRE)
+    edit(workspace.metadata_file(), change)
+    done = workspace.run(EXPIRE)
     assert {f.path for f in done.files} == {lone.row["manifest_path"], f"file://{lone.files[0].path}"}, done
-    assert house.metadata().current_snapshot_id == ids(craft)[-1]
+    assert workspace.metadata().current_snapshot_id == ids(craft)[-1]
 
 
 @pytest.mark.cases(16)
 @pytest.mark.parametrize("clean", [True, False])
-def test_unused_specs_and_schemas(house: House, clean: bool) -> None:
+def test_unused_specs_and_schemas(workspace: Workspace, clean: bool) -> None:
     """On demand those that no kept snapshot, tag or default uses go, and what is kept reads as before."""
-    catalog, rows = house.icebergs["lake"], pa.table({"id": pa.array([1, 2], pa.int64())})
+    catalog, rows = workspace.icebergs["lake"], pa.table({"id": pa.array([1, 2], pa.int64())})
     table = catalog.create_table(("sales", "evolved"), rows.schema)
     table.append(rows)
     for name in ("second", "third"):
@@ -286,11 +286,11 @@ def test_unused_specs_and_schemas(house: House, clean: bool) -> None:
     rows = rows.append_column("second", more[0]).append_column("third", more[1])
     table.append(rows)
     table.manage_snapshots().remove_tag("second").commit()
-    before, read = house.metadata("sales.evolved"), {r: _rows(table, r) for r in ("third", "main")}
-    house.clock.advance(hours=1000)
-    done = house.run(EXPIRE, name="sales.evolved", expire_snapshots__clean_expired_metadata=clean)
+    before, read = workspace.metadata("sales.evolved"), {r: _rows(table, r) for r in ("third", "main")}
+    workspace.clock.advance(hours=1000)
+    done = workspace.run(EXPIRE, name="sales.evolved", expire_snapshots__clean_expired_metadata=clean)
     assert done.state is COMMITTED, done
-    after = house.metadata("sales.evolved")
+    after = workspace.metadata("sales.evolved")
     gone = (
         {s.spec_id for s in before.specs} - {s.spec_id for s in after.specs},
         {*before.schema_ids} - {*after.schema_ids},

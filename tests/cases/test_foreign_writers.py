@@ -16,7 +16,7 @@ from icewright.app.demo.craft import Craft
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import ManifestContent
-from tests.cases.house import EXPIRE, KNOBS_OF, MANIFESTS, NAME, ORPHANS, House, edit
+from tests.cases.workspace import EXPIRE, KNOBS_OF, MANIFESTS, NAME, ORPHANS, Workspace, edit
 
 Fields = list[dict[str, Any]]
 
@@ -69,14 +69,14 @@ def without_ids(node: Any) -> None:
             without_ids(value)
 
 
-def with_deletes(house: House) -> Craft:
+def with_deletes(workspace: Workspace) -> Craft:
     """A table of three commits, the last of which has an equality delete as well."""
-    craft = house.craft()
-    house.commits(craft, [400, 300], replacing=False)
-    at = house.clock.now() - timedelta(hours=200)
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300], replacing=False)
+    at = workspace.clock.now() - timedelta(hours=200)
     added = craft.data({"id": [7], "part": ["new"]})
     craft.commit(at, [added], deletes=[craft.equality_deletes({"id": [0]})])
-    house.publish(craft)
+    workspace.publish(craft)
     return craft
 
 
@@ -85,9 +85,9 @@ def lists(craft: Craft) -> list[Path]:
     return [Path(s["manifest-list"].removeprefix("file://")) for s in craft.snapshots]
 
 
-def contents(house: House) -> list[tuple[ManifestContent, int, int]]:
+def contents(workspace: Workspace) -> list[tuple[ManifestContent, int, int]]:
     """Of each manifest of the current snapshot what the list calls it, its files, and how many of them are deletes."""
-    metadata, files = house.metadata(), house.app.runtime.files
+    metadata, files = workspace.metadata(), workspace.app.runtime.files
     assert metadata.current_snapshot is not None
     found = []
     for manifest in files.manifests(metadata.current_snapshot):
@@ -106,53 +106,53 @@ LISTS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.cases(48)
 @pytest.mark.parametrize("how", LISTS)
-def test_manifest_lists_of_other_writers(house: House, how: str) -> None:
+def test_manifest_lists_of_other_writers(workspace: Workspace, how: str) -> None:
     """Headers left out and fields under earlier names: the same files are live, and deletes stay deletes."""
-    craft = with_deletes(house)
-    before = contents(house)
+    craft = with_deletes(workspace)
+    before = contents(workspace)
     for path in lists(craft):
         LISTS[how](path)
-    assert contents(house) == before
-    house.finds([])
-    done = house.job(MANIFESTS, EXPIRE)
+    assert contents(workspace) == before
+    workspace.finds([])
+    done = workspace.job(MANIFESTS, EXPIRE)
     assert [o.state for o in done.outcomes] == [OperationState.COMMITTED] * 2, done
-    assert contents(house) == [(ManifestContent.DATA, 3, 0), (ManifestContent.DELETES, 1, 1)]
+    assert contents(workspace) == [(ManifestContent.DATA, 3, 0), (ManifestContent.DELETES, 1, 1)]
 
 
 @pytest.mark.cases(48)
 @pytest.mark.parametrize("operation", KNOBS_OF)
-def test_a_list_that_does_not_say_which_manifests_hold_deletes(house: House, operation: Operation) -> None:
+def test_a_list_that_does_not_say_which_manifests_hold_deletes(workspace: Workspace, operation: Operation) -> None:
     """Without the column `content` a delete manifest looks like data: it is told by itself, or the run is refused."""
-    craft = with_deletes(house)
+    craft = with_deletes(workspace)
     for path in lists(craft):
         rewrite(path, schema=without(517), header={})
-    files = house.files()
-    done = house.run(operation)
-    assert all(deletes in (0, number) for _, number, deletes in contents(house)), "deletes and data in one manifest"
+    files = workspace.files()
+    done = workspace.run(operation)
+    assert all(deletes in (0, number) for _, number, deletes in contents(workspace)), "deletes and data in one manifest"
     if done.state is OperationState.COMMITTED:
-        said = {content for content, _, deletes in contents(house) if deletes}
+        said = {content for content, _, deletes in contents(workspace) if deletes}
         assert operation != MANIFESTS or said == {ManifestContent.DELETES}, done
     else:
         assert done.reason
-        assert house.files() == files
+        assert workspace.files() == files
 
 
 @pytest.mark.cases(48)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("what", ["list", "manifest", "path of the manifest"])
-def test_files_without_field_ids(house: House, what: str, operation: Operation) -> None:
+def test_files_without_field_ids(workspace: Workspace, what: str, operation: Operation) -> None:
     """What cannot be resolved by field id is not guessed and not taken for nothing: failed with the file's name."""
-    craft = house.craft()
-    first, *_ = house.commits(craft, [400, 300, 200], replacing=False)
-    house.publish(craft)
+    craft = workspace.craft()
+    first, *_ = workspace.commits(craft, [400, 300, 200], replacing=False)
+    workspace.publish(craft)
     broken = lists(craft)[-1] if what == "list" else Path(str(first.row["manifest_path"]).removeprefix("file://"))
     rewrite(broken, schema=_no_path if "path" in what else without_ids)
     for path in lists(craft) if what != "list" else ():
         _length(path, broken)
-    house.grow_old(craft.folder)
-    files = house.files()
-    job = house.job(operation)
-    assert house.files() >= files, "a file was lost"
+    workspace.grow_old(craft.folder)
+    files = workspace.files()
+    job = workspace.job(operation)
+    assert workspace.files() >= files, "a file was lost"
     assert (job.state, broken.name in job.summary) == (JobState.FAILED, True), job
 
 
@@ -202,44 +202,44 @@ METADATA = {f.__name__.strip("_"): f for f in (_null_schema_ids, _bare_snapshots
 
 @pytest.mark.cases(48)
 @pytest.mark.parametrize("how", METADATA)
-def test_metadata_of_other_writers(house: House, how: str) -> None:
+def test_metadata_of_other_writers(workspace: Workspace, how: str) -> None:
     """Null schema ids, and fields that are null or left out: worked on like any table, or failed with the reason."""
-    craft = house.craft()
-    live = house.commits(craft, [400, 300, 200], replacing=False)
-    folder = house.publish(craft, METADATA[how])
-    house.plant(folder, "data/orphan.parquet")
-    files, (path,) = house.files(), folder.glob("metadata/*.metadata.json")
-    job = house.job(MANIFESTS, EXPIRE, ORPHANS)
+    craft = workspace.craft()
+    live = workspace.commits(craft, [400, 300, 200], replacing=False)
+    folder = workspace.publish(craft, METADATA[how])
+    workspace.plant(folder, "data/orphan.parquet")
+    files, (path,) = workspace.files(), folder.glob("metadata/*.metadata.json")
+    job = workspace.job(MANIFESTS, EXPIRE, ORPHANS)
     if job.state is JobState.FAILED:
         assert path.name in job.summary
-        assert house.files() == files
+        assert workspace.files() == files
         return
     assert [o.state for o in job.outcomes] == [OperationState.COMMITTED] * 3, job
     assert all(f.path.exists() for manifest in live for f in manifest.files)
     assert not (folder / "data/orphan.parquet").exists()
-    assert len(house.read()["main"]) == 3
+    assert len(workspace.read()["main"]) == 3
 
 
 @pytest.mark.cases(48, "T17")
-def test_unreadable_metadata_is_told(house: House) -> None:
+def test_unreadable_metadata_is_told(workspace: Workspace) -> None:
     """No JSON, half of it, another document, or nothing at all: failed with the file's name, nothing touched."""
-    house.table()
-    path = house.metadata_file()
+    workspace.table()
+    path = workspace.metadata_file()
     whole = path.read_text()
     for broken in ("", whole[: len(whole) // 2], "[]", '{"format-version": 2}', whole.replace('"location"', '"place"')):
         path.write_text(broken)
-        files = house.files()
-        job = house.job(EXPIRE, ORPHANS, MANIFESTS)
+        files = workspace.files()
+        job = workspace.job(EXPIRE, ORPHANS, MANIFESTS)
         assert (job.state, path.name in job.summary) == (JobState.FAILED, True), job
-        assert house.files() == files
+        assert workspace.files() == files
 
 
 @pytest.mark.cases(48)
-def test_a_format_from_the_future(house: House) -> None:
+def test_a_format_from_the_future(workspace: Workspace) -> None:
     """A format version that is newer than all that is known is left alone, with the reason."""
-    house.table()
-    edit(house.metadata_file(), lambda document: document.update({"format-version": 4, "of-the-future": 1}))
-    files = house.files()
-    for outcome in house.job(EXPIRE, ORPHANS, MANIFESTS, name=NAME).outcomes:
+    workspace.table()
+    edit(workspace.metadata_file(), lambda document: document.update({"format-version": 4, "of-the-future": 1}))
+    files = workspace.files()
+    for outcome in workspace.job(EXPIRE, ORPHANS, MANIFESTS, name=NAME).outcomes:
         assert (outcome.state, outcome.reason) == (OperationState.SKIPPED, "format version 4 is newer than 3")
-    assert house.files() == files
+    assert workspace.files() == files

@@ -20,14 +20,14 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
-from tests.cases.house import EXPIRE, NAME, ORPHANS, House, quickly
+from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, quickly
 
 ROWS = pa.table({"id": pa.array([77], pa.int64()), "part": ["late"]})
 
 
-def elsewhere(house: House, name: str = "sales.moved", catalog: str = "pond") -> Table:
+def elsewhere(workspace: Workspace, name: str = "sales.moved", catalog: str = "pond") -> Table:
     """The table of the house registered in another catalog too, by its current metadata file."""
-    return house.icebergs[catalog].register_table(tuple(name.split(".")), f"file://{house.metadata_file()}")
+    return workspace.icebergs[catalog].register_table(tuple(name.split(".")), f"file://{workspace.metadata_file()}")
 
 
 def reads(table: Table, *, registered: bool = True) -> list[Mapping[str, object]]:
@@ -36,19 +36,19 @@ def reads(table: Table, *, registered: bool = True) -> list[Mapping[str, object]
     return [row for s in now.snapshots() for row in now.scan(snapshot_id=s.snapshot_id).to_arrow().to_pylist()]
 
 
-def stale(house: House, commits: int) -> tuple[Path, Table]:
+def stale(workspace: Workspace, commits: int) -> tuple[Path, Table]:
     """A table whose entry in `lake` is stale: an unseen catalog took it over and has committed so often since then."""
-    folder = house.table()
-    successor = elsewhere(house)
+    folder = workspace.table()
+    successor = elsewhere(workspace)
     for _ in range(commits):
         successor.append(ROWS)
-    house.unregister("sales.moved", "pond")
-    house.grow_old(folder)
+    workspace.unregister("sales.moved", "pond")
+    workspace.grow_old(folder)
     assert len(reads(successor, registered=False)) > commits
     return folder, successor
 
 
-def live_files(house: House, successor: Table) -> set[Path]:
+def live_files(workspace: Workspace, successor: Table) -> set[Path]:
     """Every file that the successor's current metadata leads to."""
     names = [successor.metadata_location, *(s.manifest_list for s in successor.snapshots())]
     files = {Path(local_path(name) or "") for name in names}
@@ -58,71 +58,71 @@ def live_files(house: House, successor: Table) -> set[Path]:
 @pytest.mark.cases(95)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("commits", [1, 2, 5])
-def test_a_stale_entry_deletes_nothing(house: House, operation: Operation, commits: int) -> None:
+def test_a_stale_entry_deletes_nothing(workspace: Workspace, operation: Operation, commits: int) -> None:
     """The table lives on in a catalog that nobody knows of: the newer metadata file tells, and every file stays."""
-    _, successor = stale(house, commits)
-    house.refused(operation, "[successor]", "icewright adopt")
-    assert all(path.exists() for path in live_files(house, successor))
+    _, successor = stale(workspace, commits)
+    workspace.refused(operation, "[successor]", "icewright adopt")
+    assert all(path.exists() for path in live_files(workspace, successor))
 
 
 @pytest.mark.cases(95)
-def test_a_vacuum_of_a_catalog_with_a_stale_entry(house: House) -> None:
+def test_a_vacuum_of_a_catalog_with_a_stale_entry(workspace: Workspace) -> None:
     """The stale table is refused, its neighbour is cleaned."""
-    _, successor = stale(house, 2)
-    other = house.table("sales.other")
-    orphans = house.plant(other, "data/orphan.parquet")
-    done = vacuum(house.runtime({"deletion.delay_hours": 0}), "lake")
+    _, successor = stale(workspace, 2)
+    other = workspace.table("sales.other")
+    orphans = workspace.plant(other, "data/orphan.parquet")
+    done = vacuum(workspace.runtime({"deletion.delay_hours": 0}), "lake")
     assert done.state in (JobState.SUCCEEDED, JobState.PARTIAL)
-    assert all(path.exists() for path in live_files(house, successor))
+    assert all(path.exists() for path in live_files(workspace, successor))
     assert not any(path.exists() for path in orphans)
 
 
 @pytest.mark.cases(95)
-def test_a_commit_of_ours_that_crashed_is_no_successor(house: House) -> None:
+def test_a_commit_of_ours_that_crashed_is_no_successor(workspace: Workspace) -> None:
     """A metadata file that an expiry staged and no catalog came to name hinders neither expiry nor orphan removal."""
-    folder = house.table()
-    content = json.loads(house.metadata_file().read_text())
-    base = house.metadata()
+    folder = workspace.table()
+    content = json.loads(workspace.metadata_file().read_text())
+    base = workspace.metadata()
     content["metadata-log"] = [*content.get("metadata-log", ()), _entry(base.metadata_location)]
     from icewright.adapters.metadata.document import next_location
 
     staged = local_path(next_location({"location": base.location}, base.metadata_location)) or ""
-    (leftover,) = house.plant(folder, str(Path(staged).relative_to(folder)), content=json.dumps(content).encode())
-    assert house.run(EXPIRE).state is OperationState.COMMITTED
-    house.removes({leftover, *_unlogged(house, folder)}, remove_orphans__max_delete_ratio=1)
+    (leftover,) = workspace.plant(folder, str(Path(staged).relative_to(folder)), content=json.dumps(content).encode())
+    assert workspace.run(EXPIRE).state is OperationState.COMMITTED
+    workspace.removes({leftover, *_unlogged(workspace, folder)}, remove_orphans__max_delete_ratio=1)
 
 
-def fork_and_go_on(house: House, *, apart: timedelta) -> Path:
+def fork_and_go_on(workspace: Workspace, *, apart: timedelta) -> Path:
     """The newest file of an unseen catalog that commits once to the table, as this one does so much later."""
-    table = house.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)
     table.append(ROWS)
-    fork = elsewhere(house)
+    fork = elsewhere(workspace)
     fork.append(ROWS)
-    house.unregister("sales.moved", "pond")
+    workspace.unregister("sales.moved", "pond")
     table.overwrite(ROWS)
     tip = Path(local_path(fork.metadata_location) or "")
     content = json.loads(tip.read_text())
     content["last-updated-ms"] -= int(apart.total_seconds() * 1000)
     tip.write_text(json.dumps(content))
-    house.clock.advance(days=10)
+    workspace.clock.advance(days=10)
     return tip
 
 
 @pytest.mark.cases(95)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_fork_of_one_commit(house: House, operation: Operation, hours: int) -> None:
+def test_a_fork_of_one_commit(workspace: Workspace, operation: Operation, hours: int) -> None:
     """It was not made when ours was, so it is no commit that lost a race, and what it reads stays."""
-    fork_and_go_on(house, apart=timedelta(hours=hours))
-    house.refused(operation, "[successor]", "icewright adopt")
+    fork_and_go_on(workspace, apart=timedelta(hours=hours))
+    workspace.refused(operation, "[successor]", "icewright adopt")
 
 
 @pytest.mark.cases(95)
-def test_a_commit_that_lost_a_race_hinders_nobody(house: House) -> None:
+def test_a_commit_that_lost_a_race_hinders_nobody(workspace: Workspace) -> None:
     """Its metadata file was made when the version was that won, nothing builds on it, and it goes as an orphan."""
-    tip = fork_and_go_on(house, apart=timedelta(minutes=1))
-    assert house.run(EXPIRE).state is not OperationState.FAILED
-    house.run(ORPHANS, remove_orphans__max_delete_ratio=1)
+    tip = fork_and_go_on(workspace, apart=timedelta(minutes=1))
+    assert workspace.run(EXPIRE).state is not OperationState.FAILED
+    workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert not tip.exists()
 
 
@@ -130,69 +130,69 @@ def _entry(location: str) -> dict[str, object]:
     return {"metadata-file": location, "timestamp-ms": 1}
 
 
-def _unlogged(house: House, folder: Path) -> set[Path]:
+def _unlogged(workspace: Workspace, folder: Path) -> set[Path]:
     """Metadata files of the table that its log does not name, old enough."""
-    metadata = house.metadata()
+    metadata = workspace.metadata()
     named = {Path(local_path(name) or "") for name in (metadata.metadata_location, *metadata.metadata_log)}
     return {p for p in folder.glob("metadata/*.metadata.json") if p not in named}
 
 
 @pytest.mark.cases(96)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
-def test_the_second_entry_in_the_same_database(house: House, operation: Operation) -> None:
+def test_the_second_entry_in_the_same_database(workspace: Workspace, operation: Operation) -> None:
     """Another `catalog_name` of the same database has the table too, and it is named in the refusal."""
-    house.table()
-    location = f"file://{house.metadata_file()}"
+    workspace.table()
+    location = f"file://{workspace.metadata_file()}"
     columns = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
     statement = f"INSERT INTO iceberg_tables ({columns}) VALUES ('backup', 'sales', 'copy', ?, 'TABLE')"  # noqa: S608
-    quickly(house.home / "lake.db", statement, location)
-    house.refused(operation, "backup.sales.copy", "[registered_twice]")
+    quickly(workspace.home / "lake.db", statement, location)
+    workspace.refused(operation, "backup.sales.copy", "[registered_twice]")
 
 
 @pytest.mark.cases(97)
 @pytest.mark.parametrize("change", ["unset", "moved"])
-def test_a_former_pool_is_nobodys_alone(house: House, change: str) -> None:
+def test_a_former_pool_is_nobodys_alone(workspace: Workspace, change: str) -> None:
     """Two tables wrote to one folder, and one of them writes elsewhere now: its files there are no orphans."""
-    pool = house.home / "pool"
-    made = [_pooled(house, name, pool) for name in ("sales.first", "sales.second")]
-    house.run(ORPHANS, name="sales.first", dry_run=True)
-    house.run(ORPHANS, name="sales.second", dry_run=True)
+    pool = workspace.home / "pool"
+    made = [_pooled(workspace, name, pool) for name in ("sales.first", "sales.second")]
+    workspace.run(ORPHANS, name="sales.first", dry_run=True)
+    workspace.run(ORPHANS, name="sales.second", dry_run=True)
     with made[1].transaction() as transaction:
         if change == "unset":
             transaction.remove_properties("write.data.path")
         else:
-            transaction.set_properties({"write.data.path": f"file://{house.home}/pool2"})
-    house.grow_old(house.home)
+            transaction.set_properties({"write.data.path": f"file://{workspace.home}/pool2"})
+    workspace.grow_old(workspace.home)
     before = reads(made[1])
-    done = house.run(ORPHANS, name="sales.first", remove_orphans__max_delete_ratio=1)
+    done = workspace.run(ORPHANS, name="sales.first", remove_orphans__max_delete_ratio=1)
     assert done.state is OperationState.COMMITTED, done
     assert done.files == ()
     assert reads(made[1]) == before
 
 
-def _pooled(house: House, name: str, pool: Path) -> Table:
+def _pooled(workspace: Workspace, name: str, pool: Path) -> Table:
     """A table that writes its data to the folder."""
     properties = {"write.data.path": f"file://{pool}"}
-    table = house.icebergs["lake"].create_table(name, ROWS.schema, properties=properties)
+    table = workspace.icebergs["lake"].create_table(name, ROWS.schema, properties=properties)
     table.append(ROWS)
     table.append(ROWS)
-    house.grow_old(house.home)
+    workspace.grow_old(workspace.home)
     return table
 
 
 @pytest.mark.cases(98)
 @pytest.mark.parametrize("catalog", ["lake", "pond"])
-def test_a_clone_that_moved_away(house: House, catalog: str) -> None:
+def test_a_clone_that_moved_away(workspace: Workspace, catalog: str) -> None:
     """Registered again, moved by SET LOCATION, and committed since: the original expires nothing that it still has."""
-    house.table()
-    clone = elsewhere(house, "sales.clone", catalog)
-    place = house.home / "warehouse" / "clone"
+    workspace.table()
+    clone = elsewhere(workspace, "sales.clone", catalog)
+    place = workspace.home / "warehouse" / "clone"
     quickly_located(clone, place)
-    clone = house.icebergs[catalog].load_table("sales.clone")
+    clone = workspace.icebergs[catalog].load_table("sales.clone")
     clone.append(ROWS)
-    house.grow_old(house.home)
+    workspace.grow_old(workspace.home)
     before = reads(clone)
-    house.refused(EXPIRE, f"{catalog}.sales.clone", "[registered_twice]")
+    workspace.refused(EXPIRE, f"{catalog}.sales.clone", "[registered_twice]")
     assert reads(clone) == before
 
 
@@ -206,75 +206,75 @@ def quickly_located(table: Table, place: Path) -> None:
 
 @pytest.mark.cases(99)
 @pytest.mark.parametrize("borrower", ["lake", "pond"])
-def test_files_that_another_table_borrowed(house: House, borrower: str) -> None:
+def test_files_that_another_table_borrowed(workspace: Workspace, borrower: str) -> None:
     """`add_files` from one table to another: the source overwrites and expires, and the borrower reads on."""
-    source = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
     source.append(ROWS)
     lent = source.inspect.files()["file_path"].to_pylist()
-    other = house.icebergs[borrower].create_table("sales.borrower", ROWS.schema)
+    other = workspace.icebergs[borrower].create_table("sales.borrower", ROWS.schema)
     other.add_files(lent)
     source.overwrite(ROWS)
-    later(house)
-    house.run(EXPIRE, name="sales.source")
-    house.run(ORPHANS, name="sales.source", remove_orphans__max_delete_ratio=1)
+    later(workspace)
+    workspace.run(EXPIRE, name="sales.source")
+    workspace.run(ORPHANS, name="sales.source", remove_orphans__max_delete_ratio=1)
     assert reads(other)
     assert all(Path(local_path(path) or "").exists() for path in lent)
 
 
 @pytest.mark.cases(99)
-def test_a_borrower_deletes_nothing_of_its_source(house: House) -> None:
+def test_a_borrower_deletes_nothing_of_its_source(workspace: Workspace) -> None:
     """The borrower overwrites what it was lent, and expires: the source reads on, and the note names the reason."""
-    source = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    source = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
     source.append(ROWS)
-    other = house.icebergs["lake"].create_table("sales.borrower", ROWS.schema)
+    other = workspace.icebergs["lake"].create_table("sales.borrower", ROWS.schema)
     other.add_files(source.inspect.files()["file_path"].to_pylist())
     other.overwrite(ROWS)
-    later(house)
+    later(workspace)
     before = reads(source)
-    said = house.run(EXPIRE, name="sales.borrower", dry_run=True)
-    done = house.run(EXPIRE, name="sales.borrower", expire_snapshots__outside_location="delete")
+    said = workspace.run(EXPIRE, name="sales.borrower", dry_run=True)
+    done = workspace.run(EXPIRE, name="sales.borrower", expire_snapshots__outside_location="delete")
     assert done.state is OperationState.COMMITTED, done
     assert any("place of lake.sales.source" in note for note in (*said.notes, *done.notes)), (said, done)
     assert reads(source) == before
 
 
-def later(house: House) -> None:
+def later(workspace: Workspace) -> None:
     """Let a week go by: every snapshot but the last is old, and every file."""
-    house.clock.time = house.clock.now() + timedelta(days=9)
-    house.grow_old(house.home, days=8)
+    workspace.clock.time = workspace.clock.now() + timedelta(days=9)
+    workspace.grow_old(workspace.home, days=8)
 
 
 @pytest.mark.cases(99)
-def test_files_in_nobodys_place_stay_unless_a_policy_lets_them_go(house: House) -> None:
+def test_files_in_nobodys_place_stay_unless_a_policy_lets_them_go(workspace: Workspace) -> None:
     """Files that were added from a folder of no table are not the table's to delete, unless somebody says so."""
-    landing = house.home / "landing"
-    table = house.icebergs["lake"].create_table("sales.source", ROWS.schema)
+    landing = workspace.home / "landing"
+    table = workspace.icebergs["lake"].create_table("sales.source", ROWS.schema)
     table.append(ROWS)
     landing.mkdir()
     (path,) = (Path(local_path(p) or "") for p in table.inspect.files()["file_path"].to_pylist())
     landed = path.rename(landing / path.name)
-    other = house.icebergs["lake"].create_table("sales.other", ROWS.schema)
+    other = workspace.icebergs["lake"].create_table("sales.other", ROWS.schema)
     other.add_files([f"file://{landed}"])
-    quickly(house.home / "lake.db", "DELETE FROM iceberg_tables WHERE table_name = 'source'")
+    quickly(workspace.home / "lake.db", "DELETE FROM iceberg_tables WHERE table_name = 'source'")
     other.overwrite(ROWS)
-    later(house)
-    done = house.run(EXPIRE, name="sales.other")
+    later(workspace)
+    done = workspace.run(EXPIRE, name="sales.other")
     assert landed.exists()
     assert any("outside_location" in note for note in done.notes), done
     other.overwrite(ROWS)
-    later(house)
+    later(workspace)
 
 
 @pytest.mark.cases(101)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 def test_a_name_that_is_written_anew_before_the_deletion(
-    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
     """Between plan and deletion an ETL job writes the file anew: what it wrote stays, whatever else goes."""
-    craft = house.craft()
-    manifests = house.commits(craft, [400, 300, 200])
-    folder = house.publish(craft)
-    (orphan,) = house.plant(folder, "data/orphan.parquet")
+    craft = workspace.craft()
+    manifests = workspace.commits(craft, [400, 300, 200])
+    folder = workspace.publish(craft)
+    (orphan,) = workspace.plant(folder, "data/orphan.parquet")
     victim = orphan if operation is ORPHANS else manifests[0].files[0].path
     real = Deletion.carry_out
 
@@ -283,7 +283,7 @@ def test_a_name_that_is_written_anew_before_the_deletion(
         return real(*args, **options)
 
     monkeypatch.setattr(Deletion, "carry_out", anew)
-    done = house.run(operation, remove_orphans__max_delete_ratio=1)
+    done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
     assert victim.exists()
     assert any("written anew" in note for note in done.notes), done
 
@@ -291,28 +291,30 @@ def test_a_name_that_is_written_anew_before_the_deletion(
 @pytest.mark.cases(101)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 def test_a_name_that_is_written_anew_after_a_crash(
-    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
     """The process dies between plan and deletion, the name is written anew, and the next start lets it be."""
-    craft = house.craft()
-    manifests = house.commits(craft, [400, 300, 200])
-    folder = house.publish(craft)
-    (orphan,) = house.plant(folder, "data/orphan.parquet")
+    craft = workspace.craft()
+    manifests = workspace.commits(craft, [400, 300, 200])
+    folder = workspace.publish(craft)
+    (orphan,) = workspace.plant(folder, "data/orphan.parquet")
     victim = orphan if operation is ORPHANS else manifests[0].files[0].path
-    crash(house, monkeypatch, operation)
+    crash(workspace, monkeypatch, operation)
     victim.write_bytes(b"y" * victim.stat().st_size)
-    reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
+    reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
     assert victim.exists()
-    states = {row["path"]: row for job in house.app.runtime.store.jobs() for row in _deletions(house, job.job_id)}
+    states = {
+        row["path"]: row for job in workspace.app.runtime.store.jobs() for row in _deletions(workspace, job.job_id)
+    }
     (row,) = (row for path, row in states.items() if (local_path(path) or "") == str(victim))
     assert (row["state"], "written anew" in row["reason"]) == ("kept", True)
 
 
-def _deletions(house: House, job_id: str) -> list[Mapping[str, Any]]:
-    return [row for row in house.app.runtime.store.deleted_files(job_id) if row["state"] != "found"]
+def _deletions(workspace: Workspace, job_id: str) -> list[Mapping[str, Any]]:
+    return [row for row in workspace.app.runtime.store.deleted_files(job_id) if row["state"] != "found"]
 
 
-def crash(house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
+def crash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
     """Run the operation up to the plan of its deletions, where its storage goes away."""
 
     def away(*_: object) -> None:
@@ -320,70 +322,70 @@ def crash(house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation) -
 
     with monkeypatch.context() as patched:
         patched.setattr(Deletion, "_batch", away)
-        house.job(operation, remove_orphans__max_delete_ratio=1)
+        workspace.job(operation, remove_orphans__max_delete_ratio=1)
 
 
-Act = Callable[[House], object]
+Act = Callable[[Workspace], object]
 
 
-def forbid(house: House) -> None:
+def forbid(workspace: Workspace) -> None:
     """Somebody sets gc.enabled=false."""
-    with house.icebergs["lake"].load_table(NAME).transaction() as transaction:
+    with workspace.icebergs["lake"].load_table(NAME).transaction() as transaction:
         transaction.set_properties({"gc.enabled": "false"})
 
 
-def pin(house: House) -> None:
+def pin(workspace: Workspace) -> None:
     """A reader pins the current snapshot."""
     from icewright.ports import SnapshotPin
 
-    metadata, now = house.metadata(), house.clock.now()
+    metadata, now = workspace.metadata(), workspace.clock.now()
     assert metadata.current_snapshot_id is not None
     row = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
-    store = house.app.runtime.store
+    store = workspace.app.runtime.store
     (job,) = store.jobs(limit=1)
     assert store.pin(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
 
 
-def register(house: House) -> None:
+def register(workspace: Workspace) -> None:
     """Somebody registers the table a second time, by the metadata as it was before."""
-    metadata = house.metadata()
+    metadata = workspace.metadata()
     location = metadata.metadata_log[-1] if metadata.metadata_log else metadata.metadata_location
-    house.icebergs["pond"].register_table("sales.twin", location)
+    workspace.icebergs["pond"].register_table("sales.twin", location)
 
 
-def narrow(house: House) -> None:
+def narrow(workspace: Workspace) -> None:
     """Somebody allows deletions elsewhere only."""
-    allowed = house.app.engines.expire.guard.allowed_locations
+    allowed = workspace.app.engines.expire.guard.allowed_locations
     assert isinstance(allowed, dict)
     allowed.update(dict.fromkeys(allowed, ("file:///elsewhere",)))
 
 
-def replaced(house: House) -> None:
+def replaced(workspace: Workspace) -> None:
     """Somebody drops the table, and makes another one of the name elsewhere."""
-    house.unregister(NAME)
-    house.table(place="warehouse2", salt="anew")
+    workspace.unregister(NAME)
+    workspace.table(place="warehouse2", salt="anew")
 
 
 @pytest.mark.cases(102, 103)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("act", [forbid, pin, register, narrow, replaced])
 def test_what_somebody_does_right_before_the_deletion(
-    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
 ) -> None:
     """Whatever forbids the deletion between plan and deletion stops it: every planned file stays, with the reason."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200])
-    house.plant(house.publish(craft), "data/orphan.parquet")
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200])
+    workspace.plant(workspace.publish(craft), "data/orphan.parquet")
     real = Deletion.carry_out
     planned: list[FileAction] = []
 
     def meanwhile(*args: Any, **options: Any) -> object:
         planned.extend(args[3])
-        act(house)
+        act(workspace)
         return real(*args, **options)
 
     monkeypatch.setattr(Deletion, "carry_out", meanwhile)
-    house.job(operation, remove_orphans__max_delete_ratio=1)
+    workspace.job(operation, remove_orphans__max_delete_ratio=1)
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
 
@@ -392,16 +394,16 @@ def test_what_somebody_does_right_before_the_deletion(
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
 @pytest.mark.parametrize("act", [forbid, register, narrow, replaced])
 def test_what_somebody_does_between_a_crash_and_the_next_start(
-    house: House, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
 ) -> None:
     """Finishing another process's deletions asks the same as the ordinary run."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200])
-    house.plant(house.publish(craft), "data/orphan.parquet")
-    crash(house, monkeypatch, operation)
-    (job,) = house.app.runtime.store.jobs(limit=1)
-    planned = [row["path"] for row in _deletions(house, job.job_id)]
-    act(house)
-    reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200])
+    workspace.plant(workspace.publish(craft), "data/orphan.parquet")
+    crash(workspace, monkeypatch, operation)
+    (job,) = workspace.app.runtime.store.jobs(limit=1)
+    planned = [row["path"] for row in _deletions(workspace, job.job_id)]
+    act(workspace)
+    reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
     assert planned
     assert all(Path(local_path(path) or "").exists() for path in planned)

@@ -16,95 +16,95 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.ports import StepRequest
 from icewright.testing import NOW
-from tests.cases.house import EXPIRE, KNOBS_OF, NAME, ORPHANS, House, ref
+from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, ref
 
 LONG_MAX = 2**63 - 1
 TWENTY_YEARS = 24 * 366 * 20
 
 
 @pytest.mark.cases(66, 68)
-def test_the_grace_period_to_the_second(house: House) -> None:
+def test_the_grace_period_to_the_second(workspace: Workspace) -> None:
     """Files one second younger than the grace period stay, one second older ones go; the future is young."""
-    folder = house.table()
+    folder = workspace.table()
     second = 1 / 86_400
-    house.plant(folder, "data/in-flight.parquet", days=3 - second)
-    house.plant(folder, "data/on-the-dot.parquet", days=3)
-    house.plant(folder, "data/in-an-hour.parquet", days=-1 / 24)
-    house.plant(folder, "data/in-a-century.parquet", days=-36_500)
-    house.removes(house.plant(folder, "data/old.parquet", days=3 + second))
+    workspace.plant(folder, "data/in-flight.parquet", days=3 - second)
+    workspace.plant(folder, "data/on-the-dot.parquet", days=3)
+    workspace.plant(folder, "data/in-an-hour.parquet", days=-1 / 24)
+    workspace.plant(folder, "data/in-a-century.parquet", days=-36_500)
+    workspace.removes(workspace.plant(folder, "data/old.parquet", days=3 + second))
 
 
 @pytest.mark.cases(66)
-def test_the_grace_period_begins_with_the_scan(house: House) -> None:
+def test_the_grace_period_begins_with_the_scan(workspace: Workspace) -> None:
     """However long listing and comparing take, what was young when the run began stays."""
-    folder = house.table()
-    (young,) = house.plant(folder, "data/young.parquet", days=2.9)
-    old = house.plant(folder, "data/old.parquet")
-    house.detect()
-    runtime = house.runtime(KNOBS_OF[ORPHANS])
-    evaluation = evaluate_table(runtime, ref(NAME), house.clock.now())
+    folder = workspace.table()
+    (young,) = workspace.plant(folder, "data/young.parquet", days=2.9)
+    old = workspace.plant(folder, "data/old.parquet")
+    workspace.detect()
+    runtime = workspace.runtime(KNOBS_OF[ORPHANS])
+    evaluation = evaluate_table(runtime, ref(NAME), workspace.clock.now())
     found = evaluation.verdicts[ORPHANS]
     assert isinstance(found, Due)
     job_id = runtime.store.claim(ref(NAME), evaluation.facts.metadata.table_uuid, (ORPHANS,), runtime.trigger, NOW)
     assert job_id
-    house.clock.advance(days=10)
+    workspace.clock.advance(days=10)
     done = runtime.engine.run(StepRequest(job_id, ORPHANS, found.work.steps[0], evaluation.facts.metadata))
     assert {f.path for f in done.files} == {f"file://{path}" for path in old}
     assert young.exists()
 
 
 @pytest.mark.cases(68)
-def test_files_of_unknown_age(house: House) -> None:
+def test_files_of_unknown_age(workspace: Workspace) -> None:
     """What cannot say when it was written, such as a link whose target has its own time, stays."""
-    folder = house.table()
-    (target,) = house.plant(house.home / "warehouse" / "outside", "target.parquet")
+    folder = workspace.table()
+    (target,) = workspace.plant(workspace.home / "warehouse" / "outside", "target.parquet")
     for name, where in (("link.parquet", target), ("dangling.parquet", target.with_name("gone"))):
         (folder / "data" / name).symlink_to(where)
-    house.removes(house.plant(folder, "data/orphan.parquet"))
+    workspace.removes(workspace.plant(folder, "data/orphan.parquet"))
     assert target.exists()
 
 
 @pytest.mark.cases(68)
 @pytest.mark.parametrize("hours", [-1, -24 * 40])
-def test_a_clock_that_is_slow(house: House, hours: float) -> None:
+def test_a_clock_that_is_slow(workspace: Workspace, hours: float) -> None:
     """A service whose clock is behind the writers' takes files for younger than they are, never for older."""
-    folder = house.table()
-    house.plant(folder, "data/now.parquet", days=0)
-    orphans = house.plant(folder, "data/orphan.parquet", days=30)
-    house.clock.advance(hours=hours)
-    house.finds(orphans if hours == -1 else [])
+    folder = workspace.table()
+    workspace.plant(folder, "data/now.parquet", days=0)
+    orphans = workspace.plant(folder, "data/orphan.parquet", days=30)
+    workspace.clock.advance(hours=hours)
+    workspace.finds(orphans if hours == -1 else [])
 
 
 @pytest.mark.cases(68, 89)
-def test_odd_times_of_files(house: House) -> None:
+def test_odd_times_of_files(workspace: Workspace) -> None:
     """Times beyond 2038, beyond the year 9999 and before 1970 are like others: the future stays, the past goes."""
-    folder = house.table()
-    gone = house.plant(folder, "data/orphan.parquet")
+    folder = workspace.table()
+    gone = workspace.plant(folder, "data/orphan.parquet")
     for seconds in (2**31, 2**33, 253_402_300_800, 0, -86_400):
-        (odd,) = house.plant(folder, f"data/{seconds}.parquet")
+        (odd,) = workspace.plant(folder, f"data/{seconds}.parquet")
         os.utime(odd, (seconds, seconds))
         gone |= {odd} if odd.stat().st_mtime <= 0 else set()
     assert len(gone) >= 2
-    house.removes(gone)
+    workspace.removes(gone)
 
 
 @pytest.mark.cases(89, "T11")
-def test_the_longest_grace_period(house: House) -> None:
+def test_the_longest_grace_period(workspace: Workspace) -> None:
     """The greatest age that the knob takes lets nothing go, though it is longer ago than any file is."""
-    folder = house.table()
-    house.plant(folder, "data/old.parquet", days=365 * 10)
-    house.finds([], remove_orphans__older_than_hours=TWENTY_YEARS)
+    folder = workspace.table()
+    workspace.plant(folder, "data/old.parquet", days=365 * 10)
+    workspace.finds([], remove_orphans__older_than_hours=TWENTY_YEARS)
 
 
 @pytest.mark.cases(66, 89, "T11")
-def test_a_grace_period_out_of_bounds(house: House) -> None:
+def test_a_grace_period_out_of_bounds(workspace: Workspace) -> None:
     """Below a day, negative or beyond all sense: refused in a policy, and as a table property it stops the table."""
     name = "icewright.remove_orphans.older_than_hours"
-    house.plant(house.table(), "data/orphan.parquet", days=1000)
+    workspace.plant(workspace.table(), "data/orphan.parquet", days=1000)
     for value in ("23", "0", "-72", str(TWENTY_YEARS + 1), str(LONG_MAX), "1e999", "NaN"):
         with pytest.raises(ConfigError, match="older_than_hours"):
             parse_settings("policy[0].set", {"remove_orphans.older_than_hours": value})
-        house.faulty(ORPHANS, name, value)
+        workspace.faulty(ORPHANS, name, value)
 
 
 LITTLE = {"expire_snapshots.min_snapshots_to_keep": 1, "expire_snapshots.retention_hours": 24}
@@ -117,27 +117,27 @@ ENDLESS = {
 
 
 @pytest.mark.cases(89, "T11", "T20")
-def test_endless_retention_expires_nothing(house: House) -> None:
+def test_endless_retention_expires_nothing(workspace: Workspace) -> None:
     """Iceberg's largest numbers, on the table or on main, mean for ever: nothing is expired, nothing is committed."""
-    house.table()
-    house.detect()
-    plain = house.metadata_file().read_text()
+    workspace.table()
+    workspace.detect()
+    plain = workspace.metadata_file().read_text()
     for name, (knob, value) in ENDLESS.items():
         document = json.loads(plain)
         if knob:
             document["properties"][name] = str(value)
         else:
             document["refs"]["main"][name] = value
-        house.metadata_file().write_text(json.dumps(document))
-        files, runtime = house.files(), house.runtime({k: v for k, v in LITTLE.items() if k != knob})
+        workspace.metadata_file().write_text(json.dumps(document))
+        files, runtime = workspace.files(), workspace.runtime({k: v for k, v in LITTLE.items() if k != knob})
         (done,) = execute(runtime, Request(ref(NAME), (EXPIRE,), manual=True)).outcomes
         assert (done.state, done.reason) == (OperationState.SKIPPED, "no snapshots to expire"), name
-        assert house.files() == files
+        assert workspace.files() == files
 
 
 @pytest.mark.cases(89)
-def test_senseless_retention_stops_the_table(house: House) -> None:
+def test_senseless_retention_stops_the_table(workspace: Workspace) -> None:
     """A negative or wordy age of the table is a fault by name, not an age of nothing."""
-    house.table()
+    workspace.table()
     for value in ("-1", "0", "a week", ""):
-        house.faulty(EXPIRE, "history.expire.max-snapshot-age-ms", value)
+        workspace.faulty(EXPIRE, "history.expire.max-snapshot-age-ms", value)

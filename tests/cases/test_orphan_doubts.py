@@ -9,19 +9,19 @@ import pytest
 
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from tests.cases.house import EXPIRE, KNOBS_OF, MANIFESTS, ORPHANS, House, edit
+from tests.cases.workspace import EXPIRE, KNOBS_OF, MANIFESTS, ORPHANS, Workspace, edit
 
 FOREIGN = ("_delta_log/00000.json", "data/delta/_delta_log/0.json", "data/.hoodie/x", "a.lance/_versions/1.manifest")
 
 
 @pytest.mark.cases(65)
-def test_datasets_of_other_formats(house: House) -> None:
+def test_datasets_of_other_formats(workspace: Workspace) -> None:
     """Delta, Hudi and Lance datasets at the location or below it stop the run, and the reason names the file."""
-    folder = house.table()
-    house.plant(folder, "data/orphan.parquet")
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet")
     for foreign in FOREIGN:
-        (path,) = house.plant(folder, foreign)
-        house.refused(ORPHANS, foreign)
+        (path,) = workspace.plant(folder, foreign)
+        workspace.refused(ORPHANS, foreign)
         path.unlink()
 
 
@@ -37,85 +37,85 @@ def _deep(folder: Path) -> None:
 
 
 @pytest.mark.cases(69)
-def test_a_folder_that_cannot_be_listed(house: House) -> None:
+def test_a_folder_that_cannot_be_listed(workspace: Workspace) -> None:
     """One folder that fails fails the whole scan: nothing is deleted, not even what was listed before it."""
-    folder = house.table()
-    house.plant(folder, "data/orphan.parquet", "a/orphan.parquet", "z/orphan.parquet")
-    files = house.files()
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet", "a/orphan.parquet", "z/orphan.parquet")
+    files = workspace.files()
     _deep(folder / "data")
-    done = house.run(ORPHANS)
+    done = workspace.run(ORPHANS)
     assert done.state is OperationState.FAILED
     assert "could not be listed" in done.reason
     assert all(path.exists() for path in files)
 
 
 @pytest.mark.cases(70)
-def test_the_share_of_orphans(house: House) -> None:
+def test_the_share_of_orphans(workspace: Workspace) -> None:
     """Half of the files may be orphans, one more stops the run with the numbers and the way to look at them."""
-    folder = house.table()
-    live = len(house.files(folder))
-    orphans = house.plant(folder, *(f"data/{number}.parquet" for number in range(live + 1)))
-    house.refused(ORPHANS, f"{live + 1} of {2 * live + 1} files", "max_delete_ratio", "--dry-run")
-    house.plant(folder, "data/0.parquet", days=0)
-    house.removes(p for p in orphans if p.name != "0.parquet")
+    folder = workspace.table()
+    live = len(workspace.files(folder))
+    orphans = workspace.plant(folder, *(f"data/{number}.parquet" for number in range(live + 1)))
+    workspace.refused(ORPHANS, f"{live + 1} of {2 * live + 1} files", "max_delete_ratio", "--dry-run")
+    workspace.plant(folder, "data/0.parquet", days=0)
+    workspace.removes(p for p in orphans if p.name != "0.parquet")
 
 
 @pytest.mark.cases(70)
-def test_no_live_file_in_the_location(house: House) -> None:
+def test_no_live_file_in_the_location(workspace: Workspace) -> None:
     """When nothing that is listed is reached, as after a change of the location, the run stops, few files as it saw."""
-    folder = house.table()
+    folder = workspace.table()
     empty = folder.with_name("new")
-    edit(house.metadata_file(), lambda d: d.update({"location": f"file://{empty}"}))
-    house.plant(empty, "data/orphan.parquet")
-    house.refused(ORPHANS, "1 of 1 files")
+    edit(workspace.metadata_file(), lambda d: d.update({"location": f"file://{empty}"}))
+    workspace.plant(empty, "data/orphan.parquet")
+    workspace.refused(ORPHANS, "1 of 1 files")
 
 
 @pytest.mark.cases(71)
-def test_more_orphans_than_one_run_takes(house: House) -> None:
+def test_more_orphans_than_one_run_takes(workspace: Workspace) -> None:
     """As many go as the cap says, the note counts the rest, and the next run takes that."""
-    folder = house.table()
-    orphans = house.plant(folder, *(f"data/{number}.parquet" for number in range(600)))
+    folder = workspace.table()
+    orphans = workspace.plant(folder, *(f"data/{number}.parquet" for number in range(600)))
     knobs = {"remove_orphans__max_delete_ratio": 1, "remove_orphans__max_files": 400}
-    first = house.run(ORPHANS, **knobs)
+    first = workspace.run(ORPHANS, **knobs)
     assert first.summary == "removed 400 orphan file(s)"
     assert first.metrics["orphans_found"] == 600
     assert "200 more orphans wait for the next run" in first.notes
     assert sum(path.exists() for path in orphans) == 200
-    assert house.run(ORPHANS, **knobs).summary == "removed 200 orphan file(s)"
-    house.removes([])
+    assert workspace.run(ORPHANS, **knobs).summary == "removed 200 orphan file(s)"
+    workspace.removes([])
 
 
 @pytest.mark.cases(72)
-def test_gc_disabled(house: House) -> None:
+def test_gc_disabled(workspace: Workspace) -> None:
     """Under gc.enabled=false no operation deletes a file; manifests are rewritten, the old ones stay."""
-    craft = house.craft(gc_enabled="false")
-    house.commits(craft, [400, 300, 200], replacing=False)
-    house.plant(house.publish(craft), "data/orphan.parquet")
-    files, read = house.files(), house.read()
-    states = {o.operation: (o.state, o.reason) for o in house.job(EXPIRE, ORPHANS, MANIFESTS).outcomes}
+    craft = workspace.craft(gc_enabled="false")
+    workspace.commits(craft, [400, 300, 200], replacing=False)
+    workspace.plant(workspace.publish(craft), "data/orphan.parquet")
+    files, read = workspace.files(), workspace.read()
+    states = {o.operation: (o.state, o.reason) for o in workspace.job(EXPIRE, ORPHANS, MANIFESTS).outcomes}
     blocked = (OperationState.SKIPPED, "gc.enabled is false on the table")
     assert states == {MANIFESTS: (OperationState.COMMITTED, ""), EXPIRE: blocked, ORPHANS: blocked}
-    assert files <= house.files()
-    assert read.items() <= house.read().items()
+    assert files <= workspace.files()
+    assert read.items() <= workspace.read().items()
 
 
 @pytest.mark.cases(73, 74, 93, "T17")
 @pytest.mark.parametrize("operation", KNOBS_OF)
-def test_a_dry_run_then_a_run_then_another(house: House, operation: Operation) -> None:
+def test_a_dry_run_then_a_run_then_another(workspace: Workspace, operation: Operation) -> None:
     """A dry run changes nothing and lists what the run takes; the run after that has nothing to do, and says so."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200, 100], replacing=operation == EXPIRE)
-    house.plant(house.publish(craft), "data/orphan.parquet", "metadata/x-m0.avro")
-    files, metadata = house.files(), house.metadata()
-    said = house.run(operation, dry_run=True)
-    assert (house.files(), house.metadata(), house.app.runtime.store.jobs()) == (files, metadata, [])
-    done = house.run(operation)
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200, 100], replacing=operation == EXPIRE)
+    workspace.plant(workspace.publish(craft), "data/orphan.parquet", "metadata/x-m0.avro")
+    files, metadata = workspace.files(), workspace.metadata()
+    said = workspace.run(operation, dry_run=True)
+    assert (workspace.files(), workspace.metadata(), workspace.app.runtime.store.jobs()) == (files, metadata, [])
+    done = workspace.run(operation)
     assert done.state is OperationState.COMMITTED, done
     assert said.files == done.files != ()
     if operation != MANIFESTS:
-        assert {f.path for f in done.files} == {f"file://{p}" for p in files - house.files()}
-    files, metadata = house.files(), house.metadata()
-    again = house.run(operation)
-    assert (again.files, house.files(), house.metadata()) == ((), files, metadata)
+        assert {f.path for f in done.files} == {f"file://{p}" for p in files - workspace.files()}
+    files, metadata = workspace.files(), workspace.metadata()
+    again = workspace.run(operation)
+    assert (again.files, workspace.files(), workspace.metadata()) == ((), files, metadata)
     assert again.state is (OperationState.COMMITTED if operation == ORPHANS else OperationState.SKIPPED)
     assert again.reason or again.summary == "removed 0 orphan file(s)"

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
 from icewright.core.runs import OperationState
-from tests.cases.house import EXPIRE, ORPHANS, House, edit
+from tests.cases.workspace import EXPIRE, ORPHANS, Workspace, edit
 
 ODD = {
     "blank": "a b",
@@ -47,22 +47,22 @@ PLACES = ["plain", "a b+c", "100% a%20b%2Fc", "e\u0301 \u00e9", "a#b?c=d&e", 'it
 
 @pytest.mark.cases(59)
 @pytest.mark.parametrize("place", PLACES)
-def test_odd_names(house: House, place: str) -> None:
+def test_odd_names(workspace: Workspace, place: str) -> None:
     """In the location, in folders and in names of files: live files stay, the orphans beside them go."""
-    craft = house.craft(place=f"warehouse/{place}")
+    craft = workspace.craft(place=f"warehouse/{place}")
     plain, files = craft.data({"id": [1], "part": ["a"]}), []
     for odd in ODD.values():
         path = craft.folder / "data" / odd / odd
         path.parent.mkdir()
         shutil.copyfile(plain.path, path)
         files.append(WrittenFile(path, dict(plain.record) | {"file_path": f"file://{path}"}))
-    craft.commit(house.clock.now(), [plain, *files])
-    folder = house.publish(craft)
+    craft.commit(workspace.clock.now(), [plain, *files])
+    folder = workspace.publish(craft)
     orphans = [f"data/{odd}/orphan-{odd[:9]}" for odd in ODD.values() if odd not in ("a b", "e\u0301te\u0301")]
-    planted = house.plant(folder, *orphans, "data/a")
-    house.finds(planted, remove_orphans__max_delete_ratio=0.6)
+    planted = workspace.plant(folder, *orphans, "data/a")
+    workspace.finds(planted, remove_orphans__max_delete_ratio=0.6)
     if place == PLACES[-1]:
-        house.removes(planted, remove_orphans__max_delete_ratio=0.6)
+        workspace.removes(planted, remove_orphans__max_delete_ratio=0.6)
 
 
 SPELLINGS = (
@@ -75,58 +75,58 @@ SPELLINGS = (
 
 
 @pytest.mark.cases(58, 59)
-def test_other_spellings_of_live_files(house: House) -> None:
+def test_other_spellings_of_live_files(workspace: Workspace) -> None:
     """Data files that the manifest spells in another way than the listing does are live for all that."""
-    craft = house.craft()
+    craft = workspace.craft()
     files = [spelt(craft, craft.data({"id": [1], "part": ["a"]}), spelling) for spelling in SPELLINGS]
-    craft.commit(house.clock.now(), files)
-    house.finds(house.plant(house.publish(craft), "data/orphan.parquet"))
+    craft.commit(workspace.clock.now(), files)
+    workspace.finds(workspace.plant(workspace.publish(craft), "data/orphan.parquet"))
 
 
 @pytest.mark.cases(59)
-def test_encoded_and_composed_names_of_live_files(house: House) -> None:
+def test_encoded_and_composed_names_of_live_files(workspace: Workspace) -> None:
     """Named percent-encoded, or in the other Unicode form than the disk has: live; so is all that may be meant."""
-    craft = house.craft()
+    craft = workspace.craft()
     names = {"a b.parquet": "a%20b.parquet", "e\u0301.parquet": "\u00e9.parquet", "\u00fc.parquet": "%C3%BC.parquet"}
     files = []
     for name, said in names.items():
         file = craft.data({"id": [1], "part": ["a"]})
         moved = file.path.rename(file.path.with_name(name))
         files.append(WrittenFile(moved, dict(file.record) | {"file_path": f"file://{moved.parent}/{said}"}))
-    craft.commit(house.clock.now(), files)
-    folder = house.publish(craft)
-    house.plant(folder, "data/a%20b.parquet")  # one of the two is meant, and nobody knows which: both stay
-    house.removes(house.plant(folder, "data/a+b.parquet"))
+    craft.commit(workspace.clock.now(), files)
+    folder = workspace.publish(craft)
+    workspace.plant(folder, "data/a%20b.parquet")  # one of the two is meant, and nobody knows which: both stay
+    workspace.removes(workspace.plant(folder, "data/a+b.parquet"))
 
 
 @pytest.mark.cases(59)
 @pytest.mark.parametrize("location", ["file://{0}//", "file:{0}", "{0}", "file://{0.parent}//{0.name}"])
-def test_spellings_of_the_location(house: House, location: str) -> None:
+def test_spellings_of_the_location(workspace: Workspace, location: str) -> None:
     """A location with slashes at its end, doubled ones, one or no scheme lists the same files."""
-    craft = house.craft()
-    house.commits(craft, [400, 300])
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300])
 
     def change(document: dict[str, object]) -> None:
         document["location"] = location.format(craft.folder)
 
-    folder = house.publish(craft, change)
-    house.plant(folder, "data/.hidden", "_tmp/x", "metadata/version-hint.text")
-    house.finds(house.plant(folder, "data/orphan.parquet"))
+    folder = workspace.publish(craft, change)
+    workspace.plant(folder, "data/.hidden", "_tmp/x", "metadata/version-hint.text")
+    workspace.finds(workspace.plant(folder, "data/orphan.parquet"))
 
 
 @pytest.mark.cases(57, 59)
-def test_a_live_file_that_is_named_by_way_of_a_link(house: House) -> None:
+def test_a_live_file_that_is_named_by_way_of_a_link(workspace: Workspace) -> None:
     """A folder of tables known under two paths, one a link to the other: what is live under either stays."""
-    (house.home / "mounted").symlink_to(house.home / "warehouse")
-    craft = house.craft()
+    (workspace.home / "mounted").symlink_to(workspace.home / "warehouse")
+    craft = workspace.craft()
     files = [craft.data({"id": [number], "part": ["a"]}) for number in range(3)]
     linked = str(files[0].path).replace("/warehouse/", "/mounted/")
-    craft.commit(house.clock.now(), [spelt(craft, files[0], f"file://{linked}"), *files[1:]])
-    house.publish(craft)
-    before = house.read()
-    house.run(ORPHANS)
+    craft.commit(workspace.clock.now(), [spelt(craft, files[0], f"file://{linked}"), *files[1:]])
+    workspace.publish(craft)
+    before = workspace.read()
+    workspace.run(ORPHANS)
     assert files[0].path.exists(), "a live file was deleted"
-    assert house.read() == before
+    assert workspace.read() == before
 
 
 @pytest.mark.cases(57)
@@ -134,44 +134,46 @@ def test_a_live_file_that_is_named_by_way_of_a_link(house: House) -> None:
     ("prefix", "what"),
     [("s3://bucket", "data"), ("s3a://bucket", "log"), ("hdfs://nn:8020", "data"), ("hdfs://", "log")],
 )
-def test_another_scheme_or_authority(house: House, prefix: str, what: str) -> None:
+def test_another_scheme_or_authority(workspace: Workspace, prefix: str, what: str) -> None:
     """A live file that is named under a prefix which nobody declared equal to the listing's: refused, both said."""
-    house.plant(_foreign(house, prefix, what), "data/orphan.parquet")
-    house.refused(ORPHANS, "file://", prefix, "equal_schemes")
+    workspace.plant(_foreign(workspace, prefix, what), "data/orphan.parquet")
+    workspace.refused(ORPHANS, "file://", prefix, "equal_schemes")
 
 
 @pytest.mark.cases(57)
-def test_a_scheme_that_is_declared_equal(house: House) -> None:
+def test_a_scheme_that_is_declared_equal(workspace: Workspace) -> None:
     """Once a policy says that the schemes mean the same, the live file is live and the orphan goes."""
-    folder = _foreign(house, "s3://bucket", "data")
-    orphans = house.plant(folder, "data/orphan.parquet")
-    house.removes(orphans, remove_orphans__equal_schemes={"s3": "file"})
+    folder = _foreign(workspace, "s3://bucket", "data")
+    orphans = workspace.plant(folder, "data/orphan.parquet")
+    workspace.removes(orphans, remove_orphans__equal_schemes={"s3": "file"})
 
 
-def _foreign(house: House, prefix: str, what: str) -> Path:
+def _foreign(workspace: Workspace, prefix: str, what: str) -> Path:
     """A table of which one file is named under another prefix."""
-    craft = house.craft()
+    craft = workspace.craft()
     file = craft.data({"id": [1], "part": ["a"]})
-    craft.commit(house.clock.now(), [spelt(craft, file, prefix + "{path}") if what == "data" else file])
+    craft.commit(workspace.clock.now(), [spelt(craft, file, prefix + "{path}") if what == "data" else file])
     if what == "data":
-        return house.publish(craft)
+        return workspace.publish(craft)
     former = craft.folder / "metadata" / "00000-x.metadata.json"
-    folder = house.publish(
+    folder = workspace.publish(
         craft, lambda d: d.update({"metadata-log": [{"metadata-file": f"{prefix}{former}", "timestamp-ms": 1}]})
     )
-    house.plant(folder, f"metadata/{former.name}", content=house.metadata_file().read_bytes())
+    workspace.plant(folder, f"metadata/{former.name}", content=workspace.metadata_file().read_bytes())
     return folder
 
 
 @pytest.mark.cases(10, 58, 59)
-def test_an_expired_file_that_a_kept_snapshot_spells_otherwise(house: House) -> None:
+def test_an_expired_file_that_a_kept_snapshot_spells_otherwise(workspace: Workspace) -> None:
     """Two spellings of one path, one in a snapshot that goes and one in a snapshot that stays: the file stays."""
-    craft = house.craft()
+    craft = workspace.craft()
     files = [craft.data({"id": [1], "part": ["a"]}) for _ in SPELLINGS]
-    first = craft.commit(house.clock.now().replace(year=2025), files)
-    craft.commit(house.clock.now(), [spelt(craft, f, s) for f, s in zip(files, SPELLINGS, strict=True)], replaced=first)
-    house.publish(craft)
-    done = house.run(EXPIRE)
+    first = craft.commit(workspace.clock.now().replace(year=2025), files)
+    craft.commit(
+        workspace.clock.now(), [spelt(craft, f, s) for f, s in zip(files, SPELLINGS, strict=True)], replaced=first
+    )
+    workspace.publish(craft)
+    done = workspace.run(EXPIRE)
     assert (done.state, done.metrics["snapshots_expired"]) == (OperationState.COMMITTED, 1), done
     assert all(file.path.exists() for file in files)
 
@@ -185,28 +187,32 @@ BY_HIDDEN = PartitionSpec(
 
 
 @pytest.mark.cases(60)
-def test_hidden_folders(house: House) -> None:
+def test_hidden_folders(workspace: Workspace) -> None:
     """Partition folders that begin with `_` or `.` are scanned, all other hidden places are left alone."""
-    craft = house.craft(spec=BY_HIDDEN, schema=HIDDEN)
+    craft = workspace.craft(spec=BY_HIDDEN, schema=HIDDEN)
     folder = craft.folder / "data" / "_c2=x" / ".c3=1"
     folder.mkdir(parents=True)
     file = craft.data({"id": [1], "_c2": ["x"], ".c3": [1]}, **{"_c2": "x", ".c3": 1})
-    craft.commit(house.clock.now(), [file])
-    house.publish(craft)
-    house.plant(craft.folder, "_c22=x/f", "data/_c3=1/f", "data/_c2/f", "data/.c3=1/_tmp/f", "_SUCCESS", "data/.f.crc")
-    house.removes(house.plant(craft.folder, "data/_c2=x/.c3=1/orphan.parquet", "data/_c2=y/orphan.parquet"))
+    craft.commit(workspace.clock.now(), [file])
+    workspace.publish(craft)
+    workspace.plant(
+        craft.folder, "_c22=x/f", "data/_c3=1/f", "data/_c2/f", "data/.c3=1/_tmp/f", "_SUCCESS", "data/.f.crc"
+    )
+    workspace.removes(workspace.plant(craft.folder, "data/_c2=x/.c3=1/orphan.parquet", "data/_c2=y/orphan.parquet"))
 
 
 @pytest.mark.cases(53, 54, 55)
-def test_the_metadata_of_the_table_itself(house: House) -> None:
+def test_the_metadata_of_the_table_itself(workspace: Workspace) -> None:
     """Current and logged metadata, gzipped in either spelling, and the hint stay; only what is not logged goes."""
-    craft = house.craft()
-    house.commits(craft, [400, 300])
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300])
     logged = ["00000-a.gz.metadata.json", "v1.metadata.json.gz", "00001-b.metadata.json"]
     names = [{"metadata-file": f"file:{craft.folder}/metadata/{n}", "timestamp-ms": i} for i, n in enumerate(logged)]
-    folder = house.publish(craft, lambda d: d.update({"metadata-log": names}))
-    content = house.metadata_file().read_bytes()
-    house.plant(folder, *(f"metadata/{name}" for name in (*logged, "version-hint.text")), content=content)
-    house.removes(house.plant(folder, "metadata/00000-lost.metadata.json", "metadata/x-m0.avro", content=content))
-    edit(house.metadata_file(), lambda d: d.update({"metadata-log": names[1:]}))
-    house.removes({folder / "metadata" / logged[0]})
+    folder = workspace.publish(craft, lambda d: d.update({"metadata-log": names}))
+    content = workspace.metadata_file().read_bytes()
+    workspace.plant(folder, *(f"metadata/{name}" for name in (*logged, "version-hint.text")), content=content)
+    workspace.removes(
+        workspace.plant(folder, "metadata/00000-lost.metadata.json", "metadata/x-m0.avro", content=content)
+    )
+    edit(workspace.metadata_file(), lambda d: d.update({"metadata-log": names[1:]}))
+    workspace.removes({folder / "metadata" / logged[0]})

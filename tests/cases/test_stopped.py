@@ -16,39 +16,39 @@ from icewright.core.errors import Cancelled, StorageUnavailable
 from icewright.core.runs import FileAction, JobState
 from icewright.flow.reconcile import Reconciler, reconcile_interrupted
 from icewright.ports import LedgerState
-from tests.cases.house import EXPIRE, NAME, ORPHANS, House, edit, ref
+from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, ref
 
 
 @pytest.mark.parametrize("moment", [(RemoveOrphansInService, "scan"), (Deletion, "carry_out")])
 def test_a_cancelled_orphan_removal_deletes_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch, moment: tuple[type, str]
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, moment: tuple[type, str]
 ) -> None:
     """Cancelled while it lists, or once all is planned: neither the job nor who settles later deletes a file."""
-    craft = house.craft()
-    house.commits(craft, [400, 300, 200], replacing=False)
-    planted = house.plant(house.publish(craft), "data/orphan-0.parquet", "data/orphan-1.parquet")
-    store, real = house.app.runtime.store, getattr(*moment)
+    craft = workspace.craft()
+    workspace.commits(craft, [400, 300, 200], replacing=False)
+    planted = workspace.plant(workspace.publish(craft), "data/orphan-0.parquet", "data/orphan-1.parquet")
+    store, real = workspace.app.runtime.store, getattr(*moment)
 
     def cancelled(*args: Any, **options: Any) -> object:
         (job,) = store.jobs(limit=1)
-        assert store.request_cancel(job.job_id, house.clock.now())
+        assert store.request_cancel(job.job_id, workspace.clock.now())
         return real(*args, **options)
 
     monkeypatch.setattr(*moment, cancelled)
-    job = house.job(ORPHANS, remove_orphans__max_delete_ratio=1)
+    job = workspace.job(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert job.state is JobState.CANCELLED
-    Reconciler(house.app.runtime).due()
+    Reconciler(workspace.app.runtime).due()
     assert all(path.exists() for path in planted)
     assert {row["state"] for row in store.deleted_files(job.job_id or "")} <= {"found", "kept"}
 
 
 @pytest.mark.parametrize(("owed", "states"), [(False, {"kept"}), (True, {"planned"})])
-def test_cancelled_while_the_proof_is_tried_again(house: House, owed: bool, states: set[str]) -> None:
+def test_cancelled_while_the_proof_is_tried_again(workspace: Workspace, owed: bool, states: set[str]) -> None:
     """Nothing was deleted yet, however often the proof failed: only what a commit let go of goes all the same."""
-    house.table()
-    house.detect()
-    store, deletion, now = house.app.runtime.store, house.app.engines.expire.deletion, house.clock.now()
-    job_id = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), house.app.runtime.trigger, now)
+    workspace.table()
+    workspace.detect()
+    store, deletion, now = workspace.app.runtime.store, workspace.app.engines.expire.deletion, workspace.clock.now()
+    job_id = store.claim(ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), workspace.app.runtime.trigger, now)
     assert job_id is not None
     planned = [FileAction("file:///lake/data/one.parquet", 1, "data")]
     store.plan_deletions(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
@@ -67,19 +67,19 @@ def test_cancelled_while_the_proof_is_tried_again(house: House, owed: bool, stat
     assert {row["state"] for row in store.deleted_files(job_id)} == states
 
 
-def _forbid(house: House) -> None:
+def _forbid(workspace: Workspace) -> None:
     """Somebody switches garbage collection off."""
-    old = house.metadata_file()
+    old = workspace.metadata_file()
     edit(old, lambda document: document["properties"].update({"gc.enabled": "false"}))
     new = old.with_name("00099-gc.metadata.json")
     new.write_bytes(old.read_bytes())
-    house.unregister(NAME)
-    house.register(NAME, f"file://{new}")
+    workspace.unregister(NAME)
+    workspace.register(NAME, f"file://{new}")
 
 
-def _narrow(house: House) -> None:
+def _narrow(workspace: Workspace) -> None:
     """Somebody allows deletions elsewhere only."""
-    allowed = house.app.engines.expire.guard.allowed_locations
+    allowed = workspace.app.engines.expire.guard.allowed_locations
     assert isinstance(allowed, dict)
     allowed.update(dict.fromkeys(allowed, ("file:///elsewhere",)))
 
@@ -89,30 +89,30 @@ def _narrow(house: House) -> None:
     [(_forbid, "gc.enabled is false now"), (_narrow, "lies outside the allowed_locations")],
 )
 def test_what_is_forbidden_meanwhile_waits(
-    house: House, monkeypatch: pytest.MonkeyPatch, change: Any, reason: str
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, change: Any, reason: str
 ) -> None:
     """Planned deletions of an expiry are not finished where nothing may be deleted any more."""
-    house.table()
-    house.detect()
+    workspace.table()
+    workspace.detect()
 
     def away(*_: object) -> None:
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
         patched.setattr(Deletion, "_batch", away)
-        job = house.job(EXPIRE)
-    change(house)
-    before = house.files()
-    (said,) = reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
+        job = workspace.job(EXPIRE)
+    change(workspace)
+    before = workspace.files()
+    (said,) = reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
     assert reason in said
-    assert house.files() == before
-    assert {row["state"] for row in house.app.runtime.store.deleted_files(job.job_id or "")} == {"planned"}
+    assert workspace.files() == before
+    assert {row["state"] for row in workspace.app.runtime.store.deleted_files(job.job_id or "")} == {"planned"}
 
 
-def test_each_planned_file_is_looked_at(house: House) -> None:
+def test_each_planned_file_is_looked_at(workspace: Workspace) -> None:
     """The table lies inside, and one of its files does not: that one stays, with the reason."""
-    folder = house.table()
-    guard, base = house.app.engines.expire.guard, house.metadata()
+    folder = workspace.table()
+    guard, base = workspace.app.engines.expire.guard, workspace.metadata()
     inside, outside = f"file://{folder}/data/one.parquet", "file:///elsewhere/two.parquet"
     files = pl.DataFrame({"path": [inside, outside]})
     judged = guard.judge(base, guard.around(base), files, outside=True)
@@ -121,28 +121,28 @@ def test_each_planned_file_is_looked_at(house: House) -> None:
 
 
 def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The snapshots are gone, and the run says so; their files are deleted by whoever settles."""
-    house.table()
-    house.detect()
-    store, real, before = house.app.runtime.store, ExpireInService._deleted, len(house.metadata().snapshots)
+    workspace.table()
+    workspace.detect()
+    store, real, before = workspace.app.runtime.store, ExpireInService._deleted, len(workspace.metadata().snapshots)
 
     def deleted(*args: Any) -> object:
         (job,) = store.jobs(limit=1)
-        assert store.request_cancel(job.job_id, house.clock.now())
+        assert store.request_cancel(job.job_id, workspace.clock.now())
         return real(*args)
 
     monkeypatch.setattr(ExpireInService, "_deleted", deleted)
-    job = house.job(EXPIRE)
+    job = workspace.job(EXPIRE)
     assert job.state is JobState.CANCELLED
     (run,) = store.runs(job.job_id or "")
-    gone = before - len(house.metadata().snapshots)
+    gone = before - len(workspace.metadata().snapshots)
     assert (run["state"], run["metrics"]["snapshots_expired"]) == ("failed", gone)
     assert run["metrics"]["files_failed"] == len(store.deleted_files(job.job_id or "")) > 0
-    Reconciler(house.app.runtime).due()
+    Reconciler(workspace.app.runtime).due()
     assert {row["state"] for row in store.deleted_files(job.job_id or "")} == {"deleted"}
-    measures = store.measures(house.clock.now(), (), ())
+    measures = store.measures(workspace.clock.now(), (), ())
     totals = {total.name: number for total, number in measures.totals.items() if total.operation == EXPIRE}
     assert (totals["files_deleted"], totals["snapshots_expired"]) == (run["metrics"]["files_failed"], gone)
     assert totals["bytes_deleted"] > 0

@@ -26,100 +26,100 @@ from icewright.flow.evaluate import evaluate_table
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
 from icewright.ports import LedgerState, RestoreSnapshots
-from tests.cases.house import EXPIRE, NAME, ORPHANS, House, ref
-from tests.faults.taps import Call, Hook, tapped
+from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, ref
+from tests.faults.interceptors import Call, Hook, tapped
 
 KEPT_APART = ("metadata-log", "last-updated-ms")  # what each commit writes
 
 
-def history(house: House, name: str = NAME) -> None:
+def history(workspace: Workspace, name: str = NAME) -> None:
     """A table of six commits, a tag and a branch on old ones, and two that outlive their age."""
-    craft = house.craft(name)
-    house.commits(craft, [900, 800, 700, 600, 10, 5])
+    craft = workspace.craft(name)
+    workspace.commits(craft, [900, 800, 700, 600, 10, 5])
     made, day = [s["snapshot-id"] for s in craft.snapshots], 86_400_000
     craft.refs |= {
         "quarter-end": {"snapshot-id": made[0], "type": "tag"},
         "outlived": {"snapshot-id": made[1], "type": "tag", "max-ref-age-ms": day},
         "old branch": {"snapshot-id": made[2], "type": "branch", "max-ref-age-ms": day, "min-snapshots-to-keep": 2},
     }
-    house.publish(craft)
+    workspace.publish(craft)
 
 
-def expired(house: House, name: str = NAME, hours: float = 24, **more: Any) -> str:
+def expired(workspace: Workspace, name: str = NAME, hours: float = 24, **more: Any) -> str:
     """The job that expired what is old on the table; its files wait."""
-    done = house.job(EXPIRE, name=name, deletion__delay_hours=hours, **more)
+    done = workspace.job(EXPIRE, name=name, deletion__delay_hours=hours, **more)
     assert done.state is JobState.SUCCEEDED, done
     assert done.job_id is not None
-    house.clock.advance(minutes=1)
+    workspace.clock.advance(minutes=1)
     return done.job_id
 
 
-def document(house: House, name: str = NAME) -> dict[str, Any]:
+def document(workspace: Workspace, name: str = NAME) -> dict[str, Any]:
     """The current metadata file, without what each commit writes."""
-    found = json.loads(house.metadata_file(name).read_text(encoding="utf-8"))
+    found = json.loads(workspace.metadata_file(name).read_text(encoding="utf-8"))
     return {key: value for key, value in found.items() if key not in KEPT_APART}
 
 
-def states(house: House, job_id: str) -> set[str]:
+def states(workspace: Workspace, job_id: str) -> set[str]:
     """In which states the files of the job are."""
-    return {file["state"] for file in house.app.runtime.store.deleted_files(job_id)}
+    return {file["state"] for file in workspace.app.runtime.store.deleted_files(job_id)}
 
 
-def settled(house: House, hours: float = 0) -> list[str]:
+def settled(workspace: Workspace, hours: float = 0) -> list[str]:
     """What the settling says so many hours later."""
-    house.clock.advance(hours=hours)
-    return reconcile_interrupted(replace(house.app.runtime, process_has_ended=lambda _: True))
+    workspace.clock.advance(hours=hours)
+    return reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
 
 
 @contextmanager
-def taps(house: House, hook: Hook) -> Iterator[None]:
+def taps(workspace: Workspace, hook: Hook) -> Iterator[None]:
     """Every call of a port goes through the hook, for a while."""
     hooks = [hook]
-    tapped(house.app, lambda call: hooks[-1](call))  # noqa: PLW0108 - the hook of that moment
+    tapped(workspace.app, lambda call: hooks[-1](call))  # noqa: PLW0108 - the hook of that moment
     yield
     hooks.append(Call.go)
 
 
-def test_twelve_tables_are_as_before_their_expiry(house: House) -> None:
+def test_twelve_tables_are_as_before_their_expiry(workspace: Workspace) -> None:
     """Every snapshot, tag and branch reads the same rows, the metadata is the same, and no file goes any more."""
     names = [f"sales.t{number:02d}" for number in range(12)]
     for name in names:
-        history(house, name)
-    before = {name: (house.read(name), document(house, name)) for name in names}
-    files = house.files()
-    jobs = {name: expired(house, name) for name in names}
+        history(workspace, name)
+    before = {name: (workspace.read(name), document(workspace, name)) for name in names}
+    files = workspace.files()
+    jobs = {name: expired(workspace, name) for name in names}
     for name, job_id in jobs.items():
-        left = house.metadata(name)
+        left = workspace.metadata(name)
         gone = before[name][0].keys() - {str(s.snapshot_id) for s in left.snapshots} - {r.name for r in left.refs}
         assert {"outlived", "old branch"} < gone
-        done = undo(house.app.runtime, job_id)
+        done = undo(workspace.app.runtime, job_id)
         assert {str(s.snapshot_id) for s in done.back.snapshots} | set(done.back.refs) == gone
         assert (done.back.files > 0, done.back.bytes > 0, done.back.not_restored) == (True, True, ())
-        assert states(house, job_id) == {LedgerState.UNDONE}
-    settled(house, hours=100)
-    assert files <= house.files()
-    assert {name: (house.read(name), document(house, name)) for name in names} == before
+        assert states(workspace, job_id) == {LedgerState.UNDONE}
+    settled(workspace, hours=100)
+    assert files <= workspace.files()
+    assert {name: (workspace.read(name), document(workspace, name)) for name in names} == before
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(house: House) -> None:
+def test_a_dry_run_says_the_same_and_changes_nothing(workspace: Workspace) -> None:
     """Snapshots, refs, files and bytes are those that the undo then brings back."""
-    history(house)
-    job_id, files, after = expired(house), house.files(), document(house)
-    said = undo(house.app.runtime, job_id, dry_run=True)
-    assert (house.files(), document(house)) == (files, after)
-    assert states(house, job_id) == {LedgerState.PLANNED}
-    assert len(house.app.runtime.store.jobs()) == 1
-    done = undo(house.app.runtime, job_id)
+    history(workspace)
+    job_id, files, after = expired(workspace), workspace.files(), document(workspace)
+    said = undo(workspace.app.runtime, job_id, dry_run=True)
+    assert (workspace.files(), document(workspace)) == (files, after)
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
+    assert len(workspace.app.runtime.store.jobs()) == 1
+    done = undo(workspace.app.runtime, job_id)
     assert done.back == said.back
-    assert (said.undone_by, done.undone_by) == (None, house.app.runtime.store.jobs()[0].job_id)
+    assert (said.undone_by, done.undone_by) == (None, workspace.app.runtime.store.jobs()[0].job_id)
 
 
-def test_the_undo_is_a_job_of_its_own(house: House) -> None:
+def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
     """It is in the history with who asked for it; the table is free and evaluated afterwards; the job's log says it."""
-    history(house)
-    job_id = expired(house)
-    done = undo(house.app.runtime, job_id)
-    store = house.app.runtime.store
+    history(workspace)
+    job_id = expired(workspace)
+    done = undo(workspace.app.runtime, job_id)
+    store = workspace.app.runtime.store
     job = store.job(done.undone_by or "")
     assert job is not None
     assert (job.state, job.options, job.operations) == (JobState.SUCCEEDED, {"undo": job_id}, ())
@@ -127,133 +127,133 @@ def test_the_undo_is_a_job_of_its_own(house: House) -> None:
     assert job.summary == done.summary == f"{restored}, dropped {done.back.files} planned deletion(s)"
     row = store.table(ref(NAME))
     assert row is not None
-    assert (row.held_by, row.evaluated_location) == (None, house.metadata().metadata_location)
+    assert (row.held_by, row.evaluated_location) == (None, workspace.metadata().metadata_location)
     assert [event["details"]["by"] for event in store.events(job_id) if event["kind"] == "undone"] == [job.actor]
-    assert [removal.undone_at for removal in store.removals(job_id)] == [house.clock.now()]
+    assert [removal.undone_at for removal in store.removals(job_id)] == [workspace.clock.now()]
 
 
-def test_a_second_undo_finds_nothing_to_do(house: House) -> None:
+def test_a_second_undo_finds_nothing_to_do(workspace: Workspace) -> None:
     """It says so, commits nothing, and is no error; nor is there an undo of the undo."""
-    history(house)
-    job_id = expired(house)
-    first = undo(house.app.runtime, job_id)
-    after = document(house)
-    again = undo(house.app.runtime, job_id)
+    history(workspace)
+    job_id = expired(workspace)
+    first = undo(workspace.app.runtime, job_id)
+    after = document(workspace)
+    again = undo(workspace.app.runtime, job_id)
     assert again.back.already
     assert again.summary == f"job {job_id} is undone already"
-    assert document(house) == after
+    assert document(workspace) == after
     with pytest.raises(UsageError, match="is itself the undo of job"):
-        undo(house.app.runtime, first.undone_by or "")
+        undo(workspace.app.runtime, first.undone_by or "")
 
 
-def test_what_was_undone_is_not_done_again_by_itself(house: House) -> None:
+def test_what_was_undone_is_not_done_again_by_itself(workspace: Workspace) -> None:
     """A rule of the table turns its expiry off, with who undid which job, until somebody changes the rule."""
-    history(house)
-    job_id = expired(house)
+    history(workspace)
+    job_id = expired(workspace)
     knobs = {"expire_snapshots.retention_hours": 24, "expire_snapshots.min_snapshots_to_keep": 1}
-    runtime = house.runtime(knobs)
+    runtime = workspace.runtime(knobs)
 
     def verdict() -> str:
         evaluation = evaluate_table(
-            replace(house.app.runtime, policy=_fresh(house, knobs)), ref(NAME), house.clock.now()
+            replace(workspace.app.runtime, policy=_fresh(workspace, knobs)), ref(NAME), workspace.clock.now()
         )
         return str(evaluation.verdicts[EXPIRE])
 
-    store = house.app.runtime.store
-    store.put_rule(ref(NAME).parts, {"compact.enabled": False}, "anna", house.clock.now(), 0)
+    store = workspace.app.runtime.store
+    store.put_rule(ref(NAME).parts, {"compact.enabled": False}, "anna", workspace.clock.now(), 0)
     undo(runtime, job_id)
     newest, first = store.rule_versions(ref(NAME).parts)
     assert newest.settings == {"compact.enabled": False, ENABLED[EXPIRE].name: False}
     assert (first.author, newest.author) == ("anna", f"{runtime.trigger.actor}, by the undo of job {job_id}")
     assert "expire_snapshots.enabled is false" in verdict()
-    store.put_rule(ref(NAME).parts, {ENABLED[EXPIRE].name: True}, "anna", house.clock.now(), newest.version)
+    store.put_rule(ref(NAME).parts, {ENABLED[EXPIRE].name: True}, "anna", workspace.clock.now(), newest.version)
     assert "Due(" in verdict()
 
 
-def _fresh(house: House, knobs: dict[str, Any]) -> Callable[[], Any]:
-    return lambda: replace(house.app.runtime.policy(), command=knobs)
+def _fresh(workspace: Workspace, knobs: dict[str, Any]) -> Callable[[], Any]:
+    return lambda: replace(workspace.app.runtime.policy(), command=knobs)
 
 
-def test_files_that_are_deleted_stand_against_an_undo(house: House) -> None:
+def test_files_that_are_deleted_stand_against_an_undo(workspace: Workspace) -> None:
     """Which files, how many, and which snapshots could not be read: the table stays as the expiry left it."""
-    history(house)
-    ids = {s.snapshot_id for s in house.metadata().snapshots}
-    job_id = expired(house)
-    gone = ids - {s.snapshot_id for s in house.metadata().snapshots}
-    assert settled(house, hours=25)
-    after = document(house)
+    history(workspace)
+    ids = {s.snapshot_id for s in workspace.metadata().snapshots}
+    job_id = expired(workspace)
+    gone = ids - {s.snapshot_id for s in workspace.metadata().snapshots}
+    assert settled(workspace, hours=25)
+    after = document(workspace)
     with pytest.raises(Refused, match=f"job {job_id} cannot be undone: [0-9]+ file.*deleted already") as refused:
-        undo(house.app.runtime, job_id)
+        undo(workspace.app.runtime, job_id)
     assert all(str(snapshot_id) in str(refused.value) for snapshot_id in gone)
-    assert document(house) == after
-    assert house.app.runtime.store.jobs()[0].job_id == job_id
+    assert document(workspace) == after
+    assert workspace.app.runtime.store.jobs()[0].job_id == job_id
 
 
-def test_a_file_that_somebody_else_deleted(house: House) -> None:
+def test_a_file_that_somebody_else_deleted(workspace: Workspace) -> None:
     """One that a snapshot needs stands against the undo, with the snapshot; one that none needs does not."""
-    history(house)
-    oldest = house.metadata().snapshots[1]
-    job_id = expired(house)
-    waiting = {f["kind"]: f["path"] for f in house.app.runtime.store.deleted_files(job_id)}
+    history(workspace)
+    oldest = workspace.metadata().snapshots[1]
+    job_id = expired(workspace)
+    waiting = {f["kind"]: f["path"] for f in workspace.app.runtime.store.deleted_files(job_id)}
     path = Path(local_path(oldest.manifest_list or "") or "")
     content = path.read_bytes()
     path.unlink()
     with pytest.raises(Refused, match=f"1 file.*{path.name}; without them snapshot.s. {oldest.snapshot_id} cannot"):
-        undo(house.app.runtime, job_id)
-    assert states(house, job_id) == {LedgerState.PLANNED}
+        undo(workspace.app.runtime, job_id)
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
     path.write_bytes(content)
     data = Path(local_path(waiting["data"]) or "")
     data.rename(data.with_suffix(".away"))
     with pytest.raises(Refused, match=f"{data.name}; without them snapshot"):
-        undo(house.app.runtime, job_id, dry_run=True)
+        undo(workspace.app.runtime, job_id, dry_run=True)
     data.with_suffix(".away").rename(data)
-    assert undo(house.app.runtime, job_id).back.snapshots
+    assert undo(workspace.app.runtime, job_id).back.snapshots
 
 
-def test_a_later_deletion_of_a_file_that_returns(house: House) -> None:
+def test_a_later_deletion_of_a_file_that_returns(workspace: Workspace) -> None:
     """What a later expiry took out and waits for is needed again: it stays, and the rest of that plan goes on."""
-    craft = house.craft()
-    house.commits(craft, [900, 800, 10], replacing=False)
-    house.publish(craft)
-    before = house.read()
-    first = expired(house)
-    house.icebergs["lake"].load_table(tuple(NAME.split("."))).delete()
-    house.clock.advance(hours=10)
-    later = expired(house, hours=1, expire_snapshots__retention_hours=0.001)
-    undo(house.app.runtime, first)
-    shared = {f["path"] for f in house.app.runtime.store.deleted_files(later) if f["state"] == LedgerState.KEPT}
+    craft = workspace.craft()
+    workspace.commits(craft, [900, 800, 10], replacing=False)
+    workspace.publish(craft)
+    before = workspace.read()
+    first = expired(workspace)
+    workspace.icebergs["lake"].load_table(tuple(NAME.split("."))).delete()
+    workspace.clock.advance(hours=10)
+    later = expired(workspace, hours=1, expire_snapshots__retention_hours=0.001)
+    undo(workspace.app.runtime, first)
+    shared = {f["path"] for f in workspace.app.runtime.store.deleted_files(later) if f["state"] == LedgerState.KEPT}
     assert shared
-    assert states(house, later) == {LedgerState.KEPT, LedgerState.PLANNED}
-    settled(house, hours=5)
-    assert states(house, later) == {LedgerState.KEPT, LedgerState.DELETED}
-    after = house.read()
+    assert states(workspace, later) == {LedgerState.KEPT, LedgerState.PLANNED}
+    settled(workspace, hours=5)
+    assert states(workspace, later) == {LedgerState.KEPT, LedgerState.DELETED}
+    after = workspace.read()
     returned = {version: rows for version, rows in after.items() if version in before and version != "main"}
     assert len(returned) == 2
     assert returned == {version: before[version] for version in returned}
 
 
-def test_a_later_deletion_that_took_a_file(house: House) -> None:
+def test_a_later_deletion_that_took_a_file(workspace: Workspace) -> None:
     """The snapshots would come back without it: refused, with the job that deleted it."""
-    craft = house.craft()
-    house.commits(craft, [900, 800, 10], replacing=False)
-    house.publish(craft)
-    first = expired(house)
-    house.icebergs["lake"].load_table(tuple(NAME.split("."))).delete()
-    house.clock.advance(hours=10)
-    later = expired(house, hours=0, expire_snapshots__retention_hours=0.001)
-    after = document(house)
+    craft = workspace.craft()
+    workspace.commits(craft, [900, 800, 10], replacing=False)
+    workspace.publish(craft)
+    first = expired(workspace)
+    workspace.icebergs["lake"].load_table(tuple(NAME.split("."))).delete()
+    workspace.clock.advance(hours=10)
+    later = expired(workspace, hours=0, expire_snapshots__retention_hours=0.001)
+    after = document(workspace)
     with pytest.raises(Refused, match=f"by job {later}: .*without them snapshot"):
-        undo(house.app.runtime, first)
-    assert document(house) == after
-    assert states(house, first) == {LedgerState.PLANNED}
+        undo(workspace.app.runtime, first)
+    assert document(workspace) == after
+    assert states(workspace, first) == {LedgerState.PLANNED}
 
 
-def test_a_writer_goes_on_meanwhile(house: House) -> None:
+def test_a_writer_goes_on_meanwhile(workspace: Workspace) -> None:
     """Its commits since the expiry stay, one right before the undo's commit too; and the next one goes on top."""
-    history(house)
-    before = house.read()
-    job_id = expired(house)
-    table = house.icebergs["lake"].load_table(tuple(NAME.split(".")))
+    history(workspace)
+    before = workspace.read()
+    job_id = expired(workspace)
+    table = workspace.icebergs["lake"].load_table(tuple(NAME.split(".")))
     rows = table.scan().to_arrow()
     table.append(rows)
     commits: list[str] = []
@@ -261,56 +261,56 @@ def test_a_writer_goes_on_meanwhile(house: House) -> None:
     def appends(call: Call) -> Any:
         if str(call) == "catalog.commit" and len(commits) < 2:
             commits.append("the writer's")
-            house.icebergs["lake"].load_table(tuple(NAME.split("."))).append(rows)
+            workspace.icebergs["lake"].load_table(tuple(NAME.split("."))).append(rows)
         return call.go()
 
-    with taps(house, appends):
-        undo(house.app.runtime, job_id)
+    with taps(workspace, appends):
+        undo(workspace.app.runtime, job_id)
     assert len(commits) == 2
-    house.icebergs["lake"].load_table(tuple(NAME.split("."))).append(rows)
-    after = house.read()
+    workspace.icebergs["lake"].load_table(tuple(NAME.split("."))).append(rows)
+    after = workspace.read()
     assert {version: after[version] for version in before if version != "main"} == {
         version: rows for version, rows in before.items() if version != "main"
     }
     assert len(after["main"]) == 5 * len(before["main"])
 
 
-def test_a_ref_whose_name_is_taken_stays_where_it_is(house: House) -> None:
+def test_a_ref_whose_name_is_taken_stays_where_it_is(workspace: Workspace) -> None:
     """Somebody made a tag of the same name: it is theirs, which is said before; everything else returns."""
-    history(house)
-    job_id = expired(house)
-    table = house.icebergs["lake"].load_table(tuple(NAME.split(".")))
+    history(workspace)
+    job_id = expired(workspace)
+    table = workspace.icebergs["lake"].load_table(tuple(NAME.split(".")))
     head = table.current_snapshot()
     assert head is not None
     table.manage_snapshots().create_tag(head.snapshot_id, "outlived").commit()
-    said = undo(house.app.runtime, job_id, dry_run=True)
+    said = undo(workspace.app.runtime, job_id, dry_run=True)
     assert said.back.refs == ("old branch",)
     assert any("outlived" in words for words in said.back.not_restored)
-    assert undo(house.app.runtime, job_id).back == said.back
-    refs = {r.name: r.snapshot_id for r in house.metadata().refs}
+    assert undo(workspace.app.runtime, job_id).back == said.back
+    refs = {r.name: r.snapshot_id for r in workspace.metadata().refs}
     assert refs["outlived"] == head.snapshot_id
     assert "old branch" in refs
 
 
-def test_another_table_of_the_name(house: House) -> None:
+def test_another_table_of_the_name(workspace: Workspace) -> None:
     """What was removed cannot return into it: refused, and both the table and the plan stay as they are."""
-    history(house)
-    job_id = expired(house)
-    house.unregister(NAME)
-    house.table(salt=" again", place="elsewhere")
-    after = document(house)
+    history(workspace)
+    job_id = expired(workspace)
+    workspace.unregister(NAME)
+    workspace.table(salt=" again", place="elsewhere")
+    after = document(workspace)
     with pytest.raises(TableReplaced, match="another table"):
-        undo(house.app.runtime, job_id)
-    assert document(house) == after
-    assert states(house, job_id) == {LedgerState.PLANNED}
+        undo(workspace.app.runtime, job_id)
+    assert document(workspace) == after
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
 
 
-def test_an_undo_waits_for_the_job_that_works_on_the_table(house: House) -> None:
+def test_an_undo_waits_for_the_job_that_works_on_the_table(workspace: Workspace) -> None:
     """Nor is a running job undone; a job that waits in the queue gives way."""
-    history(house)
-    job_id = expired(house)
-    runtime, store = house.app.runtime, house.app.runtime.store
-    running = store.claim(ref(NAME), house.metadata().table_uuid, (EXPIRE,), runtime.trigger, house.clock.now())
+    history(workspace)
+    job_id = expired(workspace)
+    runtime, store = workspace.app.runtime, workspace.app.runtime.store
+    running = store.claim(ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now())
     assert running is not None
     with pytest.raises(Refused, match="another job works on the table"):
         undo(runtime, job_id)
@@ -318,79 +318,79 @@ def test_an_undo_waits_for_the_job_that_works_on_the_table(house: House) -> None
         undo(runtime, running)
     with pytest.raises(UsageError, match="begins with 'nobody'"):
         undo(runtime, "nobody")
-    assert states(house, job_id) == {LedgerState.PLANNED}
-    store.finish(running, JobState.SUCCEEDED, "", house.clock.now())
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
+    store.finish(running, JobState.SUCCEEDED, "", workspace.clock.now())
     assert undo(runtime, job_id).undone_by
 
 
-def test_planned_deletions_of_orphans_are_dropped(house: House) -> None:
+def test_planned_deletions_of_orphans_are_dropped(workspace: Workspace) -> None:
     """Nothing is committed; the orphans lie there still, and are reported and not deleted from now on."""
-    folder = house.table()
-    planted = house.plant(folder, "data/left.parquet", "data/over.parquet")
-    house.job(ORPHANS, deletion__delay_hours=24)
-    job_id = house.app.runtime.store.jobs()[0].job_id
-    after = document(house)
-    done = undo(house.app.runtime, job_id)
+    folder = workspace.table()
+    planted = workspace.plant(folder, "data/left.parquet", "data/over.parquet")
+    workspace.job(ORPHANS, deletion__delay_hours=24)
+    job_id = workspace.app.runtime.store.jobs()[0].job_id
+    after = document(workspace)
+    done = undo(workspace.app.runtime, job_id)
     assert (done.back.files, done.back.bytes, done.back.snapshots) == (2, 2, ())
     assert done.summary == f"undo of job {job_id}: dropped 2 planned deletion(s)"
-    assert states(house, job_id) == {LedgerState.FOUND, LedgerState.UNDONE}
-    settled(house, hours=100)
-    assert planted <= house.files()
-    assert document(house) == after
-    (rule,) = house.app.runtime.store.rule_versions(ref(NAME).parts)
+    assert states(workspace, job_id) == {LedgerState.FOUND, LedgerState.UNDONE}
+    settled(workspace, hours=100)
+    assert planted <= workspace.files()
+    assert document(workspace) == after
+    (rule,) = workspace.app.runtime.store.rule_versions(ref(NAME).parts)
     assert rule.settings == {ORPHAN_MODE.name: "report"}
-    assert undo(house.app.runtime, job_id).back.already
+    assert undo(workspace.app.runtime, job_id).back.already
 
 
-def test_a_job_that_leaves_nothing_to_undo(house: House) -> None:
+def test_a_job_that_leaves_nothing_to_undo(workspace: Workspace) -> None:
     """One that rewrote, and one whose orphans are gone; what a job did beside its expiry is said."""
-    folder = house.table(hours=(400, 300, 200, 100))
-    done = house.job(Operation.REWRITE_MANIFESTS)
+    folder = workspace.table(hours=(400, 300, 200, 100))
+    done = workspace.job(Operation.REWRITE_MANIFESTS)
     with pytest.raises(UsageError, match=r"leaves nothing to undo.*reads the same rows"):
-        undo(house.app.runtime, done.job_id or "")
-    house.plant(folder, "data/left.parquet")
-    orphans = house.job(ORPHANS)
+        undo(workspace.app.runtime, done.job_id or "")
+    workspace.plant(folder, "data/left.parquet")
+    orphans = workspace.job(ORPHANS)
     with pytest.raises(UsageError, match=r"leaves nothing to undo: its 1 file\(s\) are deleted"):
-        undo(house.app.runtime, orphans.job_id or "")
+        undo(workspace.app.runtime, orphans.job_id or "")
 
 
-def test_given_up_deletions(house: House) -> None:
+def test_given_up_deletions(workspace: Workspace) -> None:
     """Their files lie where they are, for good; the snapshots can return still."""
-    history(house)
-    before = house.read()
-    job_id = expired(house)
-    left = give_up(house.app.runtime, job_id)
-    assert left == len(house.app.runtime.store.deleted_files(job_id)) > 0
-    assert give_up(house.app.runtime, job_id) == 0
-    settled(house, hours=30)
-    undo(house.app.runtime, job_id)
-    assert house.read() == before
+    history(workspace)
+    before = workspace.read()
+    job_id = expired(workspace)
+    left = give_up(workspace.app.runtime, job_id)
+    assert left == len(workspace.app.runtime.store.deleted_files(job_id)) > 0
+    assert give_up(workspace.app.runtime, job_id) == 0
+    settled(workspace, hours=30)
+    undo(workspace.app.runtime, job_id)
+    assert workspace.read() == before
 
 
-def test_a_commit_that_fails_for_good(house: House) -> None:
+def test_a_commit_that_fails_for_good(workspace: Workspace) -> None:
     """The files wait as before, the undo's job has failed, and the next undo does it."""
-    history(house)
-    job_id = expired(house)
+    history(workspace)
+    job_id = expired(workspace)
 
     def loses(call: Call) -> Any:
         if str(call) == "catalog.commit":
             raise CommitConflict("somebody else was first")
         return call.go()
 
-    with taps(house, loses), pytest.raises(CommitConflict):
-        undo(house.app.runtime, job_id)
-    assert states(house, job_id) == {LedgerState.PLANNED}
-    newest = house.app.runtime.store.jobs()[0]
+    with taps(workspace, loses), pytest.raises(CommitConflict):
+        undo(workspace.app.runtime, job_id)
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
+    newest = workspace.app.runtime.store.jobs()[0]
     assert (newest.state, "somebody else was first" in newest.summary) == (JobState.FAILED, True)
-    assert undo(house.app.runtime, job_id).back.snapshots
+    assert undo(workspace.app.runtime, job_id).back.snapshots
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_commit_whose_answer_was_lost(house: House, landed: bool) -> None:
+def test_a_commit_whose_answer_was_lost(workspace: Workspace, landed: bool) -> None:
     """The table says whether it is in it, and it is not made twice."""
-    history(house)
-    before = document(house)
-    job_id = expired(house)
+    history(workspace)
+    before = document(workspace)
+    job_id = expired(workspace)
     calls: list[str] = []
 
     def lost(call: Call) -> Any:
@@ -402,19 +402,19 @@ def test_a_commit_whose_answer_was_lost(house: House, landed: bool) -> None:
                 raise CommitStateUnknown("no answer")
         return call.go()
 
-    files = len(house.files())
-    with taps(house, lost):
-        undo(house.app.runtime, job_id)
-    assert document(house) == before
-    assert len(house.files()) == files + 1
+    files = len(workspace.files())
+    with taps(workspace, lost):
+        undo(workspace.app.runtime, job_id)
+    assert document(workspace) == before
+    assert len(workspace.files()) == files + 1
     assert len(calls) == 2
 
 
-def test_a_commit_of_which_nobody_ever_hears(house: House) -> None:
+def test_a_commit_of_which_nobody_ever_hears(workspace: Workspace) -> None:
     """The files stay out of reach until the table can be read; what had landed by then is completed."""
-    history(house)
-    before = house.read()
-    job_id = expired(house)
+    history(workspace)
+    before = workspace.read()
+    job_id = expired(workspace)
 
     def never(call: Call) -> Any:
         if str(call) == "catalog.commit":
@@ -422,20 +422,20 @@ def test_a_commit_of_which_nobody_ever_hears(house: House) -> None:
             raise CommitStateUnknown("no answer")
         return call.go()
 
-    with taps(house, never), pytest.raises(CommitStateUnknown):
-        undo(house.app.runtime, job_id)
-    assert states(house, job_id) == {LedgerState.UNDOING}
-    (said,), _ = release_abandoned_undos(house.app.runtime)
+    with taps(workspace, never), pytest.raises(CommitStateUnknown):
+        undo(workspace.app.runtime, job_id)
+    assert states(workspace, job_id) == {LedgerState.UNDOING}
+    (said,), _ = release_abandoned_undos(workspace.app.runtime)
     assert "completed the undo" in said
-    assert states(house, job_id) == {LedgerState.UNDONE}
-    assert house.read() == before
-    assert release_abandoned_undos(house.app.runtime) == ([], [])
+    assert states(workspace, job_id) == {LedgerState.UNDONE}
+    assert workspace.read() == before
+    assert release_abandoned_undos(workspace.app.runtime) == ([], [])
 
 
-def test_what_is_not_as_it_was_pauses_the_table(house: House) -> None:
+def test_what_is_not_as_it_was_pauses_the_table(workspace: Workspace) -> None:
     """A catalog that puts back something else: nothing is deleted, and a person looks."""
-    history(house)
-    job_id = expired(house)
+    history(workspace)
+    job_id = expired(workspace)
 
     def forges(call: Call) -> Any:
         if str(call) == "catalog.commit" and isinstance(change := call.args[1], RestoreSnapshots):
@@ -443,13 +443,13 @@ def test_what_is_not_as_it_was_pauses_the_table(house: House) -> None:
             return call.real(call.args[0], replace(change, snapshots=tuple(other)))
         return call.go()
 
-    with taps(house, forges), pytest.raises(InvariantViolated, match="the manifest list of snapshot"):
-        undo(house.app.runtime, job_id)
-    row = house.app.runtime.store.table(ref(NAME))
+    with taps(workspace, forges), pytest.raises(InvariantViolated, match="the manifest list of snapshot"):
+        undo(workspace.app.runtime, job_id)
+    row = workspace.app.runtime.store.table(ref(NAME))
     assert row is not None
     assert row.paused
     assert "verification failed" in row.paused
-    assert states(house, job_id) == {LedgerState.UNDOING}
-    files = house.files()
-    settled(house, hours=100)
-    assert house.files() == files
+    assert states(workspace, job_id) == {LedgerState.UNDOING}
+    files = workspace.files()
+    settled(workspace, hours=100)
+    assert workspace.files() == files

@@ -13,9 +13,9 @@ from icewright.core.policy import ENABLED
 from icewright.flow.runtime import Runtime
 from icewright.flow.undo import undo
 from icewright.ports import LedgerState
-from tests.cases.house import EXPIRE, NAME, House, ref
 from tests.cases.test_undo import document, expired, history, settled, states
-from tests.faults.taps import Call, opened
+from tests.cases.workspace import EXPIRE, NAME, Workspace, ref
+from tests.faults.interceptors import Call, opened
 
 
 class Death(BaseException):
@@ -43,48 +43,48 @@ class Mortal:
 
 
 @contextmanager
-def life(house: House, moment: int) -> Iterator[tuple[Runtime, Mortal]]:
+def life(workspace: Workspace, moment: int) -> Iterator[tuple[Runtime, Mortal]]:
     """A process of its own, that ends at the moment."""
     mortal = Mortal(moment)
     try:
-        with opened(house.home, house.clock, mortal) as app:
+        with opened(workspace.home, workspace.clock, mortal) as app:
             yield app.runtime, mortal
     except Death:
         pass
 
 
-def died(house: House, moment: int, deed: Callable[[Runtime], object]) -> str:
+def died(workspace: Workspace, moment: int, action: Callable[[Runtime], object]) -> str:
     """Where the process ended that did this; blank when it did not come to the moment."""
-    with life(house, moment) as (runtime, mortal):
-        deed(runtime)
+    with life(workspace, moment) as (runtime, mortal):
+        action(runtime)
     return mortal.dead
 
 
 @pytest.mark.cases(13)
-def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(house: House) -> None:
+def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(workspace: Workspace) -> None:
     """Until then nothing is half done: before its commit the files wait, after it all is back to stay."""
-    history(house)
-    before, whole = house.read(), document(house)
+    history(workspace)
+    before, whole = workspace.read(), document(workspace)
     moments: list[str] = []
     ended: list[tuple[bool, set[str]]] = []
-    store = house.app.runtime.store
+    store = workspace.app.runtime.store
     while True:
-        store.put_rule(ref(NAME).parts, {}, "anna", house.clock.now(), None)
-        job_id = expired(house)
-        where = died(house, len(moments), lambda runtime, job_id=job_id: undo(runtime, job_id))  # type: ignore[misc]
+        store.put_rule(ref(NAME).parts, {}, "anna", workspace.clock.now(), None)
+        job_id = expired(workspace)
+        where = died(workspace, len(moments), lambda runtime, job_id=job_id: undo(runtime, job_id))  # type: ignore[misc]
         if not where:
             break
         moments.append(where)
-        settled(house)
-        ended.append((document(house) == whole, states(house, job_id)))
-        undo(house.app.runtime, job_id)
-        assert document(house) == whole, where
-        assert states(house, job_id) == {LedgerState.UNDONE}, where
+        settled(workspace)
+        ended.append((document(workspace) == whole, states(workspace, job_id)))
+        undo(workspace.app.runtime, job_id)
+        assert document(workspace) == whole, where
+        assert states(workspace, job_id) == {LedgerState.UNDONE}, where
         row = store.table(ref(NAME))
         assert row is not None
         assert row.held_by is None, where
         assert store.rule_versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
-    assert house.read() == before
+    assert workspace.read() == before
     steps = ("store.claim", "store.begin_undo", "catalog.commit", "store.put_rule", "store.close_removal")
     places = [moments.index(step) for step in (*steps, "store.end_undo", "store.finish")]
     assert places == sorted(places)

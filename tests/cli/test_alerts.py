@@ -13,7 +13,7 @@ import pytest
 
 from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rot import metrics
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 NAME = "lake.ops.metrics"
 TOKEN = "hush-4711-token"
@@ -46,54 +46,54 @@ def service(taken: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @pytest.mark.external
-def test_from_a_pass_to_the_channel(house: House, service: str, taken: list[dict[str, Any]]) -> None:
+def test_from_a_pass_to_the_channel(workspace: Workspace, service: str, taken: list[dict[str, Any]]) -> None:
     """A pass tells what is wrong; the command lists it with who was told, and with --all what is over."""
-    house.make(partial(metrics, commits=3, rows_per_file=2))
-    house.write(f"alerts: {{channels: ['{service}']}}\n")
-    assert house("alerts", "--json").json == {"alerts": []}
-    assert house("alerts").out == "Alerts: none\n"
-    house("pause", NAME, "--reason", "looking")
-    house("cycle", "--dry-run")
+    workspace.make(partial(metrics, commits=3, rows_per_file=2))
+    workspace.write(f"alerts: {{channels: ['{service}']}}\n")
+    assert workspace("alerts", "--json").json == {"alerts": []}
+    assert workspace("alerts").out == "Alerts: none\n"
+    workspace("pause", NAME, "--reason", "looking")
+    workspace("cycle", "--dry-run")
     assert taken == []
-    house("cycle")
+    workspace("cycle")
     assert [message["title"] for message in taken] == [f"[warning] table_paused: {NAME}"]
-    (alert,) = house("alerts", "--json").json["alerts"]
+    (alert,) = workspace("alerts", "--json").json["alerts"]
     assert (alert["rule"], alert["severity"], alert["table"]) == ("table_paused", "warning", NAME)
     assert (alert["message"], alert["resolved_at"]) == ("the table is paused: looking", None)
     assert [(t["channel"], t["resolved"], t["failures"]) for t in alert["tellings"]] == [("json", False, 0)]
-    shown = house("alerts").out
+    shown = workspace("alerts").out
     assert all(word in shown for word in ("table_paused", "json", "looking"))
-    house("resume", NAME)
-    said = house("cycle")
+    workspace("resume", NAME)
+    said = workspace("cycle")
     assert [message["title"] for message in taken[1:]] == [f"[resolved] table_paused: {NAME}"]
-    assert house("alerts", "--json").json == {"alerts": []}
-    assert len(house("alerts", "--all", "--json").json["alerts"]) == 1
-    assert "(over)" in house("alerts", "--all").out
+    assert workspace("alerts", "--json").json == {"alerts": []}
+    assert len(workspace("alerts", "--all", "--json").json["alerts"]) == 1
+    assert "(over)" in workspace("alerts", "--all").out
     assert TOKEN not in said.out + said.err + shown
     events = [json.loads(line) for line in said.err.splitlines()]
     assert [e["rule"] for e in events if e["event"] == "alert_resolved"] == ["table_paused"]
 
 
 @pytest.mark.external
-def test_testing_channels(house: House, service: str, taken: list[dict[str, Any]]) -> None:
+def test_testing_channels(workspace: Workspace, service: str, taken: list[dict[str, Any]]) -> None:
     """Each channel is told; one that takes nothing is named with what mends it, never with its address."""
     dead = f"json://localhost:{free_port()}/{TOKEN}"
-    house.write(f"alerts: {{channels: ['{service}', '{dead}']}}\n")
-    said = house("alerts", "--test")
+    workspace.write(f"alerts: {{channels: ['{service}', '{dead}']}}\n")
+    said = workspace("alerts", "--test")
     assert (said.code, len(taken)) == (1, 1)
     assert "took the message" in said.out
     assert "json 2" in said.out
     assert "cannot be reached" in " ".join(said.out.split())
-    document = house("alerts", "--test", "--json")
+    document = workspace("alerts", "--test", "--json")
     assert [(c["channel"], c["ok"]) for c in document.json["channels"]] == [("json", True), ("json 2", False)]
     for text in (said.out, said.err, document.out, document.err):
         assert TOKEN not in text
         assert dead not in text
-    house.write(f"alerts: {{channels: ['{service}']}}\n")
-    assert house("alerts", "--test").code == 0
+    workspace.write(f"alerts: {{channels: ['{service}']}}\n")
+    assert workspace("alerts", "--test").code == 0
 
 
-def test_without_channels(house: House) -> None:
+def test_without_channels(workspace: Workspace) -> None:
     """There is nothing to test: the call is wrong, and the message says what to write."""
-    said = house("alerts", "--test")
+    said = workspace("alerts", "--test")
     assert (said.code, "name Apprise URLs under alerts.channels" in said.err) == (2, True)

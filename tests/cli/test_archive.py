@@ -14,7 +14,7 @@ from icewright.app.bootstrap import application, pyiceberg_catalog_properties, r
 from icewright.app.demo.rot import ledger
 from icewright.app.service import Service
 from icewright.ports.archive import SOURCES
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 from tests.flow.history import JobSpec, keys, seed
 
 JOBS = [JobSpec(deletions=("deleted",)), JobSpec(days=29), JobSpec(days=1)]
@@ -23,19 +23,19 @@ NOTHING = dict.fromkeys(SOURCES, 0)
 
 
 @pytest.fixture
-def lived(house: House) -> House:
+def lived(workspace: Workspace) -> Workspace:
     """A house with an archive, a table of which nothing is due, and a history of forty days."""
-    house.make(partial(ledger, commits=2, rows_per_file=2))
-    house.write("archive: {catalog: lake, namespace: ops.history}\n")
-    store = house.store()
+    workspace.make(partial(ledger, commits=2, rows_per_file=2))
+    workspace.write("archive: {catalog: lake, namespace: ops.history}\n")
+    store = workspace.store()
     seed(store.engine, JOBS, [40.0, 33.0, 1.0], [40.0, None], now=datetime.now(UTC))
     store.engine.dispose()
-    return house
+    return workspace
 
 
-def in_the_archive(house: House) -> dict[str, list[dict[str, Any]]]:
+def in_the_archive(workspace: Workspace) -> dict[str, list[dict[str, Any]]]:
     """The rows of each table."""
-    properties = pyiceberg_catalog_properties(read_config(house.path).catalogs["lake"])
+    properties = pyiceberg_catalog_properties(read_config(workspace.path).catalogs["lake"])
     with closing(SqlCatalog("lake", **properties)) as catalog:
         if not catalog.namespace_exists("ops.history"):
             return {}
@@ -43,7 +43,7 @@ def in_the_archive(house: House) -> dict[str, list[dict[str, Any]]]:
         return {name: catalog.load_table(("ops", "history", name)).scan().to_arrow().to_pylist() for name in names}
 
 
-def test_archive(lived: House) -> None:
+def test_archive(lived: Workspace) -> None:
     """The dry run counts what then goes; a second time nothing is left; the tables are maintained like any other."""
     dry = lived("archive", "--dry-run", "--json")
     assert (dry.code, dry.json["dry_run"], dry.json["archive"]) == (0, True, "lake.ops.history")
@@ -60,14 +60,14 @@ def test_archive(lived: House) -> None:
     assert lived("health", "lake.ops.history.runs").code == 0
 
 
-def test_archive_for_people(lived: House) -> None:
+def test_archive_for_people(lived: Workspace) -> None:
     """A table of tables."""
     dry, went = lived("archive", "--dry-run"), lived("archive")
     assert "rows that would go" in dry.out
     assert "lake.ops.history.events" in went.out
 
 
-def test_a_cycle_archives_whole_days(lived: House) -> None:
+def test_a_cycle_archives_whole_days(lived: Workspace) -> None:
     """What was old at midnight goes at the end of a pass; a dry run moves nothing."""
     assert lived("cycle", "--dry-run").code == 0
     assert in_the_archive(lived) == {}
@@ -75,7 +75,7 @@ def test_a_cycle_archives_whole_days(lived: House) -> None:
     assert {name: len(rows) for name, rows in in_the_archive(lived).items()} == OLD
 
 
-def test_a_cycle_whose_archive_fails(lived: House) -> None:
+def test_a_cycle_whose_archive_fails(lived: Workspace) -> None:
     """The pass is partial, the error is told, and every row stays."""
     store = lived.store()
     before = keys(store.engine) - {("alerts", 2)}  # never raised: a pass forgets it, as there is no cause any more
@@ -92,7 +92,7 @@ def test_a_cycle_whose_archive_fails(lived: House) -> None:
     store.engine.dispose()
 
 
-def test_the_service_archives(lived: House) -> None:
+def test_the_service_archives(lived: Workspace) -> None:
     """A loop of its own, where there is an archive; a batch a round."""
     with application(read_config(lived.path), kind="service") as app:
         service = Service(app, kind="service", slots=0)
@@ -103,8 +103,8 @@ def test_the_service_archives(lived: House) -> None:
         assert "archive" not in {loop.name for loop in Service(app, kind="service", slots=0).loops.loops}
 
 
-def test_no_archive(house: House) -> None:
+def test_no_archive(workspace: Workspace) -> None:
     """Without the section the command says what to write."""
-    said = house("archive")
+    said = workspace("archive")
     assert (said.code, said.out) == (2, "")
     assert "archive: {catalog: NAME}" in said.err

@@ -17,7 +17,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
 from icewright.ports import LeaseStatus, LedgerState, Pointer, Trigger
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 MANIFESTS = partial(events, manifests=12, rows_per_file=5)
@@ -25,15 +25,15 @@ JOB = {"table", "job_id", "state", "dry_run", "operations", "summary"}
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def test_a_cycle(house: House) -> None:
+def test_a_cycle(workspace: Workspace) -> None:
     """Funnel, jobs, what waits and errors; the next one has nothing to do; history and show tell of it."""
-    house.make(HISTORY, MANIFESTS, partial(ledger, commits=8, rows_per_file=2), partial(sessions, rows_per_file=5))
-    dry = house("cycle", "--json", "--dry-run")
+    workspace.make(HISTORY, MANIFESTS, partial(ledger, commits=8, rows_per_file=2), partial(sessions, rows_per_file=5))
+    dry = workspace("cycle", "--json", "--dry-run")
     assert dry.json.keys() == {"funnel", "jobs", "deferred", "errors"}
     assert (dry.code, dry.json["errors"]) == (0, [])
     assert all(job["dry_run"] and job["job_id"] is None for job in dry.json["jobs"])
-    before = house.files()
-    real = house("cycle", "--json")
+    before = workspace.files()
+    real = workspace("cycle", "--json")
     assert dry.json["funnel"] == {"tables": 4, "changed": 4, "due": 3, "run": 3}
     assert real.json["funnel"] == dry.json["funnel"] | {"changed": 3}  # the dry run has evaluated the fourth
     assert all(job.keys() == JOB for job in real.json["jobs"])
@@ -41,81 +41,81 @@ def test_a_cycle(house: House) -> None:
         ("lake.ops.metrics", "lake.web.events", "lake.web.sessions"), "succeeded"
     )
     doomed = [file["path"] for job in dry.json["jobs"] for o in job["operations"] for file in o["files"]]
-    deleted = before - house.files()
+    deleted = before - workspace.files()
     assert deleted
     assert deleted <= set(doomed)
-    assert house("cycle", "--json").json["funnel"] == {"tables": 4, "changed": 0, "due": 0, "run": 0}
-    jobs = house("history", "--json").json["jobs"]
+    assert workspace("cycle", "--json").json["funnel"] == {"tables": 4, "changed": 0, "due": 0, "run": 0}
+    jobs = workspace("history", "--json").json["jobs"]
     assert {job["job_id"] for job in jobs} == {job["job_id"] for job in real.json["jobs"]}
     assert {job["trigger"] for job in jobs} == {"cycle"}
-    listed = house("history", "lake.ops.metrics", "--json").json["jobs"]
+    listed = workspace("history", "lake.ops.metrics", "--json").json["jobs"]
     (one,) = [job for job in listed if "expire_snapshots" in job["operations"]]
-    shown = house("show", one["job_id"][:-2], "--json").json
+    shown = workspace("show", one["job_id"][:-2], "--json").json
     assert shown["job_id"] == one["job_id"]
     assert {file["path"] for file in shown["files"] if file["state"] == "deleted"} == deleted
     (expiry,) = [run for run in shown["runs"] if run["operation"] == "expire_snapshots"]
     assert expiry["before"]["snapshots"] > expiry["after"]["snapshots"]
-    text = house("show", one["job_id"])
+    text = workspace("show", one["job_id"])
     assert (text.code, "snapshots_expired" in text.out, "Traceback" in text.err) == (0, True, False)
 
 
-def test_the_plan_is_what_the_cycle_runs(house: House) -> None:
+def test_the_plan_is_what_the_cycle_runs(workspace: Workspace) -> None:
     """In the same order, with score and reason; and it changes no table."""
-    house.make(HISTORY, MANIFESTS)
-    house.write("policy: [{set: {remove_orphans.enabled: false}}]\n")
-    before = house.files()
-    plan = house("plan", "--json").json
+    workspace.make(HISTORY, MANIFESTS)
+    workspace.write("policy: [{set: {remove_orphans.enabled: false}}]\n")
+    before = workspace.files()
+    plan = workspace("plan", "--json").json
     assert plan.keys() == {"tables", "jobs", "deferred"}
-    assert before == house.files()
-    ran = house("cycle", "--json").json["jobs"]
+    assert before == workspace.files()
+    ran = workspace("cycle", "--json").json["jobs"]
     assert [(j["table"], j["operations"]) for j in plan["jobs"]] == [
         (job["table"], [o["operation"] for o in job["operations"]]) for job in ran
     ]
     scores = [job["score"] for job in plan["jobs"]]
     assert scores == sorted(scores, reverse=True)
-    assert house("plan").code == 0
+    assert workspace("plan").code == 0
 
 
-def test_a_catalog_that_is_not_enabled(house: House) -> None:
+def test_a_catalog_that_is_not_enabled(workspace: Workspace) -> None:
     """Everything that is due waits with the reason, and the exit code is 0."""
-    house.make(HISTORY)
-    house.write("", enabled="false")
-    said = house("cycle", "--json")
+    workspace.make(HISTORY)
+    workspace.write("", enabled="false")
+    said = workspace("cycle", "--json")
     assert (said.code, said.json["jobs"], said.json["funnel"]["run"]) == (0, [], 0)
     assert {d["operation"] for d in said.json["deferred"]} == {"expire_snapshots", "remove_orphans"}
     assert all(d["reason"].endswith("set catalogs.lake.enabled to true") for d in said.json["deferred"])
     assert all(d.keys() >= {"table", "operation", "reason"} for d in said.json["deferred"])
 
 
-def test_a_catalog_that_does_not_answer(house: House) -> None:
+def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
     """Exit code 1, the catalog named, and how to mend it."""
-    said = house("cycle", "--json")
+    said = workspace("cycle", "--json")
     assert (said.code, said.json["funnel"]["tables"]) == (1, 0)
     (error,) = said.json["errors"]
     assert error["source"] == "lake"
     assert "catalogs.lake.properties.uri" in error["error"]
-    listed = house("tables")
+    listed = workspace("tables")
     assert (listed.code, "catalogs.lake.properties.uri" in listed.err.replace("\n", "")) == (1, True)
 
 
 @pytest.mark.cases(12)
-def test_an_unreadable_table_makes_the_cycle_partial(house: House) -> None:
+def test_an_unreadable_table_makes_the_cycle_partial(workspace: Workspace) -> None:
     """It is listed with the file that is missing; the other table is maintained."""
-    house.make(HISTORY, MANIFESTS)
-    for path in (house.home / "warehouse" / "web").rglob("snap-*.avro"):
+    workspace.make(HISTORY, MANIFESTS)
+    for path in (workspace.home / "warehouse" / "web").rglob("snap-*.avro"):
         path.unlink()
-    said = house("cycle", "--json")
+    said = workspace("cycle", "--json")
     assert said.code == 3
     assert [(e["source"], "snap-" in e["error"]) for e in said.json["errors"]] == [("lake.web.events", True)]
     assert [job["table"] for job in said.json["jobs"]] == ["lake.ops.metrics"]
-    rows = {row["table"]: row for row in house("tables", "--json").json["tables"]}
+    rows = {row["table"]: row for row in workspace("tables", "--json").json["tables"]}
     assert rows["lake.web.events"]["state"].startswith("unreadable: ")
     assert rows["lake.web.events"]["health"] is None
 
 
-def planned(house: House, name: str, paths: list[str], catalog: str = "lake") -> str:
+def planned(workspace: Workspace, name: str, paths: list[str], catalog: str = "lake") -> str:
     """A job that died after it had written its deletions down."""
-    store = house.store()
+    store = workspace.store()
     known = next((row for row in store.tables() if str(row.ref) == name), None)
     ref = known.ref if known else TableRef.parse(name)
     if known is None:
@@ -130,40 +130,40 @@ def planned(house: House, name: str, paths: list[str], catalog: str = "lake") ->
     return job_id
 
 
-def orphans(house: House) -> list[str]:
+def orphans(workspace: Workspace) -> list[str]:
     """Files that no snapshot reaches."""
-    return sorted(path for path in house.files() if "aborted" in path and path.endswith(".parquet"))
+    return sorted(path for path in workspace.files() if "aborted" in path and path.endswith(".parquet"))
 
 
 @pytest.mark.cases(13)
 @pytest.mark.parametrize("command", [["cycle"], ["run", "lake.ops.uploads", "--op", "expire_snapshots"]], ids=str)
-def test_a_dry_run_does_not_finish_deletions(house: House, command: list[str]) -> None:
+def test_a_dry_run_does_not_finish_deletions(workspace: Workspace, command: list[str]) -> None:
     """What an interrupted job had planned is finished by the next real run alone."""
-    house.make(partial(uploads, old=3, young=0))
-    house("health", "lake.ops.uploads")
-    doomed = orphans(house)
-    job_id = planned(house, "lake.ops.uploads", doomed)
-    assert house(*command, "--dry-run").code == 0
-    assert set(doomed) <= house.files()
-    assert house(*command).code == 0
-    assert not set(doomed) & house.files()
-    assert {file["state"] for file in house("show", job_id, "--json").json["files"]} == {"deleted"}
+    workspace.make(partial(uploads, old=3, young=0))
+    workspace("health", "lake.ops.uploads")
+    doomed = orphans(workspace)
+    job_id = planned(workspace, "lake.ops.uploads", doomed)
+    assert workspace(*command, "--dry-run").code == 0
+    assert set(doomed) <= workspace.files()
+    assert workspace(*command).code == 0
+    assert not set(doomed) & workspace.files()
+    assert {file["state"] for file in workspace("show", job_id, "--json").json["files"]} == {"deleted"}
 
 
-def test_deletions_of_a_catalog_that_is_not_configured_any_more(house: House) -> None:
+def test_deletions_of_a_catalog_that_is_not_configured_any_more(workspace: Workspace) -> None:
     """They wait, and hinder nobody."""
-    house.make(HISTORY)
-    planned(house, "pond.ops.gone", ["file:///pond/x"], catalog="pond")
-    assert house("cycle", "--json").code == 0
-    assert house("run", "lake.ops.metrics", "--op", "expire_snapshots").code == 0
+    workspace.make(HISTORY)
+    planned(workspace, "pond.ops.gone", ["file:///pond/x"], catalog="pond")
+    assert workspace("cycle", "--json").code == 0
+    assert workspace("run", "lake.ops.metrics", "--op", "expire_snapshots").code == 0
 
 
-def test_spark_is_not_even_imported(house: House) -> None:
+def test_spark_is_not_even_imported(workspace: Workspace) -> None:
     """A pass of metadata work starts no JVM and loads no PySpark: seen from a process of its own."""
-    house.make(HISTORY)
+    workspace.make(HISTORY)
     program = (
         "import sys; from icewright.app.cli import main\n"
-        f"sys.argv = ['icewright', '--config', {str(house.path)!r}, 'cycle', '--json']\n"
+        f"sys.argv = ['icewright', '--config', {str(workspace.path)!r}, 'cycle', '--json']\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')]\n"
     )
@@ -179,22 +179,22 @@ def test_the_installed_command() -> None:
     assert program.load() is main
 
 
-def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(house: House) -> None:
+def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(workspace: Workspace) -> None:
     """The messages name the job and its state."""
-    (name,) = house.make(HISTORY)
-    house("health", name)
-    store = house.store()
+    (name,) = workspace.make(HISTORY)
+    workspace("health", name)
+    store = workspace.store()
     (row,) = store.tables()
     now = datetime.now(UTC)
     job_id = store.claim(row.ref, "u", (Operation.COMPACT,), Trigger("cycle", "me", "another-host:1:2"), now)
     assert job_id is not None
-    said = house("run", name, "--op", "expire_snapshots", "--json")
+    said = workspace("run", name, "--op", "expire_snapshots", "--json")
     assert (said.json["state"], said.json["summary"]) == ("skipped", "another job holds the table")
-    assert house("tables", "--json").json["tables"][0]["state"] == f"running {job_id}"
-    cancelled = house("cancel", job_id[:-3])
+    assert workspace("tables", "--json").json["tables"][0]["state"] == f"running {job_id}"
+    cancelled = workspace("cancel", job_id[:-3])
     assert (cancelled.code, cancelled.out) == (0, f"job {job_id} was asked to stop\n")
     assert store.heartbeat(job_id, now) is LeaseStatus.CANCELLED
     store.finish(job_id, JobState.CANCELLED, "", now)
     store.engine.dispose()
-    late = house("cancel", job_id)
+    late = workspace("cancel", job_id)
     assert (late.code, f"job {job_id} does not run: it is cancelled" in late.err) == (2, True)

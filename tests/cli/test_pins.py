@@ -9,80 +9,80 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from icewright.app.demo.rot import metrics
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 EXPIRE = ("--op", "expire_snapshots", "--json", "--set", "expire_snapshots.min_snapshots_to_keep=1")
 
 
-def snapshots(house: House) -> list[int]:
+def snapshots(workspace: Workspace) -> list[int]:
     """The table's snapshots, oldest first."""
-    (path,) = sorted((house.home / "warehouse").rglob("metrics/metadata/*.metadata.json"))[-1:]
+    (path,) = sorted((workspace.home / "warehouse").rglob("metrics/metadata/*.metadata.json"))[-1:]
     return [s["snapshot-id"] for s in json.loads(path.read_text())["snapshots"]]
 
 
-def due(house: House, name: str) -> list[int]:
+def due(workspace: Workspace, name: str) -> list[int]:
     """The snapshots that an expiry would take, oldest first."""
-    kept = {pin["snapshot_id"] for pin in house("run", name, *EXPIRE, "--dry-run").json["operations"][0]["kept"]}
-    return [i for i in snapshots(house) if i not in kept]
+    kept = {pin["snapshot_id"] for pin in workspace("run", name, *EXPIRE, "--dry-run").json["operations"][0]["kept"]}
+    return [i for i in snapshots(workspace) if i not in kept]
 
 
-def test_a_pinned_snapshot_outlives_an_expiry(house: House) -> None:
+def test_a_pinned_snapshot_outlives_an_expiry(workspace: Workspace) -> None:
     """A pin holds its snapshot and all later ones; released, the next expiry takes them."""
-    (name,) = house.make(HISTORY)
-    ids = due(house, name)
-    said = house("pin", name, str(ids[5]), "--reader", "flink orders", "--hours", "5")
+    (name,) = workspace.make(HISTORY)
+    ids = due(workspace, name)
+    said = workspace("pin", name, str(ids[5]), "--reader", "flink orders", "--hours", "5")
     assert (said.code, f"reader flink orders holds snapshot {ids[5]} of {name} until" in said.out) == (0, True)
-    (held,) = house("pins", name, "--json").json
+    (held,) = workspace("pins", name, "--json").json
     assert (held["reader"], held["snapshot_id"], held["aged_out"]) == ("reader flink orders", ids[5], False)
-    assert "flink orders" in house("pins", name).out
-    dry = house("run", name, *EXPIRE, "--dry-run").json["operations"][0]
+    assert "flink orders" in workspace("pins", name).out
+    dry = workspace("run", name, *EXPIRE, "--dry-run").json["operations"][0]
     kept = {pin["snapshot_id"]: pin["by"] for pin in dry["kept"]}
     assert kept[ids[5]] == "reader flink orders"
     assert kept[ids[6]] == "reader flink orders, which is behind it"
-    assert "reader flink orders" in house("run", name, *EXPIRE[:2], *EXPIRE[3:], "--dry-run").out
-    done = house("run", name, *EXPIRE).json
+    assert "reader flink orders" in workspace("run", name, *EXPIRE[:2], *EXPIRE[3:], "--dry-run").out
+    done = workspace("run", name, *EXPIRE).json
     assert done["operations"][0]["metrics"]["snapshots_expired"] == 5
-    assert set(ids[5:]) <= set(snapshots(house))
-    assert "old ones stay" in str(house("run", name, *EXPIRE).json["operations"][0]["notes"])
-    assert house("unpin", name, "--reader", "flink orders").code == 0
-    assert house("run", name, *EXPIRE).json["operations"][0]["metrics"]["snapshots_expired"] > 5
+    assert set(ids[5:]) <= set(snapshots(workspace))
+    assert "old ones stay" in str(workspace("run", name, *EXPIRE).json["operations"][0]["notes"])
+    assert workspace("unpin", name, "--reader", "flink orders").code == 0
+    assert workspace("run", name, *EXPIRE).json["operations"][0]["metrics"]["snapshots_expired"] > 5
 
 
-def test_pins_that_make_no_sense(house: House) -> None:
+def test_pins_that_make_no_sense(workspace: Workspace) -> None:
     """An unknown snapshot, a reader without a name and a pin that is not there are told, exit 2."""
-    (name,) = house.make(HISTORY)
+    (name,) = workspace.make(HISTORY)
     for arguments, words in [
         (("pin", name, "4711", "--reader", "x"), "has no snapshot 4711"),
-        (("pin", name, str(snapshots(house)[0]), "--reader", " "), "--reader: give the reader a name"),
+        (("pin", name, str(snapshots(workspace)[0]), "--reader", " "), "--reader: give the reader a name"),
         (("unpin", name, "--reader", "nobody"), "nobody holds no snapshot"),
     ]:
-        said = house(*arguments)
+        said = workspace(*arguments)
         assert said.code == 2
         assert words in " ".join(said.err.split())
 
 
-def test_a_pin_in_the_policy(house: House) -> None:
+def test_a_pin_in_the_policy(workspace: Workspace) -> None:
     """The configuration may name pins too; an id that is no number is a fault of the configuration."""
-    (name,) = house.make(HISTORY)
-    ids = due(house, name)
+    (name,) = workspace.make(HISTORY)
+    ids = due(workspace, name)
     knob = "expire_snapshots.reader_pins"
-    house.write(f"policy: [{{match: {name}, set: {{{knob}: {{spark: {ids[3]}}}}}}}]\n")
-    assert house("run", name, *EXPIRE).json["operations"][0]["metrics"]["snapshots_expired"] == 3
-    house.write(f"policy: [{{match: {name}, set: {{{knob}: {{spark: latest}}}}}}]\n")
-    said = house("config", "check")
+    workspace.write(f"policy: [{{match: {name}, set: {{{knob}: {{spark: {ids[3]}}}}}}}]\n")
+    assert workspace("run", name, *EXPIRE).json["operations"][0]["metrics"]["snapshots_expired"] == 3
+    workspace.write(f"policy: [{{match: {name}, set: {{{knob}: {{spark: latest}}}}}}]\n")
+    said = workspace("config", "check")
     assert said.code == 2
     assert f"{knob}" in said.err
     assert "whole numbers" in said.err
 
 
-def test_each_job_leaves_its_ledger_as_parquet(house: House) -> None:
+def test_each_job_leaves_its_ledger_as_parquet(workspace: Workspace) -> None:
     """What a job deleted stands in a file of its own, which the run names."""
-    (name,) = house.make(HISTORY)
-    operation = house("run", name, *EXPIRE, "--files").json["operations"][0]
+    (name,) = workspace.make(HISTORY)
+    operation = workspace("run", name, *EXPIRE, "--files").json["operations"][0]
     (note,) = [n for n in operation["notes"] if n.startswith("ledger: ")]
     path = Path(note.removeprefix("ledger: "))
-    assert path.parent == house.home / "cache" / "ledger"
+    assert path.parent == workspace.home / "cache" / "ledger"
     rows = pq.read_table(path).to_pylist()
     assert {row["path"] for row in rows} == {file["path"] for file in operation["files"]}
     assert {row["state"] for row in rows} == {"deleted"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icewright.app.demo.rot import clicks, events, ledger, metrics, shared, uploads
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 JOB = {"table", "job_id", "state", "dry_run", "operations", "summary"}
 OPERATION = {"operation", "state", "reason", "summary", "metrics"}
@@ -27,28 +27,28 @@ def only(document: Any) -> Any:
 
 
 @pytest.mark.cases(73, 74)
-def test_expiry_deletes_exactly_what_the_dry_run_lists(house: House) -> None:
+def test_expiry_deletes_exactly_what_the_dry_run_lists(workspace: Workspace) -> None:
     """The dry run changes nothing; the real run deletes its list; a second one finds nothing."""
-    (name,) = house.make(HISTORY)
-    before = house.files()
-    dry = house("run", name, "--op", "expire_snapshots", "--dry-run", "--json")
+    (name,) = workspace.make(HISTORY)
+    before = workspace.files()
+    dry = workspace("run", name, "--op", "expire_snapshots", "--dry-run", "--json")
     operation = only(dry.json)
     assert (dry.code, dry.json["job_id"], dry.json["dry_run"], dry.json["state"]) == (0, None, True, "succeeded")
-    assert house.files() == before
+    assert workspace.files() == before
     listed = {file["path"] for file in operation["files"]}
     assert {file["kind"] for file in operation["files"]} == {"data", "manifest", "manifest list"}
     assert all(file.keys() == {"path", "bytes", "kind"} for file in operation["files"])
-    real = house("run", name, "--op", "expire_snapshots", "--json")
+    real = workspace("run", name, "--op", "expire_snapshots", "--json")
     done = only(real.json)
     assert (real.code, real.json["state"], done["state"], "files" in done) == (0, "succeeded", "committed", False)
-    assert before - house.files() == listed
-    assert [path for path in house.files() - before if not path.endswith(".metadata.json")] == []
+    assert before - workspace.files() == listed
+    assert [path for path in workspace.files() - before if not path.endswith(".metadata.json")] == []
     metrics_ = done["metrics"]
     assert metrics_.keys() >= {"snapshots_expired", "files_deleted", "bytes_deleted", "duration_ms", "gb_hours"}
     expired = metrics_["snapshots_expired"]
     assert done["summary"] == f"expired {expired} snapshot(s), deleted {len(listed)} unreferenced file(s)"
     assert real.json["summary"] == f"expire_snapshots: {done['summary']}"
-    again = house("run", name, "--op", "expire_snapshots", "--json")
+    again = workspace("run", name, "--op", "expire_snapshots", "--json")
     assert (again.code, again.json["state"], again.json["summary"]) == (
         0,
         "skipped",
@@ -56,25 +56,25 @@ def test_expiry_deletes_exactly_what_the_dry_run_lists(house: House) -> None:
     )
 
 
-def test_files_are_listed_on_demand(house: House) -> None:
+def test_files_are_listed_on_demand(workspace: Workspace) -> None:
     """`--files` lists what a real run deleted; `--set` is for this run alone."""
-    (name,) = house.make(HISTORY)
+    (name,) = workspace.make(HISTORY)
     sets = ["--set", "expire_snapshots.min_snapshots_to_keep=1", "--set", "expire_snapshots.retention_hours=1"]
     sets += ["--set", "deletion.delay_hours=0"]
-    said = house("run", name, "--op", "expire_snapshots", *sets, "--files", "--json")
+    said = workspace("run", name, "--op", "expire_snapshots", *sets, "--files", "--json")
     operation = only(said.json)
     assert len(operation["files"]) == operation["metrics"]["files_deleted"] > 0
-    assert not {file["path"] for file in operation["files"]} & house.files()
+    assert not {file["path"] for file in operation["files"]} & workspace.files()
 
 
 @pytest.mark.cases(66, 73)
-def test_orphans_are_reported_and_then_deleted(house: House) -> None:
+def test_orphans_are_reported_and_then_deleted(workspace: Workspace) -> None:
     """Mode `report` deletes nothing; mode `delete` deletes exactly the old ones, and not the young."""
-    (name,) = house.make(partial(uploads, old=3, young=2))
-    before = house.files()
-    report = only(house("run", name, "--op", "remove_orphans", "--json").json)
+    (name,) = workspace.make(partial(uploads, old=3, young=2))
+    before = workspace.files()
+    report = only(workspace("run", name, "--op", "remove_orphans", "--json").json)
     assert report["summary"] == "found 6 orphan file(s), mode report removes none"
-    assert house.files() == before
+    assert workspace.files() == before
     delete = [
         "run",
         name,
@@ -86,20 +86,20 @@ def test_orphans_are_reported_and_then_deleted(house: House) -> None:
         "deletion.delay_hours=0",
         "--json",
     ]
-    listed = {file["path"] for file in only(house(*delete, "--dry-run").json)["files"]}
-    said = only(house(*delete).json)
+    listed = {file["path"] for file in only(workspace(*delete, "--dry-run").json)["files"]}
+    said = only(workspace(*delete).json)
     assert said["summary"] == "removed 6 orphan file(s)"
     assert said["metrics"].keys() >= {"orphans_found", "orphans_removed", "bytes_deleted", "files_scanned", "gb_hours"}
-    assert before - house.files() == listed
-    assert only(house(*delete).json)["summary"] == "removed 0 orphan file(s)"
+    assert before - workspace.files() == listed
+    assert only(workspace(*delete).json)["summary"] == "removed 0 orphan file(s)"
 
 
 @pytest.mark.cases(63)
-def test_a_shared_location_is_refused(house: House) -> None:
+def test_a_shared_location_is_refused(workspace: Workspace) -> None:
     """A skip with the reason, exit code 0, and every file is there."""
-    (name,) = house.make(partial(shared, old=2))
-    before = house.files()
-    said = house(
+    (name,) = workspace.make(partial(shared, old=2))
+    before = workspace.files()
+    said = workspace(
         "run",
         name,
         "--op",
@@ -113,28 +113,28 @@ def test_a_shared_location_is_refused(house: House) -> None:
     operation = only(said.json)
     assert (said.code, said.json["state"], operation["state"]) == (0, "skipped", "skipped")
     assert "refused" in operation["reason"]
-    assert house.files() == before
+    assert workspace.files() == before
 
 
 @pytest.mark.cases(72)
-def test_gc_enabled_false_forbids_deletion(house: House) -> None:
+def test_gc_enabled_false_forbids_deletion(workspace: Workspace) -> None:
     """By hand too; manifests may still be rewritten."""
-    (name,) = house.make(partial(ledger, commits=8, rows_per_file=2))
-    before = house.files()
+    (name,) = workspace.make(partial(ledger, commits=8, rows_per_file=2))
+    before = workspace.files()
     for operation in ("expire_snapshots", "remove_orphans"):
-        said = house("run", name, "--op", operation, "--json")
+        said = workspace("run", name, "--op", operation, "--json")
         assert (said.code, only(said.json)["reason"]) == (0, "gc.enabled is false on the table")
-    assert house.files() == before
+    assert workspace.files() == before
 
 
-def test_manifests_are_rewritten(house: House) -> None:
+def test_manifests_are_rewritten(workspace: Workspace) -> None:
     """In-service, with the summary and the metrics of the reference."""
-    (name,) = house.make(partial(events, manifests=12, rows_per_file=5))
-    said = house("run", name, "--op", "rewrite_manifests", "--json")
+    (name,) = workspace.make(partial(events, manifests=12, rows_per_file=5))
+    said = workspace("run", name, "--op", "rewrite_manifests", "--json")
     operation = only(said.json)
     assert operation["summary"] == "rewrote 12 manifests into 1 (12 entries)"
     assert operation["metrics"].keys() >= {"manifests_rewritten", "manifests_written", "entries_total", "duration_ms"}
-    again = only(house("run", name, "--op", "rewrite_manifests", "--json").json)
+    again = only(workspace("run", name, "--op", "rewrite_manifests", "--json").json)
     assert again["reason"] == "only 1 data manifests, below threshold of 5"
 
 
@@ -145,66 +145,66 @@ def test_manifests_are_rewritten(house: House) -> None:
         ("seaweedfs", ["expire_snapshots", "rewrite_manifests"]),
     ],
 )
-def test_operations_run_in_the_order_of_the_policy(house: House, order: str, expected: list[str]) -> None:
+def test_operations_run_in_the_order_of_the_policy(workspace: Workspace, order: str, expected: list[str]) -> None:
     """Whatever order they are asked for in."""
-    (name,) = house.make(HISTORY)
+    (name,) = workspace.make(HISTORY)
     for asked in (expected, expected[::-1]):
-        said = house("run", name, "--op", ",".join(asked), "--set", f"order={order}", "--dry-run", "--json")
+        said = workspace("run", name, "--op", ",".join(asked), "--set", f"order={order}", "--dry-run", "--json")
         assert [o["operation"] for o in said.json["operations"]] == expected
 
 
 @pytest.mark.cases(59)
-def test_an_odd_name(house: House) -> None:
+def test_an_odd_name(workspace: Workspace) -> None:
     """Quotes, backticks, blanks, brackets, Unicode and percent signs, on the command line and in paths."""
-    assert house.make(partial(metrics, name=ODD, commits=20, rows_per_file=2)) == [QUOTED]
-    before = house.files()
-    assert [row["table"] for row in house("tables", "--json").json["tables"]] == [QUOTED]
-    assert house("explain", QUOTED, "--json").json["table"] == QUOTED
-    said = house("run", QUOTED, "--op", "expire_snapshots,remove_orphans", "--json")
+    assert workspace.make(partial(metrics, name=ODD, commits=20, rows_per_file=2)) == [QUOTED]
+    before = workspace.files()
+    assert [row["table"] for row in workspace("tables", "--json").json["tables"]] == [QUOTED]
+    assert workspace("explain", QUOTED, "--json").json["table"] == QUOTED
+    said = workspace("run", QUOTED, "--op", "expire_snapshots,remove_orphans", "--json")
     assert (said.code, said.json["table"], said.json["state"]) == (0, QUOTED, "succeeded")
     assert [o["state"] for o in said.json["operations"]] == ["committed", "committed"]
-    assert len(before - house.files()) == said.json["operations"][0]["metrics"]["files_deleted"] > 0
-    assert QUOTED in house("history", QUOTED).out.replace("\n", "")
-    assert house("pause", QUOTED, "--reason", '[bold]it\'s[/] "odd"').out == (
+    assert len(before - workspace.files()) == said.json["operations"][0]["metrics"]["files_deleted"] > 0
+    assert QUOTED in workspace("history", QUOTED).out.replace("\n", "")
+    assert workspace("pause", QUOTED, "--reason", '[bold]it\'s[/] "odd"').out == (
         f'{QUOTED} is paused: [bold]it\'s[/] "odd"\n'
     )
-    assert house("config", "set", QUOTED, "importance=low").code == 0
-    knobs = {k["knob"]: k for k in house("config", "explain", QUOTED, "--json").json["knobs"]}
+    assert workspace("config", "set", QUOTED, "importance=low").code == 0
+    knobs = {k["knob"]: k for k in workspace("config", "explain", QUOTED, "--json").json["knobs"]}
     assert (knobs["importance"]["value"], knobs["importance"]["level"]) == ("low", "table")
 
 
-def test_people_see_the_same(house: House) -> None:
+def test_people_see_the_same(workspace: Workspace) -> None:
     """Without --json: the operation, its state and summary, and with --dry-run the files with their paths."""
-    (name,) = house.make(HISTORY)
-    said = house("run", name, "--op", "expire_snapshots", "--dry-run")
+    (name,) = workspace.make(HISTORY)
+    said = workspace("run", name, "--op", "expire_snapshots", "--dry-run")
     assert f"{name}: dry run, nothing was changed" in said.out
     assert "would expire" in said.out
-    listed = house("run", name, "--op", "expire_snapshots", "--dry-run", "--json").json["operations"][0]["files"]
+    listed = workspace("run", name, "--op", "expire_snapshots", "--dry-run", "--json").json["operations"][0]["files"]
     text = "".join(said.out.split())
     assert all("".join(file["path"].split()) in text for file in listed[:1])
     assert "Traceback" not in said.out + said.err
 
 
-def test_a_broken_table_fails_with_the_file_in_the_message(house: House) -> None:
+def test_a_broken_table_fails_with_the_file_in_the_message(workspace: Workspace) -> None:
     """A missing manifest list: exit code 1, the path named, and nothing deleted."""
-    (name,) = house.make(HISTORY)
-    for path in (house.home / "warehouse").rglob("snap-*.avro"):
+    (name,) = workspace.make(HISTORY)
+    for path in (workspace.home / "warehouse").rglob("snap-*.avro"):
         path.unlink()
-    before = house.files()
-    said = house("run", name, "--op", "expire_snapshots,remove_orphans", "--json")
+    before = workspace.files()
+    said = workspace("run", name, "--op", "expire_snapshots,remove_orphans", "--json")
     assert (said.code, said.json["state"]) == (1, "failed")
     assert all("snap-" in o["reason"] and "missing" in o["reason"] for o in said.json["operations"])
-    assert before == house.files()
-    health = house("health", name)
+    assert before == workspace.files()
+    health = workspace("health", name)
     assert (health.code, "snap-" in health.err) == (1, True)
 
 
-def test_a_partial_job_has_exit_code_3(house: House) -> None:
+def test_a_partial_job_has_exit_code_3(workspace: Workspace) -> None:
     """One operation failed, another one did its work."""
-    (name,) = house.make(partial(clicks, commits=12, rows_per_file=2))
-    old = min((house.home / "warehouse").rglob("snap-*.avro"), key=lambda path: path.stat().st_mtime)
+    (name,) = workspace.make(partial(clicks, commits=12, rows_per_file=2))
+    old = min((workspace.home / "warehouse").rglob("snap-*.avro"), key=lambda path: path.stat().st_mtime)
     old.write_bytes(b"Obj\x01broken")
-    said = house("run", name, "--op", "rewrite_manifests,expire_snapshots", "--json")
+    said = workspace("run", name, "--op", "rewrite_manifests,expire_snapshots", "--json")
     assert {o["operation"]: o["state"] for o in said.json["operations"]} == {
         "rewrite_manifests": "committed",
         "expire_snapshots": "failed",
@@ -212,26 +212,26 @@ def test_a_partial_job_has_exit_code_3(house: House) -> None:
     assert (said.code, said.json["state"]) == (3, "partial")
 
 
-def test_a_paused_table_is_not_run_by_accident(house: House) -> None:
+def test_a_paused_table_is_not_run_by_accident(workspace: Workspace) -> None:
     """The message says how to go on; --force goes on; --dry-run may look."""
-    (name,) = house.make(HISTORY)
-    house("pause", name, "--reason", "looking")
-    said = house("run", name, "--op", "expire_snapshots")
+    (name,) = workspace.make(HISTORY)
+    workspace("pause", name, "--reason", "looking")
+    said = workspace("run", name, "--op", "expire_snapshots")
     assert (said.code, f"{name} is paused (looking): `icewright resume {name}`, or run with --force" in said.err) == (
         2,
         True,
     )
-    assert house("run", name, "--op", "expire_snapshots", "--dry-run").code == 0
-    assert house("run", name, "--op", "expire_snapshots", "--force").code == 0
+    assert workspace("run", name, "--op", "expire_snapshots", "--dry-run").code == 0
+    assert workspace("run", name, "--op", "expire_snapshots", "--force").code == 0
 
 
-def test_show_tells_what_a_rewrite_did_for_readers(house: House) -> None:
+def test_show_tells_what_a_rewrite_did_for_readers(workspace: Workspace) -> None:
     """The time of planning before and after it, in the document and in the table of changes."""
-    (name,) = house.make(partial(events, manifests=12, rows_per_file=5))
-    job_id = house("run", name, "--op", "rewrite_manifests", "--json").json["job_id"]
-    (run,) = house("show", job_id, "--json").json["runs"]
+    (name,) = workspace.make(partial(events, manifests=12, rows_per_file=5))
+    job_id = workspace("run", name, "--op", "rewrite_manifests", "--json").json["job_id"]
+    (run,) = workspace("show", job_id, "--json").json["runs"]
     before, after = run["before"], run["after"]
     assert (before["manifests"], after["manifests"]) == (12, 1)
     assert before["planning_ms"] > 0 < after["planning_ms"]
-    shown = house("show", job_id).out
+    shown = workspace("show", job_id).out
     assert re.search(rf"planning_ms +{before['planning_ms']} +{after['planning_ms']}\b", shown)

@@ -10,16 +10,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icewright
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.demo.rot import metrics
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 NAME = "lake.ops.metrics"
 
 
-def test_health(house: House) -> None:
+def test_health(workspace: Workspace) -> None:
     """One object with parts, facts and a verdict for each operation; people see the same."""
-    house.make(HISTORY)
-    found = house("health", NAME, "--json").json
+    workspace.make(HISTORY)
+    found = workspace("health", NAME, "--json").json
     assert found.keys() >= {"table", "snapshot_id", "health", "parts", "facts", "verdicts"}
     assert (found["table"], 0 <= found["health"] <= 100, found["facts"]["snapshots"]) == (NAME, True, 20)
     assert found["parts"]["orphans"]["score"] is None
@@ -34,131 +34,131 @@ def test_health(house: House) -> None:
     ]
     assert (verdicts["expire_snapshots"]["verdict"], verdicts["compact"]["verdict"]) == ("due", "not_due")
     assert all(v["reason"] for v in verdicts.values())
-    text = house("health", NAME).out
+    text = workspace("health", NAME).out
     assert all(v["verdict"] in text for v in verdicts.values())
 
 
-def test_explain(house: House) -> None:
+def test_explain(workspace: Workspace) -> None:
     """One table as an object, all tables as a list; a paused one says so."""
-    house.make(HISTORY)
-    one = house("explain", NAME, "--json").json
+    workspace.make(HISTORY)
+    one = workspace("explain", NAME, "--json").json
     assert [v["operation"] for v in one["verdicts"]][-1] == "remove_orphans"
-    house("pause", NAME, "--reason", "looking")
-    (again,) = house("explain", "--json").json
+    workspace("pause", NAME, "--reason", "looking")
+    (again,) = workspace("explain", "--json").json
     assert (again["table"], again["paused"]) == (NAME, "looking")
-    assert "paused: looking" in house("explain").out
+    assert "paused: looking" in workspace("explain").out
 
 
-def test_pause_and_resume(house: House) -> None:
+def test_pause_and_resume(workspace: Workspace) -> None:
     """A paused table waits; resuming one that is not paused says so."""
-    house.make(HISTORY)
-    assert house("pause", NAME).out == f"{NAME} is paused: by hand\n"
-    assert house("tables", "--json").json["tables"][0]["paused"] == "by hand"
-    waits = house("cycle", "--json").json
+    workspace.make(HISTORY)
+    assert workspace("pause", NAME).out == f"{NAME} is paused: by hand\n"
+    assert workspace("tables", "--json").json["tables"][0]["paused"] == "by hand"
+    waits = workspace("cycle", "--json").json
     assert (waits["funnel"]["run"], {d["reason"] for d in waits["deferred"]}) == (0, {"paused: by hand"})
-    assert house("resume", NAME).out == f"{NAME} is maintained again\n"
-    assert house("resume", NAME).out == f"{NAME} is not paused\n"
-    assert house("cycle", "--json").json["funnel"]["run"] == 1
+    assert workspace("resume", NAME).out == f"{NAME} is maintained again\n"
+    assert workspace("resume", NAME).out == f"{NAME} is not paused\n"
+    assert workspace("cycle", "--json").json["funnel"]["run"] == 1
 
 
-def test_config_check(house: House) -> None:
+def test_config_check(workspace: Workspace) -> None:
     """Says what there is, or every fault, and exit code 2."""
-    assert house("config", "check").out == f"{house.path}: 1 catalog(s), 1 rule(s), no fault\n"
-    assert house("config", "check", "--json").json == {"config": str(house.path), "ok": True, "faults": []}
-    house.write("polices: []\nlimits: {global: 0}\n")
-    said = house("config", "check")
+    assert workspace("config", "check").out == f"{workspace.path}: 1 catalog(s), 1 rule(s), no fault\n"
+    assert workspace("config", "check", "--json").json == {"config": str(workspace.path), "ok": True, "faults": []}
+    workspace.write("polices: []\nlimits: {global: 0}\n")
+    said = workspace("config", "check")
     assert (said.code, len(said.err.splitlines())) == (2, 2)
-    faults = house("config", "check", "--json")
+    faults = workspace("config", "check", "--json")
     assert (faults.code, faults.json["ok"], len(faults.json["faults"])) == (2, False, 2)
-    tables = house("tables")
+    tables = workspace("tables")
     assert (tables.code, tables.err) == (2, said.err)
 
 
-def test_config_set_and_explain(house: House) -> None:
+def test_config_set_and_explain(workspace: Workspace) -> None:
     """A stored rule wins over the file's of its level, keeps what was set before, and shows what it overrides."""
-    house.make(HISTORY)
-    house.write("policy: [{match: lake, set: {compact.min_input_files: 7}}]\n")
-    assert house("config", "set", "lake", "compact.min_input_files=9").out == "lake: compact.min_input_files = 9\n"
-    assert house("config", "set", "lake", "compact.where=day > '2026-01-01' AND x = 1").code == 0
-    assert house("config", "set", "lake.ops.*", "importance=high", "order=seaweedfs").code == 0
-    assert house("config", "set", "platform", "importance=low").code == 0
-    knobs = {k["knob"]: k for k in house("config", "explain", NAME, "--json").json["knobs"]}
+    workspace.make(HISTORY)
+    workspace.write("policy: [{match: lake, set: {compact.min_input_files: 7}}]\n")
+    assert workspace("config", "set", "lake", "compact.min_input_files=9").out == "lake: compact.min_input_files = 9\n"
+    assert workspace("config", "set", "lake", "compact.where=day > '2026-01-01' AND x = 1").code == 0
+    assert workspace("config", "set", "lake.ops.*", "importance=high", "order=seaweedfs").code == 0
+    assert workspace("config", "set", "platform", "importance=low").code == 0
+    knobs = {k["knob"]: k for k in workspace("config", "explain", NAME, "--json").json["knobs"]}
     files = knobs["compact.min_input_files"]
     assert (files["value"], files["level"], files["rule"]) == (9, "catalog", "lake (store)")
     assert files["overrides"] == [{"level": "catalog", "rule": "lake (file)", "value": 7}]
     assert knobs["compact.where"]["value"] == "day > '2026-01-01' AND x = 1"
     assert (knobs["importance"]["value"], knobs["importance"]["level"]) == ("high", "table")
     assert (knobs["compact.hot_minutes"]["level"], knobs["compact.hot_minutes"]["unit"]) == ("default", "minutes")
-    assert "lake (store)" in house("config", "explain", NAME).out
+    assert "lake (store)" in workspace("config", "explain", NAME).out
 
 
-def test_guardrails_hold_what_is_set_later(house: House) -> None:
+def test_guardrails_hold_what_is_set_later(workspace: Workspace) -> None:
     """`config set` and `run --set` are refused; neither deletes what the guardrail protects."""
-    house.make(HISTORY)
-    house.write("guardrails: ['expire_snapshots.retention_hours >= 100000']\n")
-    said = house("config", "set", "platform", "expire_snapshots.retention_hours=24")
+    workspace.make(HISTORY)
+    workspace.write("guardrails: ['expire_snapshots.retention_hours >= 100000']\n")
+    said = workspace("config", "set", "platform", "expire_snapshots.retention_hours=24")
     assert (said.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in said.err) == (2, True)
-    ran = house("run", NAME, "--op", "expire_snapshots", "--set", "expire_snapshots.retention_hours=1", "--json")
+    ran = workspace("run", NAME, "--op", "expire_snapshots", "--set", "expire_snapshots.retention_hours=1", "--json")
     assert (ran.code, "passes the guardrail expire_snapshots.retention_hours >= 100000" in ran.err) == (2, True)
 
 
 @pytest.mark.cases(151)
-def test_guardrails_of_choices_hold_what_is_set_later(house: House) -> None:
+def test_guardrails_of_choices_hold_what_is_set_later(workspace: Workspace) -> None:
     """The mode of orphan removal is bounded on every way; `config explain` says who bounded what was set before."""
-    house.make(HISTORY)
-    assert house("config", "set", "lake", "remove_orphans.mode=delete").code == 0
-    house.write("guardrails: ['remove_orphans.mode in report, confirm']\n")
+    workspace.make(HISTORY)
+    assert workspace("config", "set", "lake", "remove_orphans.mode=delete").code == 0
+    workspace.write("guardrails: ['remove_orphans.mode in report, confirm']\n")
     passed = "'delete' passes the guardrail remove_orphans.mode in report, confirm"
     for said in (
-        house("config", "set", "lake", "remove_orphans.mode=delete"),
-        house("run", NAME, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete"),
+        workspace("config", "set", "lake", "remove_orphans.mode=delete"),
+        workspace("run", NAME, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete"),
     ):
         assert (said.code, passed in said.err) == (2, True)
-    knobs = {k["knob"]: k for k in house("config", "explain", NAME, "--json").json["knobs"]}
+    knobs = {k["knob"]: k for k in workspace("config", "explain", NAME, "--json").json["knobs"]}
     held = knobs["remove_orphans.mode"]
     assert (held["value"], held["rule"]) == ("report", "lake (store)")
     assert held["note"] == "delete held by guardrail remove_orphans.mode in report, confirm"
 
 
 @pytest.mark.cases(151)
-def test_ignored_properties_are_shown_with_their_remedy(house: House) -> None:
+def test_ignored_properties_are_shown_with_their_remedy(workspace: Workspace) -> None:
     """`config explain`, `explain` and `health` name them, for people and as JSON; the remedy is the right one."""
-    house.make(HISTORY)
-    catalog = SqlCatalog("lake", **pyiceberg_catalog_properties(read_config(house.path).catalogs["lake"]))
+    workspace.make(HISTORY)
+    catalog = SqlCatalog("lake", **pyiceberg_catalog_properties(read_config(workspace.path).catalogs["lake"]))
     catalog.load_table("ops.metrics").transaction().set_properties(
         {"icewright.remove_orphans.mode": "delete"}
     ).commit_transaction()
     catalog.close()
     for command in (("config", "explain"), ("explain",), ("health",)):
-        (ignored,) = house(*command, NAME, "--json").json["ignored_properties"]
+        (ignored,) = workspace(*command, NAME, "--json").json["ignored_properties"]
         assert (ignored["property"], ignored["value"]) == ("icewright.remove_orphans.mode", "delete")
         assert "may not set remove_orphans.mode above report" in ignored["reason"]
-        shown = " ".join(house(*command, NAME).out.split())
+        shown = " ".join(workspace(*command, NAME).out.split())
         assert "Ignored table properties" in shown
         assert "properties.allow: remove_orphans.mode" in shown
-    assert house("config", "set", "lake.ops", "properties.allow=remove_orphans.mode").code == 0
-    explained = house("config", "explain", NAME, "--json").json
-    assert explained["ignored_properties"] == house("explain", NAME, "--json").json["ignored_properties"] == []
+    assert workspace("config", "set", "lake.ops", "properties.allow=remove_orphans.mode").code == 0
+    explained = workspace("config", "explain", NAME, "--json").json
+    assert explained["ignored_properties"] == workspace("explain", NAME, "--json").json["ignored_properties"] == []
     mode = next(k for k in explained["knobs"] if k["knob"] == "remove_orphans.mode")
     assert (mode["value"], mode["level"]) == ("delete", "table properties")
-    assert "Ignored" not in house("explain", NAME).out
+    assert "Ignored" not in workspace("explain", NAME).out
 
 
-def test_db_upgrade(house: House) -> None:
+def test_db_upgrade(workspace: Workspace) -> None:
     """Makes the store, and may be called again."""
-    store = house.home / "state.db"
+    store = workspace.home / "state.db"
     store.unlink()
     for _ in range(2):
-        said = house("db", "upgrade")
+        said = workspace("db", "upgrade")
         assert (said.code, said.out) == (0, "the state store has the newest revision\n")
     assert store.is_file()
 
 
-def test_the_first_command_makes_the_store(house: House) -> None:
+def test_the_first_command_makes_the_store(workspace: Workspace) -> None:
     """SQLite needs no `db upgrade`: whatever opens the store makes it."""
-    (house.home / "state.db").unlink()
-    assert house("alerts", "--json").json == {"alerts": []}
-    assert house("db", "upgrade").code == 0
+    (workspace.home / "state.db").unlink()
+    assert workspace("alerts", "--json").json == {"alerts": []}
+    assert workspace("db", "upgrade").code == 0
 
 
 RUN = ("run", NAME)
@@ -200,11 +200,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_calls(house: House, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_calls(workspace: Workspace, arguments: tuple[str, ...], said: str) -> None:
     """Exit code 2, one message that says what is wrong and what would be right, and nothing on standard output."""
     if "catalog has no such" in said:
-        house.make(HISTORY)
-    got = house(*arguments)
+        workspace.make(HISTORY)
+    got = workspace(*arguments)
     assert (got.code, got.out) == (2, "")
     assert said in got.err
     assert "Traceback" not in got.err
@@ -215,10 +215,10 @@ def test_wrong_calls(house: House, arguments: tuple[str, ...], said: str) -> Non
     [("tables",), ("health", NAME), (*RUN, "--json"), ("cycle",), ("config", "check"), ("db", "upgrade"), ("doctor",)],
     ids=str,
 )
-def test_no_configuration(house: House, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+def test_no_configuration(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
     """Every command says how to name one."""
-    monkeypatch.chdir(house.home / "warehouse")
-    said = house(*arguments, config=False)
+    monkeypatch.chdir(workspace.home / "warehouse")
+    said = workspace(*arguments, config=False)
     assert (said.code, said.out) == (2, "")
     assert "there is no configuration icewright.yaml: name one with --config or ICEWRIGHT_CONFIG" in said.err
 
@@ -232,27 +232,27 @@ def test_no_configuration(house: House, monkeypatch: pytest.MonkeyPatch, argumen
         ("postgresql+psycopg://127.0.0.1:1/db?user=me&password=hush-4711", "127.0.0.1:1/db"),
     ],
 )
-def test_a_state_store_that_cannot_be_opened(house: House, state: str, fragment: str) -> None:
+def test_a_state_store_that_cannot_be_opened(workspace: Workspace, state: str, fragment: str) -> None:
     """A message that names the place and never the password, and an exit code, instead of a traceback."""
-    house.path.write_text(house.path.read_text().replace("sqlite:///state.db", state), encoding="utf-8")
+    workspace.path.write_text(workspace.path.read_text().replace("sqlite:///state.db", state), encoding="utf-8")
     for arguments in (("tables",), ("cycle", "--json"), ("db", "upgrade")):
-        said = house(*arguments)
+        said = workspace(*arguments)
         assert said.code in (1, 2)
         assert fragment in said.err
         assert "hush-4711" not in said.err
 
 
-def test_help_names_every_command(house: House) -> None:
+def test_help_names_every_command(workspace: Workspace) -> None:
     """Each with a sentence, and each command's help works."""
-    said = house("--help")
+    said = workspace("--help")
     names = ["tables", "health", "explain", "plan", "cycle", "run", "history", "show", "cancel", "pause", "resume"]
     assert said.code == 0
     for name in [*names, "config", "doctor", "demo", "db"]:
         assert name in said.out
-        assert house(name, "--help").code == 0
+        assert workspace(name, "--help").code == 0
 
 
-def test_the_version(house: House) -> None:
+def test_the_version(workspace: Workspace) -> None:
     """`--version` needs no command and no configuration."""
-    said = house("--version", config=False)
+    said = workspace("--version", config=False)
     assert (said.code, said.out) == (0, f"{icewright.__version__}\n")

@@ -11,7 +11,7 @@ import pytest
 
 from icewright.app import simulating
 from icewright.app.plot import _ticks
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 SMALL = ("simulate", "--tables", "12", "--days", "2")
 COMMITS = [
@@ -21,20 +21,20 @@ COMMITS = [
 
 
 @pytest.fixture
-def alone(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+def alone(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Called where there is no configuration."""
-    monkeypatch.chdir(house.home / "warehouse")
-    return house
+    monkeypatch.chdir(workspace.home / "warehouse")
+    return workspace
 
 
-def trace(house: House, *more: str) -> str:
+def trace(workspace: Workspace, *more: str) -> str:
     """A file of commits."""
-    path = house.home / "trace.jsonl"
+    path = workspace.home / "trace.jsonl"
     path.write_text("\n".join([*(json.dumps(c) for c in COMMITS), *more]), encoding="utf-8")
     return str(path)
 
 
-def test_a_made_up_fleet(alone: House) -> None:
+def test_a_made_up_fleet(alone: Workspace) -> None:
     """Cron and the defaults, side by side; one JSON object, or the same as tables."""
     said = alone(*SMALL, "--compare", "cron,default", "--json", config=False)
     found = said.json
@@ -54,7 +54,7 @@ def test_a_made_up_fleet(alone: House) -> None:
     assert "icewright: simulated policy=default" in text.err
 
 
-def test_a_trace(alone: House) -> None:
+def test_a_trace(alone: Workspace) -> None:
     """Commits of a file; a day beyond the last one, unless days are said."""
     path = trace(alone)
     found = alone("simulate", path, "--compare", "default,streaming", "--json", config=False).json
@@ -65,25 +65,27 @@ def test_a_trace(alone: House) -> None:
     assert short["end"] == "2026-01-08T00:00:00+00:00"
 
 
-def test_the_configuration_is_tried_out(house: House) -> None:
+def test_the_configuration_is_tried_out(workspace: Workspace) -> None:
     """Its policy and its limits, named by --config or asked for by name; --set holds above them."""
-    house.write("policy: [{match: 'lake.sales.*', set: {compact.enabled: false}}]\n")
-    path = trace(house)
-    found = house("simulate", path, "--json").json["policies"]
+    workspace.write("policy: [{match: 'lake.sales.*', set: {compact.enabled: false}}]\n")
+    path = trace(workspace)
+    found = workspace("simulate", path, "--json").json["policies"]
     assert list(found) == ["cron", "config"]
     assert "compact" not in found["config"]["runs"]
-    again = house("simulate", path, "--compare", "config", "--set", "compact.enabled=true", "--json").json["policies"]
+    again = workspace("simulate", path, "--compare", "config", "--set", "compact.enabled=true", "--json").json[
+        "policies"
+    ]
     assert again["config"]["runs"]["compact"] > 5
 
 
-def test_names_of_policies_may_have_blanks_around_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_policies_may_have_blanks_around_them(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The configuration that lies here is found whether or not its name follows a blank."""
-    monkeypatch.chdir(house.home)
-    said = house(*SMALL, "--compare", "cron, config", "--json", config=False)
+    monkeypatch.chdir(workspace.home)
+    said = workspace(*SMALL, "--compare", "cron, config", "--json", config=False)
     assert (said.code, list(said.json["policies"])) == (0, ["cron", "config"]), said.err
 
 
-def test_a_picture(alone: House) -> None:
+def test_a_picture(alone: Workspace) -> None:
     """One well-formed SVG that needs nothing else: six panels, a line in each for each policy, all named."""
     path = alone.home / "plot.svg"
     assert alone(*SMALL, "--compare", "cron,default,compliance", "--svg", str(path), config=False).code == 0
@@ -98,7 +100,7 @@ def test_a_picture(alone: House) -> None:
 
 
 @pytest.mark.external
-def test_policies_side_by_side(alone: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_side_by_side(alone: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes long each policy has a process of its own, and the result is the same."""
     arguments = (*SMALL, "--compare", "cron,default", "--json")
     alike = alone(*arguments, config=False).json
@@ -135,7 +137,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_calls(alone: House, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_calls(alone: Workspace, arguments: tuple[str, ...], said: str) -> None:
     """Exit code 2, and one message that says what would be right."""
     got = alone(*arguments, config=False)
     assert (got.code, got.out) == (2, "")
@@ -143,7 +145,7 @@ def test_wrong_calls(alone: House, arguments: tuple[str, ...], said: str) -> Non
     assert "Traceback" not in got.err
 
 
-def test_bad_lines_of_a_trace(alone: House) -> None:
+def test_bad_lines_of_a_trace(alone: Workspace) -> None:
     """Each with its number and what would be right; a trace and a made-up fleet exclude one another."""
     path = trace(alone, '{"at": "2026-01-05"}', "what?")
     said = alone("simulate", path, config=False)
@@ -155,7 +157,7 @@ def test_bad_lines_of_a_trace(alone: House) -> None:
     assert (both.code, "leave them out where a trace is given" in both.err) == (2, True)
 
 
-def test_a_rewrite_that_takes_longer_than_the_calendar(alone: House) -> None:
+def test_a_rewrite_that_takes_longer_than_the_calendar(alone: Workspace) -> None:
     """Does not end within the time that is simulated, and breaks nothing."""
     most = {"files": 10**15, "bytes": 10**15}
     lines = (json.dumps({**COMMITS[0], **most, "partition": f"p={n}"}) for n in range(3))
@@ -163,29 +165,29 @@ def test_a_rewrite_that_takes_longer_than_the_calendar(alone: House) -> None:
     assert (said.code, said.json["tables"]) == (0, 1), said.err
 
 
-def file_of(house: House, *ticks: dict[str, Any], **more: Any) -> str:
+def file_of(workspace: Workspace, *ticks: dict[str, Any], **more: Any) -> str:
     """A file with one test."""
-    path = house.home / "tests.yaml"
+    path = workspace.home / "tests.yaml"
     test = {"name": "orders", "table": "lake.sales.orders", "ticks": list(ticks), **more}
     path.write_text(json.dumps({"tests": [test]}), encoding="utf-8")
     return str(path)
 
 
-def test_config_test(house: House) -> None:
+def test_config_test(workspace: Workspace) -> None:
     """Passed and failed tests, with what was found and why; the exit code says whether all passed."""
-    path = file_of(house, {"commits": [{"files": 4, "mb": 1}], "expect": {"compact": "due"}})
-    said = house("config", "test", path)
+    path = file_of(workspace, {"commits": [{"files": 4, "mb": 1}], "expect": {"compact": "due"}})
+    said = workspace("config", "test", path)
     assert (said.code, said.out.splitlines()[0]) == (1, "failed  orders")
     assert "tick 1 (0 h): compact: expected due, found not_due: no files eligible for compaction" in said.out
     assert said.out.endswith("0 passed, 1 failed\n")
-    house.write("policy: [{set: {compact.min_input_files: 3}}]\n")
-    said = house("config", "test", path)
+    workspace.write("policy: [{set: {compact.min_input_files: 3}}]\n")
+    said = workspace("config", "test", path)
     assert (said.code, said.out) == (0, "passed  orders\n1 passed, 0 failed\n")
-    found = house("config", "test", path, "--json").json
+    found = workspace("config", "test", path, "--json").json
     assert found == {"file": path, "ok": True, "tests": [{"name": "orders", "ok": True, "failures": []}]}
 
 
-def test_config_test_with_rules_of_its_own(alone: House) -> None:
+def test_config_test_with_rules_of_its_own(alone: Workspace) -> None:
     """Tests that bring their rules need no configuration; others do."""
     tick = {"commits": [{"files": 4, "mb": 1}], "expect": {"compact": "due"}}
     path = file_of(alone, tick, policy=[{"set": {"compact.min_input_files": 3}}])
@@ -194,7 +196,7 @@ def test_config_test_with_rules_of_its_own(alone: House) -> None:
     assert (said.code, "there is no configuration" in said.err) == (2, True)
 
 
-def test_faults_of_a_test_file(alone: House) -> None:
+def test_faults_of_a_test_file(alone: Workspace) -> None:
     """All of them, with their key paths, and exit code 2."""
     said = alone("config", "test", file_of(alone, {"after_hours": -1}, {"run": ["x"]}), config=False)
     assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 2)
@@ -209,7 +211,7 @@ def test_faults_of_a_test_file(alone: House) -> None:
         ("[" * 5000, "nested too deeply to be read"),
     ],
 )
-def test_values_that_yaml_cannot_hold(alone: House, text: str, said: str) -> None:
+def test_values_that_yaml_cannot_hold(alone: Workspace, text: str, said: str) -> None:
     """Are told with their place, as all that is no YAML is."""
     path = alone.home / "tests.yaml"
     path.write_text(text, encoding="utf-8")

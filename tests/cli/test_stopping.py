@@ -9,13 +9,15 @@ import pytest
 from icewright.app.bootstrap import application, read_config
 from icewright.app.service import Service
 from icewright.ports import ProcessRow
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 
 @pytest.mark.parametrize(("grace", "waits", "beats"), [(60, [False, False, True], 2), (0, [False, False], 0)])
-def test_a_service_that_waits_for_its_jobs_is_alive(house: House, grace: int, waits: list[bool], beats: int) -> None:
+def test_a_service_that_waits_for_its_jobs_is_alive(
+    workspace: Workspace, grace: int, waits: list[bool], beats: int
+) -> None:
     """Others must not take its jobs for those of a dead process, nor raise an alert."""
-    with application(read_config(house.path), kind="service") as app:
+    with application(read_config(workspace.path), kind="service") as app:
         service, alive = Service(app, kind="service", slots=1), app.runtime.store.record_heartbeat
         told: list[str] = []
         service.start()

@@ -15,16 +15,16 @@ from icewright.testing import NOW
 TABLES = [TableRef("lake", ("s",), f"t{200 - n:04d}") for n in range(200)]  # names fall as ids rise
 
 
-def _at_once(*deeds: Callable[[], object]) -> None:
+def _at_once(*actions: Callable[[], object]) -> None:
     """Do them at the same moment; what one raises is raised."""
-    together = Barrier(len(deeds))
+    together = Barrier(len(actions))
 
-    def do(deed: Callable[[], object]) -> None:
+    def do(action: Callable[[], object]) -> None:
         together.wait()
-        deed()
+        action()
 
-    with ThreadPoolExecutor(len(deeds)) as pool:
-        list(pool.map(do, deeds))
+    with ThreadPoolExecutor(len(actions)) as pool:
+        list(pool.map(do, actions))
 
 
 def test_two_processes_list_a_catalog(store: SqlStore) -> None:

@@ -12,15 +12,15 @@ import pytest
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
 from icewright.app.demo.rot import metrics
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 LOOKING = {"tables", "health", "explain", "plan", "history", "job", "dry_run"}
 METRICS = "lake.ops.metrics"
 
 
-def session(house: House, talk: Callable[[ClientSession], Awaitable[None]], *options: str) -> None:
+def session(workspace: Workspace, talk: Callable[[ClientSession], Awaitable[None]], *options: str) -> None:
     """Start the server as an agent's host does, and talk to it."""
-    arguments = ["-m", "icewright", "--config", str(house.path), "mcp", *options]
+    arguments = ["-m", "icewright", "--config", str(workspace.path), "mcp", *options]
 
     async def whole() -> None:
         started = StdioServerParameters(command=sys.executable, args=arguments)
@@ -39,9 +39,9 @@ async def asked(client: ClientSession, tool: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.external
-def test_an_agent_looks(house: House) -> None:
+def test_an_agent_looks(workspace: Workspace) -> None:
     """Tables, health, verdicts, plan, dry run and history come as the commands say them; there is no tool that acts."""
-    house.make(partial(metrics, commits=20, rows_per_file=2))
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
 
     async def talk(client: ClientSession) -> None:
         tools = (await client.list_tools()).tools
@@ -53,11 +53,11 @@ def test_an_agent_looks(house: House) -> None:
         verdicts = {v["operation"]: v["verdict"] for v in (await asked(client, "explain", table=METRICS))["verdicts"]}
         assert verdicts["expire_snapshots"] == "due"
         assert (await asked(client, "plan"))["jobs"][0]["table"] == METRICS
-        before = house.files()
+        before = workspace.files()
         dry = await asked(client, "dry_run", table=METRICS, operations=["expire_snapshots"])
         assert dry["dry_run"]
         assert dry["operations"][0]["files"]
-        assert house.files() == before
+        assert workspace.files() == before
         assert (await asked(client, "history"))["jobs"] == []
         for tool, arguments in (
             ("run", {"table": METRICS, "operations": []}),
@@ -68,13 +68,13 @@ def test_an_agent_looks(house: House) -> None:
             answer = await client.call_tool(tool, arguments)
             assert answer.is_error, tool
 
-    session(house, talk)
+    session(workspace, talk)
 
 
 @pytest.mark.external
-def test_an_agent_acts_where_it_may(house: House) -> None:
+def test_an_agent_acts_where_it_may(workspace: Workspace) -> None:
     """With --allow-changes it may run an operation, and the history tells of it."""
-    house.make(partial(metrics, commits=20, rows_per_file=2))
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
 
     async def talk(client: ClientSession) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == LOOKING | {"run"}
@@ -84,4 +84,4 @@ def test_an_agent_acts_where_it_may(house: House) -> None:
         assert shown["state"] == "succeeded"
         assert [file for file in shown["files"] if file["state"] == "deleted"]
 
-    session(house, talk, "--allow-changes")
+    session(workspace, talk, "--allow-changes")

@@ -20,7 +20,7 @@ from icewright.app.sections import OpenLineageSection
 from icewright.core.errors import TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from icewright.testing import NOW
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 FACET = {"type": "object", "required": ["_producer", "_schemaURL"], "additionalProperties": True}
 FACETS = {"type": "object", "additionalProperties": FACET}
@@ -99,11 +99,11 @@ def gone(ref: TableRef) -> TableMetadata:
     raise TableNotFound(f"{ref} is not there")
 
 
-def test_a_job_is_told_as_a_run(house: House, receiver: str) -> None:
+def test_a_job_is_told_as_a_run(workspace: Workspace, receiver: str) -> None:
     """START and COMPLETE of one run, with the table by location, name, columns and snapshot; the key is a bearer's."""
-    house.make(partial(metrics, commits=20, rows_per_file=2))
-    house.write(f"openlineage: {{url: '{receiver}', api_key: hush-4711-hush}}\n")
-    said = house("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
+    workspace.write(f"openlineage: {{url: '{receiver}', api_key: hush-4711-hush}}\n")
+    said = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
     assert said.json["state"] == "succeeded"
     assert {(path, key) for path, key, _ in Receiver.got} == {("/api/v1/lineage", "Bearer hush-4711-hush")}
     start, complete = (checked(event) for _, _, event in Receiver.got)
@@ -111,7 +111,7 @@ def test_a_job_is_told_as_a_run(house: House, receiver: str) -> None:
     assert start["run"]["runId"] == complete["run"]["runId"]
     assert complete["job"]["name"] == "maintain.lake.ops.metrics"
     (table,) = complete["outputs"]
-    assert (table["namespace"], table["name"]) == ("file", str(house.home / "warehouse" / "ops" / "metrics"))
+    assert (table["namespace"], table["name"]) == ("file", str(workspace.home / "warehouse" / "ops" / "metrics"))
     assert table["facets"]["symlinks"]["identifiers"] == [{"namespace": "lake", "name": "ops.metrics", "type": "TABLE"}]
     assert {field["name"] for field in table["facets"]["schema"]["fields"]}
     assert "hush" not in said.err + said.out
@@ -119,13 +119,13 @@ def test_a_job_is_told_as_a_run(house: House, receiver: str) -> None:
 
 @pytest.mark.parametrize("status", [401, 500])
 def test_a_receiver_that_fails_harms_nothing(
-    status: int, house: House, receiver: str, monkeypatch: pytest.MonkeyPatch
+    status: int, workspace: Workspace, receiver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job succeeds, and the log says once that events do not arrive."""
     monkeypatch.setattr(Receiver, "status", status)
-    house.make(partial(metrics, commits=20, rows_per_file=2))
-    house.write(f"openlineage: {{url: '{receiver}', api_key: hush-4711-hush}}\n")
-    said = house("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
+    workspace.write(f"openlineage: {{url: '{receiver}', api_key: hush-4711-hush}}\n")
+    said = workspace("run", "lake.ops.metrics", "--op", "expire_snapshots", "--json")
     assert (said.code, said.json["state"]) == (0, "succeeded")
     assert said.err.count("lineage_not_sent") == 1
     assert "hush" not in said.err

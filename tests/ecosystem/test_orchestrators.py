@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from icewright.app.demo.rot import metrics
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -26,26 +26,26 @@ sys.exit(code)
 """
 
 
-def played(python: str, script: str, house: House, *paths: Path) -> Any:
+def played(python: str, script: str, workspace: Workspace, *paths: Path) -> Any:
     """What a script prints at its end, run by that Python with a lakehouse that has something to expire."""
-    house.make(partial(metrics, commits=20, rows_per_file=2))
-    wrapper, fake = house.home / "icewright", house.home / "fake"
+    workspace.make(partial(metrics, commits=20, rows_per_file=2))
+    wrapper, fake = workspace.home / "icewright", workspace.home / "fake"
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m icewright "$@"\n', encoding="utf-8")
     fake.write_text(FAKE, encoding="utf-8")
     for program in (wrapper, fake):
         program.chmod(0o755)
-    package = house.home / "package"  # Icewright without anything that it needs itself
+    package = workspace.home / "package"  # Icewright without anything that it needs itself
     package.mkdir()
     (package / "icewright").symlink_to(ROOT / "icewright")
     env = {
         "PATH": os.environ["PATH"],
-        "HOME": str(house.home),
-        "AIRFLOW_HOME": str(house.home / "airflow"),
+        "HOME": str(workspace.home),
+        "AIRFLOW_HOME": str(workspace.home / "airflow"),
         "DAGSTER_HOME": "",
         "FAKE": str(fake),
         "PYTHONPATH": os.pathsep.join(map(str, (package, *paths))),
     }
-    command: list[str | Path] = [python, HERE / script, wrapper, house.path, "lake.ops.metrics"]
+    command: list[str | Path] = [python, HERE / script, wrapper, workspace.path, "lake.ops.metrics"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -53,13 +53,13 @@ def played(python: str, script: str, house: House, *paths: Path) -> Any:
 
 @pytest.mark.external
 @pytest.mark.parametrize("python", ["stub", "real"])
-def test_airflow(python: str, house: House) -> None:
+def test_airflow(python: str, workspace: Workspace) -> None:
     """The exit code decides: success with its XCom, failure with the reason, no retry of what is wrong, or skipped."""
     real = os.environ.get("AIRFLOW_PYTHON")
     if python == "real" and not real:
         pytest.skip("AIRFLOW_PYTHON names no Python with Airflow 3")
     paths = () if python == "real" else (HERE / "stubs",)
-    out = played(str(real) if python == "real" else sys.executable, "in_airflow.py", house, *paths)
+    out = played(str(real) if python == "real" else sys.executable, "in_airflow.py", workspace, *paths)
     assert out["succeeded"]["state"] == "succeeded"
     wanted = ["--config", "c.yaml", "run", "--dry-run", "--op", "compact", "--set", "importance=high", "--json"]
     assert out["arguments"]["arguments"] == [*wanted, "--", "lake.a.b"]
@@ -80,9 +80,9 @@ def test_airflow(python: str, house: House) -> None:
 
 @pytest.mark.external
 @pytest.mark.skipif(not os.environ.get("DAGSTER_PYTHON"), reason="DAGSTER_PYTHON names no Python with Dagster")
-def test_dagster(house: House) -> None:
+def test_dagster(workspace: Workspace) -> None:
     """The asset follows what it is built from, maintains the table, and fails where the configuration is wrong."""
-    out = played(os.environ["DAGSTER_PYTHON"], "in_dagster.py", house)
+    out = played(os.environ["DAGSTER_PYTHON"], "in_dagster.py", workspace)
     assert (out["success"], out["state"], out["after"]) == (True, "succeeded", ["metrics"])
     assert out["wrong"] is False
     assert out["health"] is not None

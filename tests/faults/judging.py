@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from icewright.core.runs import OperationState, Outcome
-from tests.faults.deeds import Deed
 from tests.faults.lakehouse import Lakehouse
+from tests.faults.operations import FaultOperation
 from tests.faults.reading import Reading
-from tests.faults.weather import Fault
+from tests.faults.storage_errors import Fault
 
 
 @dataclass(frozen=True)
 class Want:
     """What a deed does in good weather."""
 
-    deed: Deed
+    action: FaultOperation
     calls: tuple[str, ...]
     before: Reading
     after: Reading
@@ -67,10 +67,10 @@ def untrue(want: Want, now: Reading, outcome: Outcome, files: set[str], fault: F
                 yield f"says failed ({outcome.reason}), and all was done"
 
 
-def ledger_lies(house: Lakehouse, want: Want) -> list[str]:
+def ledger_lies(workspace: Lakehouse, want: Want) -> list[str]:
     """Files that are gone though no row says who deleted them, and such that are said to be gone and are not."""
-    files = house.files()
-    rows = _rows(house, "SELECT path, state FROM deletions")
+    files = workspace.files()
+    rows = _rows(workspace, "SELECT path, state FROM deletions")
     told = {str(local(path)) for path, state in rows if state in ("deleted", "planned", "deleting")}
     deleted = {str(local(path)) for path, state in rows if state == "deleted"}
     wrong = [f"{path} is gone and the ledger does not say so" for path in sorted(want.gone - files - told)]
@@ -89,7 +89,7 @@ def differs(want: Want, now: Reading) -> list[str]:
     return wrong
 
 
-def state_of(house: Lakehouse, want: Want, now: Reading) -> str:
+def state_of(workspace: Lakehouse, want: Want, now: Reading) -> str:
     """All that the next start depends on, in words that are the same in every lakehouse that was made alike."""
 
     def word(path: str) -> str:
@@ -98,12 +98,12 @@ def state_of(house: Lakehouse, want: Want, now: Reading) -> str:
     numbers = {s["snapshot-id"]: i for i, s in enumerate(want.before.document["snapshots"])}
     kept = sorted(str(numbers.get(snapshot_id)) for snapshot_id in now.snapshots)
     refs = sorted((name, numbers.get(snapshot_id)) for name, snapshot_id in now.refs.items())
-    files, reached = sorted(map(word, house.files())), sorted(map(word, now.reached))
-    rows = _rows(house, "SELECT path, state FROM deletions")
+    files, reached = sorted(map(word, workspace.files())), sorted(map(word, now.reached))
+    rows = _rows(workspace, "SELECT path, state FROM deletions")
     ledger = sorted((word(str(local(path))), state) for path, state in rows)
-    jobs = _rows(house, "SELECT state FROM jobs ORDER BY job_id")
-    tables = _rows(house, "SELECT held_by IS NULL, paused IS NULL, dropped FROM tables ORDER BY id")
-    return str((want.deed, kept, refs, files, reached, ledger, jobs, tables))
+    jobs = _rows(workspace, "SELECT state FROM jobs ORDER BY job_id")
+    tables = _rows(workspace, "SELECT held_by IS NULL, paused IS NULL, dropped FROM tables ORDER BY id")
+    return str((want.action, kept, refs, files, reached, ledger, jobs, tables))
 
 
 def local(path: str) -> Path:
@@ -111,8 +111,8 @@ def local(path: str) -> Path:
     return Path(path.removeprefix("file://"))
 
 
-def _rows(house: Lakehouse, query: str) -> Sequence[Any]:
-    with closing(sqlite3.connect(house.home / "state.db")) as database:
+def _rows(workspace: Lakehouse, query: str) -> Sequence[Any]:
+    with closing(sqlite3.connect(workspace.home / "state.db")) as database:
         return database.execute(query).fetchall()
 
 

@@ -119,29 +119,29 @@ def build(home: Path) -> Lakehouse:
     """Make the lakehouse: a table with a long past, tag, branch, deletes, statistics and orphans, and a neighbour."""
     (home / "warehouse").mkdir(parents=True)
     (home / "icewright.yaml").write_text(_CONFIG.format(home=home, knobs=json.dumps(KNOBS)), encoding="utf-8")
-    house = Lakehouse(home)
-    catalog = house.catalog()
+    workspace = Lakehouse(home)
+    catalog = workspace.catalog()
     catalog.create_namespace("sales")
     catalog.create_table(SIBLING, _SCHEMA).append(rows([900]))
     patience = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
     table = catalog.create_table(NAME, _SCHEMA, partition_spec=_SPEC, properties=patience)
-    _history(table, house)
-    _plant(house)
-    house.age()
+    _history(table, workspace)
+    _plant(workspace)
+    workspace.age()
     table = catalog.load_table(NAME)
     table.append(rows([100, 101]))
-    (house.folder / "data" / "young.parquet").write_bytes(b"a writer is about to commit it")
+    (workspace.folder / "data" / "young.parquet").write_bytes(b"a writer is about to commit it")
     catalog.close()
-    return house
+    return workspace
 
 
-def _history(table: Table, house: Lakehouse) -> None:
+def _history(table: Table, workspace: Lakehouse) -> None:
     """Eleven commits: appends, row-level and whole-file deletes, a branch of its own, one commit rolled back."""
     table.append(rows([0, 1, 2, 3]))
-    _statistics(table, house, "gone.puffin")
+    _statistics(table, workspace, "gone.puffin")
     table.append(rows([4, 5]))
     table.manage_snapshots().create_tag(_head(table), "v1").commit()
-    delete_rows(table, house.folder, "file of id 0", [0])
+    delete_rows(table, workspace.folder, "file of id 0", [0])
     table.append(rows([6]))
     table.manage_snapshots().create_branch(_head(table), "dev").commit()
     table.append(rows([7]), branch="dev")
@@ -152,7 +152,7 @@ def _history(table: Table, house: Lakehouse) -> None:
     table.append(rows([99]))
     table.manage_snapshots().rollback_to_snapshot(kept).commit()
     table.append(rows([10, 11]))
-    _statistics(table, house, "kept.puffin")
+    _statistics(table, workspace, "kept.puffin")
 
 
 def _head(table: Table) -> int:
@@ -161,8 +161,8 @@ def _head(table: Table) -> int:
     return snapshot.snapshot_id
 
 
-def _statistics(table: Table, house: Lakehouse, name: str) -> None:
-    path = house.folder / "metadata" / name
+def _statistics(table: Table, workspace: Lakehouse, name: str) -> None:
+    path = workspace.folder / "metadata" / name
     path.write_bytes(b"sketches")
     said = {"snapshot-id": _head(table), "statistics-path": f"file://{path}", "file-size-in-bytes": path.stat().st_size}
     file = StatisticsFile.model_validate({**said, "file-footer-size-in-bytes": 1, "blob-metadata": []})
@@ -249,7 +249,7 @@ def _totals(table: Table, size: int) -> dict[str, str]:
     return totals | {name: str(int(totals[name]) + count) for name, count in more.items()}
 
 
-def _plant(house: Lakehouse) -> None:
+def _plant(workspace: Lakehouse) -> None:
     """Leave what failed writers leave: files of every kind that nothing names."""
     for name in (
         "data/region=a/lost.parquet",
@@ -257,8 +257,8 @@ def _plant(house: Lakehouse) -> None:
         "metadata/lost-m0.avro",
         "metadata/snap-1-lost.avro",
     ):
-        path = house.folder / name
+        path = workspace.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"lost")
-    lost = house.folder / "metadata" / "00003-lost.metadata.json"
-    shutil.copy(house.metadata_file(), lost)
+    lost = workspace.folder / "metadata" / "00003-lost.metadata.json"
+    shutil.copy(workspace.metadata_file(), lost)

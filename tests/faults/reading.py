@@ -60,9 +60,9 @@ class Reading:
         return path
 
 
-def read(house: Lakehouse, name: str = NAME) -> Reading:
+def read(workspace: Lakehouse, name: str = NAME) -> Reading:
     """Follow the metadata file that the catalog names to the last data file of every snapshot."""
-    file = house.metadata_file(name)
+    file = workspace.metadata_file(name)
     found = Reading(json.loads(file.read_text(encoding="utf-8")))
     found.reach(str(file))
     for entry in found.document["metadata-log"]:

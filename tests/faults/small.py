@@ -27,7 +27,7 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.verdicts import evaluate, thresholds
 from icewright.testing import knobs
 from tests.configuration import CONFIG
-from tests.faults.taps import Hook, Tapped, opened
+from tests.faults.interceptors import Hook, Intercepted, opened
 
 NAME = "sales.orders"
 REF = TableRef.parse(f"lake.{NAME}")
@@ -98,7 +98,7 @@ class Small:
         """The table, if it is one of those that compaction plans by itself; its ports tapped when there is a hook."""
         files, catalog = self.runtime.files, self.runtime.catalogs["lake"]
         if hook is not None:
-            files, catalog = Tapped("files", files, hook), Tapped("catalog", catalog, hook)
+            files, catalog = Intercepted("files", files, hook), Intercepted("catalog", catalog, hook)
         return small_table(files, SystemClock(), catalog, base, step, "app-1", dict)
 
     def compact(

@@ -12,12 +12,12 @@ from hypothesis import settings
 from icewright.core.runs import OperationState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
-from tests.faults.deeds import REF, Deed, do, open_ends
+from tests.faults.interceptors import Call, opened
 from tests.faults.judging import Want, differs, ledger_lies, lost, state_of, untrue
 from tests.faults.lakehouse import Lakehouse, build, make_old
+from tests.faults.operations import REF, FaultOperation, do, open_ends
 from tests.faults.reading import read
-from tests.faults.taps import Call, opened
-from tests.faults.weather import FAULTS, Fault, Once, Place
+from tests.faults.storage_errors import FAULTS, Fault, Once, Place
 
 MOST, LONG = 8, 300
 
@@ -41,91 +41,91 @@ class Trial:
 class Sweeps:
     """Does deeds in one lakehouse, from the same beginning each time."""
 
-    house: Lakehouse
+    workspace: Lakehouse
     now: datetime
-    wants: dict[Deed, Want] = field(default_factory=dict, repr=False)
-    swept: dict[tuple[Deed, str], list[Trial]] = field(default_factory=dict, repr=False)
+    wants: dict[FaultOperation, Want] = field(default_factory=dict, repr=False)
+    swept: dict[tuple[FaultOperation, str], list[Trial]] = field(default_factory=dict, repr=False)
     #: What was on disk and in the databases before an end that was well: that end need not be looked at again.
     proved: set[str] = field(default_factory=set, repr=False)
 
-    def want(self, deed: Deed) -> Want:
+    def want(self, action: FaultOperation) -> Want:
         """What the deed does, undisturbed."""
-        if deed not in self.wants:
-            self.house.restore()
-            before, files, calls = read(self.house), self.house.files(), list[str]()
+        if action not in self.wants:
+            self.workspace.restore()
+            before, files, calls = read(self.workspace), self.workspace.files(), list[str]()
 
             def note(call: Call) -> object:
                 calls.append(str(call))
                 return call.go()
 
-            with opened(self.house.home, FixedClock(self.now), note) as app:
-                done = do(app.runtime, deed)
+            with opened(self.workspace.home, FixedClock(self.now), note) as app:
+                done = do(app.runtime, action)
             assert done.outcome is None or done.outcome.state is OperationState.COMMITTED, done.said
-            gone = frozenset(files - self.house.files())
-            self.wants[deed] = Want(deed, tuple(calls), before, read(self.house), gone)
-        return self.wants[deed]
+            gone = frozenset(files - self.workspace.files())
+            self.wants[action] = Want(action, tuple(calls), before, read(self.workspace), gone)
+        return self.wants[action]
 
-    def sweep(self, deed: Deed, kind: str) -> list[Trial]:
+    def sweep(self, action: FaultOperation, kind: str) -> list[Trial]:
         """The fault at every call that it fits, of many at some; done once a session."""
-        if (deed, kind) not in self.swept:
-            fault, calls = FAULTS[kind], self.want(deed).calls
+        if (action, kind) not in self.swept:
+            fault, calls = FAULTS[kind], self.want(action).calls
             moments = some([n for n, call in enumerate(calls) if fault.fits(call)])
-            self.swept[deed, kind] = [self.trial(deed, fault, n) for n in moments]
-        return self.swept[deed, kind]
+            self.swept[action, kind] = [self.trial(action, fault, n) for n in moments]
+        return self.swept[action, kind]
 
-    def struck(self, deed: Deed, fault: Fault, moment: int) -> tuple[Trial, FixedClock]:
+    def struck(self, action: FaultOperation, fault: Fault, moment: int) -> tuple[Trial, FixedClock]:
         """The fault at one call, and what was wrong right after it."""
-        want, clock = self.want(deed), FixedClock(self.now)
+        want, clock = self.want(action), FixedClock(self.now)
         trial = Trial(f"call {moment}, {want.calls[moment]}")
-        self.house.restore()
-        place = Place(self.house, clock, deed, want.after.snapshots & want.before.snapshots)
+        self.workspace.restore()
+        place = Place(self.workspace, clock, action, want.after.snapshots & want.before.snapshots)
         outcome = None
         try:
-            with opened(self.house.home, clock, Once(fault, moment, place)) as app:
-                done = do(app.runtime, deed)
+            with opened(self.workspace.home, clock, Once(fault, moment, place)) as app:
+                done = do(app.runtime, action)
                 trial.said, outcome = done.said, done.outcome
         except Exception as error:  # noqa: BLE001 - an error is an answer too, as nothing is said then
             trial.said = f"{type(error).__name__}: {error}"
-        now = read(self.house)
+        now = read(self.workspace)
         trial.lost += lost(want, now)
         if outcome is not None and not fault.overtaken:
-            trial.untrue += untrue(want, now, outcome, self.house.files(), fault)
-        trial.untrue += [] if fault.deletes_lie else ledger_lies(self.house, want)
+            trial.untrue += untrue(want, now, outcome, self.workspace.files(), fault)
+        trial.untrue += [] if fault.deletes_lie else ledger_lies(self.workspace, want)
         return trial, clock
 
-    def trial(self, deed: Deed, fault: Fault, moment: int) -> Trial:
+    def trial(self, action: FaultOperation, fault: Fault, moment: int) -> Trial:
         """The fault at one call; then the next start, a second run, and a scan for what was left behind."""
-        trial, clock = self.struck(deed, fault, moment)
-        state = state_of(self.house, self.want(deed), read(self.house))
+        trial, clock = self.struck(action, fault, moment)
+        state = state_of(self.workspace, self.want(action), read(self.workspace))
         if not trial.lost and state not in self.proved:
             clock.advance(minutes=1)
-            self.next_start(deed, clock, trial)
+            self.next_start(action, clock, trial)
             if not (trial.lost or trial.unfinished):
                 self.proved.add(state)
         return trial
 
-    def next_start(self, deed: Deed, clock: FixedClock, trial: Trial) -> None:
+    def next_start(self, action: FaultOperation, clock: FixedClock, trial: Trial) -> None:
         """Another process settles what it finds, does the deed, and removes what is left; in good weather."""
-        want = self.want(deed)
-        with opened(self.house.home, clock) as app:
+        want = self.want(action)
+        with opened(self.workspace.home, clock) as app:
             reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
             trial.unfinished += open_ends(app.runtime)
-            trial.lost += lost(want, read(self.house))
+            trial.lost += lost(want, read(self.workspace))
             app.runtime.store.pause(REF, None)  # whoever looked at a broken invariant says so
             clock.advance(minutes=10)  # after which a deletion that failed is tried again
             reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
-            again = do(app.runtime, deed)
+            again = do(app.runtime, action)
             if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
                 trial.unfinished.append(f"the second run {again.said}")
-            now = read(self.house)
+            now = read(self.workspace)
             trial.lost += lost(want, now)
             trial.unfinished += differs(want, now)
-            make_old(self.house.folder)
-            do(app.runtime, Deed.ORPHANS)
+            make_old(self.workspace.folder)
+            do(app.runtime, FaultOperation.ORPHANS)
             trial.unfinished += open_ends(app.runtime)
-        now = read(self.house)
+        now = read(self.workspace)
         trial.lost += lost(want, now)
-        trial.unfinished += [f"{path} is left" for path in sorted(self.house.files() - now.reached)]
+        trial.unfinished += [f"{path} is left" for path in sorted(self.workspace.files() - now.reached)]
 
 
 def some(moments: Sequence[int]) -> list[int]:
@@ -137,17 +137,17 @@ def some(moments: Sequence[int]) -> list[int]:
 
 def prepare(home: Path) -> Sweeps:
     """A lakehouse that the state store knows."""
-    house, now = build(home), datetime.now(UTC)
-    with opened(house.home, FixedClock(now)) as app:
+    workspace, now = build(home), datetime.now(UTC)
+    with opened(workspace.home, FixedClock(now)) as app:
         app.runtime.store.record_catalog_listing("lake", app.runtime.catalogs["lake"].pointers(), now)
-    house.save()
-    return Sweeps(house, now)
+    workspace.save()
+    return Sweeps(workspace, now)
 
 
 def prepare_unsettled(home: Path) -> Sweeps:
     """The same, with an expiry that committed and then never came to its deletions, as the storage was away."""
     sweeps = prepare(home)
-    calls = sweeps.want(Deed.EXPIRE).calls
-    sweeps.struck(Deed.EXPIRE, FAULTS["unavailable from then on"], calls.index("files.delete"))
-    sweeps.house.save()
-    return Sweeps(sweeps.house, sweeps.now)
+    calls = sweeps.want(FaultOperation.EXPIRE).calls
+    sweeps.struck(FaultOperation.EXPIRE, FAULTS["unavailable from then on"], calls.index("files.delete"))
+    sweeps.workspace.save()
+    return Sweeps(sweeps.workspace, sweeps.now)

@@ -20,19 +20,19 @@ from pyiceberg.table import Table
 from icewright.core.runs import OperationState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
-from tests.faults.deeds import REF, Deed, Done, do, open_ends
+from tests.faults.interceptors import WRITES, Call, Hook, opened
 from tests.faults.judging import lost
 from tests.faults.lakehouse import NAME, Lakehouse, make_old, rows
+from tests.faults.operations import REF, Done, FaultOperation, do, open_ends
 from tests.faults.reading import read, scanned
 from tests.faults.sweeping import Sweeps, some
-from tests.faults.taps import WRITES, Call, Hook, opened
 from tests.faults.writer import Writer, writing
 
 pytestmark = pytest.mark.external
 
 RENAMED = "sales.renamed"
 ROUNDS, SEEDS = 25, 8
-OPERATIONS = (Deed.REWRITE, Deed.EXPIRE, Deed.ORPHANS)
+OPERATIONS = (FaultOperation.REWRITE, FaultOperation.EXPIRE, FaultOperation.ORPHANS)
 
 
 @dataclass
@@ -88,49 +88,49 @@ def test_no_operation_fails_because_others_write(played: Callable[[int], Rounds]
 
 
 def _play(sweeps: Sweeps, seed: int) -> Rounds:
-    house, found = sweeps.house, Rounds()
-    lengths = {deed: len(sweeps.want(deed).calls) for deed in OPERATIONS}
-    house.restore()
-    with writing(house, seed) as writer:
+    workspace, found = sweeps.workspace, Rounds()
+    lengths = {action: len(sweeps.want(action).calls) for action in OPERATIONS}
+    workspace.restore()
+    with writing(workspace, seed) as writer:
         for number in range(ROUNDS):
             done, story = _round(writer, number, lengths)
             told = f"round {number} of seed {seed}: {story}"
             if done.outcome is None or done.outcome.state is OperationState.FAILED:
                 found.failed.append(told)
-                _resume(house)
+                _resume(workspace)
             read_now = scanned(writer.catalog)
-            found.lost += [f"{told}: {one}" for one in read(house).missing]
+            found.lost += [f"{told}: {one}" for one in read(workspace).missing]
             if read_now != {name: list(ids) for name, ids in writer.refs.items()}:
                 found.lost.append(f"{told}: refs read {read_now}, not {writer.refs}")
             if found.lost:
                 return found
-    with opened(house.home, FixedClock(datetime.now(UTC))) as app:
-        for deed in OPERATIONS:
-            make_old(house.folder)
-            do(app.runtime, deed)
-    found.lost += [f"{path} is left in the end" for path in sorted(house.files() - read(house).reached)]
+    with opened(workspace.home, FixedClock(datetime.now(UTC))) as app:
+        for action in OPERATIONS:
+            make_old(workspace.folder)
+            do(app.runtime, action)
+    found.lost += [f"{path} is left in the end" for path in sorted(workspace.files() - read(workspace).reached)]
     return found
 
 
-def _round(writer: Writer, number: int, lengths: Mapping[Deed, int]) -> tuple[Done, str]:
+def _round(writer: Writer, number: int, lengths: Mapping[FaultOperation, int]) -> tuple[Done, str]:
     """Something old and something new, then one operation with up to three commits of others in the middle."""
-    house, dice = writer.house, writer.random
+    workspace, dice = writer.workspace, writer.random
     writer.look()
     writer.act()
-    house.age(timedelta(days=3))
-    orphan = house.folder / "data" / f"orphan-{number}.parquet"
+    workspace.age(timedelta(days=3))
+    orphan = workspace.folder / "data" / f"orphan-{number}.parquet"
     orphan.write_bytes(b"lost")
     make_old(orphan)
     writer.look()
-    deed = dice.choice(OPERATIONS)
-    moments = {dice.randrange(lengths[deed]) for _ in range(dice.randint(1, 3))}
+    action = dice.choice(OPERATIONS)
+    moments = {dice.randrange(lengths[action]) for _ in range(dice.randint(1, 3))}
     before = len(writer.said)
-    done = _disturbed(house, deed, At(moments, writer.act))
-    return done, f"{deed} ({done.said}) with {writer.said[before:]} before calls {sorted(moments)}"
+    done = _disturbed(workspace, action, At(moments, writer.act))
+    return done, f"{action} ({done.said}) with {writer.said[before:]} before calls {sorted(moments)}"
 
 
-def _resume(house: Lakehouse) -> None:
-    with opened(house.home, FixedClock(datetime.now(UTC))) as app:
+def _resume(workspace: Lakehouse) -> None:
+    with opened(workspace.home, FixedClock(datetime.now(UTC))) as app:
         app.runtime.store.pause(REF, None)
 
 
@@ -160,7 +160,7 @@ CLAIMS = {"tag": _tag, "branch": _branch, "rollback": _roll_back}
 )
 def test_a_snapshot_is_claimed_while_it_expires(sweeps: Sweeps, claim: str, *, outdated: bool, after: bool) -> None:
     """Before or after any call: either the claim comes first and all of it stays, or it is told that it is too late."""
-    want, house = sweeps.want(Deed.EXPIRE), sweeps.house
+    want, workspace = sweeps.want(FaultOperation.EXPIRE), sweeps.workspace
     doomed = min(want.before.snapshots - want.after.snapshots, key=lambda s: len(want.before.live[s]))
     name = "main" if claim == "rollback" else "late"
     came: list[bool] = []
@@ -168,15 +168,15 @@ def test_a_snapshot_is_claimed_while_it_expires(sweeps: Sweeps, claim: str, *, o
     # after what writes nothing is no other moment than before the next call
     moments = [n for n, call in enumerate(want.calls[:-1]) if not after or call in WRITES]
     for moment in some(moments):
-        house.restore()
-        with _client(house) as client:
+        workspace.restore()
+        with _client(workspace) as client:
             seen = client.load_table(NAME)
 
             def act(seen: Table = seen, client: SqlCatalog = client) -> None:
                 came.append(_claimed(seen if outdated else client.load_table(NAME), doomed, CLAIMS[claim]))
 
-            _disturbed(house, Deed.EXPIRE, At({moment}, act, after))
-        now = read(house)
+            _disturbed(workspace, FaultOperation.EXPIRE, At({moment}, act, after))
+        now = read(workspace)
         broken = list(now.missing)
         if came[-1] and (now.refs.get(name) != doomed or now.live.get(doomed) != want.before.live[doomed]):
             broken.append(f"{name} leads to {now.refs.get(name)}")
@@ -203,21 +203,21 @@ def _claimed(table: Table, snapshot_id: int, claim: Callable[[Table, int], None]
 @pytest.mark.cases(67)
 def test_an_old_file_is_committed_during_the_scan(sweeps: Sweeps) -> None:
     """Up to the last look at the table, right before the deletion, whatever a slow writer commits is kept."""
-    want, house, wrong = sweeps.want(Deed.ORPHANS), sweeps.house, []
+    want, workspace, wrong = sweeps.want(FaultOperation.ORPHANS), sweeps.workspace, []
     delete = want.calls.index("files.delete")
     last_look = max(n for n, call in enumerate(want.calls[:delete]) if call == "catalog.load")
     assert "store.plan_deletions" not in want.calls[last_look:delete], (
         "the table is looked at again when the list is made"
     )
     for moment in some(range(last_look + 1)):
-        house.restore()
-        late = house.folder / "data" / "late.parquet"
+        workspace.restore()
+        late = workspace.folder / "data" / "late.parquet"
         pq.write_table(rows([700]), late)
         make_old(late)
-        with _client(house) as client:
+        with _client(workspace) as client:
             act = _adding(client, late)
-            _disturbed(house, Deed.ORPHANS, At({moment}, act))
-            if read(house).missing or 700 not in scanned(client)["main"]:
+            _disturbed(workspace, FaultOperation.ORPHANS, At({moment}, act))
+            if read(workspace).missing or 700 not in scanned(client)["main"]:
                 wrong.append(f"call {moment}, {want.calls[moment]}")
     assert not wrong
 
@@ -239,19 +239,19 @@ def _replace(client: SqlCatalog) -> None:
 @pytest.mark.cases(82)
 @pytest.mark.parametrize("deed", OPERATIONS)
 @pytest.mark.parametrize("how", ["rename", "replace"])
-def test_the_name_leads_elsewhere(sweeps: Sweeps, deed: Deed, how: str) -> None:
+def test_the_name_leads_elsewhere(sweeps: Sweeps, action: FaultOperation, how: str) -> None:
     """A table that is renamed at any moment reads what it read; one that takes its name and place keeps every file."""
-    want, house, wrong = sweeps.want(deed), sweeps.house, []
+    want, workspace, wrong = sweeps.want(action), sweeps.workspace, []
     for moment, call in enumerate(want.calls):
-        house.restore()
-        with _client(house) as client:
+        workspace.restore()
+        with _client(workspace) as client:
             act = partial(_rename if how == "rename" else _replace, client)
-            done = _disturbed(house, deed, At({moment}, act))
-            with opened(house.home, FixedClock(sweeps.now + timedelta(hours=1))) as app:
+            done = _disturbed(workspace, action, At({moment}, act))
+            with opened(workspace.home, FixedClock(sweeps.now + timedelta(hours=1))) as app:
                 reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
                 open_plans = open_ends(app.runtime)
             ids = scanned(client, RENAMED if how == "rename" else NAME)["main"]
-        broken = lost(want, read(house, RENAMED)) if how == "rename" else read(house).missing
+        broken = lost(want, read(workspace, RENAMED)) if how == "rename" else read(workspace).missing
         broken += [f"reads {ids}"] if how == "replace" and ids != [500] else []
         broken += open_plans + (["a fault of ours"] if "unexpected" in done.said else [])
         wrong += [f"call {moment}, {call}: {one} (it said: {done.said})" for one in broken]
@@ -259,14 +259,14 @@ def test_the_name_leads_elsewhere(sweeps: Sweeps, deed: Deed, how: str) -> None:
 
 
 @contextmanager
-def _client(house: Lakehouse) -> Iterator[SqlCatalog]:
-    client = house.catalog()
+def _client(workspace: Lakehouse) -> Iterator[SqlCatalog]:
+    client = workspace.catalog()
     try:
         yield client
     finally:
         client.close()
 
 
-def _disturbed(house: Lakehouse, deed: Deed, hook: Hook) -> Done:
-    with opened(house.home, FixedClock(datetime.now(UTC)), hook) as app:
-        return do(app.runtime, deed)
+def _disturbed(workspace: Lakehouse, action: FaultOperation, hook: Hook) -> Done:
+    with opened(workspace.home, FixedClock(datetime.now(UTC)), hook) as app:
+        return do(app.runtime, action)

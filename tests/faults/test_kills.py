@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults import dying
-from tests.faults.deeds import Deed
+from tests.faults import crashes
 from tests.faults.judging import Want, ledger_lies, lost, state_of
+from tests.faults.operations import FaultOperation
 from tests.faults.reading import read
 from tests.faults.sweeping import Sweeps, prepare, prepare_unsettled
 
@@ -29,7 +29,7 @@ SLOTS = 2
 KILLED = -9
 MISSED = 255  # what multiprocessing says when its server did not tell it how a process ended
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([dying.__name__])
+CONTEXT.set_forkserver_preload([crashes.__name__])
 
 
 def outlive(function: Any, *arguments: Any) -> int | None:
@@ -46,7 +46,7 @@ def outlive(function: Any, *arguments: Any) -> int | None:
 class Graveyard:
     """All moments of a deed, shared between a few lakehouses that are alike."""
 
-    deed: Deed
+    action: FaultOperation
     moments: Any = field(default_factory=itertools.count)
     over: threading.Event = field(default_factory=threading.Event)
     seen: set[str] = field(default_factory=set)
@@ -55,11 +55,11 @@ class Graveyard:
 
     def work(self, sweeps: Sweeps) -> None:
         """Kill at one moment after the other until a process outlives them all."""
-        want, home = sweeps.want(self.deed), sweeps.house.home
+        want, home = sweeps.want(self.action), sweeps.workspace.home
         words = home.with_name(f"{home.name}-words")
         while not self.over.is_set():
-            sweeps.house.restore()
-            code = outlive(dying.live, home, self.deed, sweeps.now, next(self.moments), words)
+            sweeps.workspace.restore()
+            code = outlive(crashes.live, home, self.action, sweeps.now, next(self.moments), words)
             where = words.read_text(encoding="utf-8")
             if code not in (KILLED, MISSED) or where.startswith("the end"):
                 self.over.set()
@@ -70,12 +70,12 @@ class Graveyard:
 
     def _next(self, sweeps: Sweeps, want: Want, words: Path) -> list[str]:
         """What is wrong after the death, and after the next life; the latter is not looked at twice."""
-        now = read(sweeps.house)
-        wrong = [*lost(want, now), *ledger_lies(sweeps.house, want)]
-        if (state := state_of(sweeps.house, want, now)) in self.seen:
+        now = read(sweeps.workspace)
+        wrong = [*lost(want, now), *ledger_lies(sweeps.workspace, want)]
+        if (state := state_of(sweeps.workspace, want, now)) in self.seen:
             return wrong
         self.seen.add(state)
-        code = outlive(dying.live_on, sweeps.house.home, self.deed, sweeps.now, want, words)
+        code = outlive(crashes.live_on, sweeps.workspace.home, self.action, sweeps.now, want, words)
         said, *more = words.read_text(encoding="utf-8").split("\n")
         wrong += [] if code == 0 else [f"the next life ended by {code}"]
         return [*wrong, *(f"{one} (settled: {said})" for one in more)]
@@ -94,12 +94,14 @@ def unsettled_lakehouses(tmp_path_factory: pytest.TempPathFactory) -> list[Sweep
 
 
 @pytest.mark.cases(13, 74)
-@pytest.mark.parametrize("deed", list(Deed))
-def test_killed_at_any_moment(lakehouses: list[Sweeps], unsettled_lakehouses: list[Sweeps], deed: Deed) -> None:
+@pytest.mark.parametrize("deed", list(FaultOperation))
+def test_killed_at_any_moment(
+    lakehouses: list[Sweeps], unsettled_lakehouses: list[Sweeps], action: FaultOperation
+) -> None:
     """No readable file is gone; the next process finishes or undoes, frees the table, and leaves nothing to find."""
-    graveyard = Graveyard(deed)
-    houses = unsettled_lakehouses if deed is Deed.SETTLE else lakehouses
-    calls = [len(sweeps.want(deed).calls) for sweeps in houses]
+    graveyard = Graveyard(action)
+    houses = unsettled_lakehouses if action is FaultOperation.SETTLE else lakehouses
+    calls = [len(sweeps.want(action).calls) for sweeps in houses]
     with ThreadPoolExecutor(SLOTS) as pool:
         list(pool.map(graveyard.work, houses))
     assert not graveyard.wrong, "\n".join(graveyard.wrong)

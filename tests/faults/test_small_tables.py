@@ -19,9 +19,9 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 
 from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
 from icewright.core.runs import JOB_ID
+from tests.faults.interceptors import Call
 from tests.faults.lakehouse import delete_rows
 from tests.faults.small import NAME, SCHEMA, SPEC, Rows, Small, counted, made, read, rows, table_of
-from tests.faults.taps import Call
 
 IDS = (range(6), range(6, 12), range(12, 18))
 ALL = counted(rows(range(18)))

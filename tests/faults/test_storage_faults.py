@@ -14,11 +14,11 @@ import pytest
 
 from icewright.core.runs import OperationState
 from icewright.testing import FixedClock
-from tests.faults.deeds import Deed, Done, do
+from tests.faults.interceptors import WRITES, Hook, opened
+from tests.faults.operations import Done, FaultOperation, do
 from tests.faults.reading import read
+from tests.faults.storage_errors import FAULTS, cut, half, without_last_block
 from tests.faults.sweeping import Sweeps, Trial
-from tests.faults.taps import WRITES, Hook, opened
-from tests.faults.weather import FAULTS, cut, half, without_last_block
 
 pytestmark = pytest.mark.external
 
@@ -27,43 +27,50 @@ _COMMITS = {"landed and reply lost", "reply lost", "conflict", "conflicts from t
 _LISTINGS = {"listing breaks off", "listing breaks off each time", "listing lacks files"}
 #: Kinds of faults that no call of a deed fits.
 _FOREIGN = {
-    Deed.EXPIRE: _LISTINGS,
-    Deed.ORPHANS: _COMMITS,
-    Deed.REWRITE: _LISTINGS | _DELETIONS,
-    Deed.SETTLE: _LISTINGS | _COMMITS,
+    FaultOperation.EXPIRE: _LISTINGS,
+    FaultOperation.ORPHANS: _COMMITS,
+    FaultOperation.REWRITE: _LISTINGS | _DELETIONS,
+    FaultOperation.SETTLE: _LISTINGS | _COMMITS,
 }
 every_fault = pytest.mark.parametrize(
     ("deed", "kind"),
-    [pytest.param(deed, kind, id=f"{deed}-{kind}") for deed in Deed for kind in FAULTS if kind not in _FOREIGN[deed]],
+    [
+        pytest.param(action, kind, id=f"{action}-{kind}")
+        for action in FaultOperation
+        for kind in FAULTS
+        if kind not in _FOREIGN[action]
+    ],
 )
 
 
-def told(sweeps: Sweeps, unsettled: Sweeps, deed: Deed, kind: str, wrong: Callable[[Trial], list[str]]) -> str:
+def told(
+    sweeps: Sweeps, unsettled: Sweeps, action: FaultOperation, kind: str, wrong: Callable[[Trial], list[str]]
+) -> str:
     """What was wrong in any of the trials, a line each."""
-    trials = (unsettled if deed is Deed.SETTLE else sweeps).sweep(deed, kind)
+    trials = (unsettled if action is FaultOperation.SETTLE else sweeps).sweep(action, kind)
     assert trials, "the fault never struck"
     return "\n".join(f"{t.struck}: {'; '.join(wrong(t)[:3])}\n    said: {t.said}" for t in trials if wrong(t))
 
 
 @pytest.mark.cases(12, 14, 69, 76, 77, 78)
 @every_fault
-def test_nothing_readable_is_lost(sweeps: Sweeps, unsettled: Sweeps, deed: Deed, kind: str) -> None:
+def test_nothing_readable_is_lost(sweeps: Sweeps, unsettled: Sweeps, action: FaultOperation, kind: str) -> None:
     """Every ref and every snapshot that stays reads the same whole files, right away and after the next start."""
-    assert not told(sweeps, unsettled, deed, kind, lambda trial: trial.lost)
+    assert not told(sweeps, unsettled, action, kind, lambda trial: trial.lost)
 
 
 @pytest.mark.cases(14, 69, 76, 77)
 @every_fault
-def test_the_result_is_true(sweeps: Sweeps, unsettled: Sweeps, deed: Deed, kind: str) -> None:
+def test_the_result_is_true(sweeps: Sweeps, unsettled: Sweeps, action: FaultOperation, kind: str) -> None:
     """State, files and notes say what became of the table, and the ledger who deleted what."""
-    assert not told(sweeps, unsettled, deed, kind, lambda trial: trial.untrue)
+    assert not told(sweeps, unsettled, action, kind, lambda trial: trial.untrue)
 
 
 @pytest.mark.cases(76, 77, 78)
 @every_fault
-def test_the_next_start_finishes(sweeps: Sweeps, unsettled: Sweeps, deed: Deed, kind: str) -> None:
+def test_the_next_start_finishes(sweeps: Sweeps, unsettled: Sweeps, action: FaultOperation, kind: str) -> None:
     """No plan stays open and no table held; a second run does what an undisturbed one does, and no file is left."""
-    assert not told(sweeps, unsettled, deed, kind, lambda trial: trial.unfinished)
+    assert not told(sweeps, unsettled, action, kind, lambda trial: trial.unfinished)
 
 
 def _gone(_: bytes) -> bytes:
@@ -74,7 +81,7 @@ HOW: dict[str, Callable[[bytes], bytes]] = {"empty": _gone, "half": half, "a blo
 
 
 @pytest.mark.cases(12)
-@pytest.mark.parametrize("deed", [Deed.EXPIRE, Deed.ORPHANS])
+@pytest.mark.parametrize("deed", [FaultOperation.EXPIRE, FaultOperation.ORPHANS])
 @pytest.mark.parametrize(
     ("what", "how"),
     [
@@ -86,16 +93,16 @@ HOW: dict[str, Callable[[bytes], bytes]] = {"empty": _gone, "half": half, "a blo
         pytest.param("manifest", "empty"),
     ],
 )
-def test_a_damaged_file_of_a_kept_snapshot(sweeps: Sweeps, deed: Deed, what: str, how: str) -> None:
+def test_a_damaged_file_of_a_kept_snapshot(sweeps: Sweeps, action: FaultOperation, what: str, how: str) -> None:
     """One that is not whole, any of those that stay, and nothing is deleted: the run fails and names the file."""
-    want, wrong = sweeps.want(deed), []
+    want, wrong = sweeps.want(action), []
     files = [Path(path) for path in want.after.reached & want.before.reached if path.endswith(".avro")]
     for file in sorted(f for f in files if f.name.startswith("snap-") == (what == "manifest list")):
-        sweeps.house.restore()
-        before = sweeps.house.files()
+        sweeps.workspace.restore()
+        before = sweeps.workspace.files()
         with cut([file], HOW[how]):
-            done = _done(sweeps, deed, None)
-        deleted = before - sweeps.house.files()
+            done = _done(sweeps, action, None)
+        deleted = before - sweeps.workspace.files()
         failed = done.outcome is not None and done.outcome.state is OperationState.FAILED
         if deleted or not failed or file.name not in done.said:
             live = sorted(deleted & want.after.reached)
@@ -103,48 +110,54 @@ def test_a_damaged_file_of_a_kept_snapshot(sweeps: Sweeps, deed: Deed, what: str
     assert not wrong, "\n".join(wrong)
 
 
-def _done(sweeps: Sweeps, deed: Deed, hook: Hook | None) -> Done:
-    with opened(sweeps.house.home, FixedClock(sweeps.now), hook) as app:
-        return do(app.runtime, deed)
+def _done(sweeps: Sweeps, action: FaultOperation, hook: Hook | None) -> Done:
+    with opened(sweeps.workspace.home, FixedClock(sweeps.now), hook) as app:
+        return do(app.runtime, action)
 
 
 @pytest.mark.cases(69)
 def test_a_listing_that_never_ends_well(sweeps: Sweeps) -> None:
     """A folder that cannot be listed, each time, and the scan fails; no file is deleted, not even one it saw."""
-    want = sweeps.want(Deed.ORPHANS)
-    trial, _ = sweeps.struck(Deed.ORPHANS, FAULTS["listing breaks off each time"], want.calls.index("files.listing"))
-    assert want.gone <= sweeps.house.files()
+    want = sweeps.want(FaultOperation.ORPHANS)
+    trial, _ = sweeps.struck(
+        FaultOperation.ORPHANS, FAULTS["listing breaks off each time"], want.calls.index("files.listing")
+    )
+    assert want.gone <= sweeps.workspace.files()
     assert trial.said.startswith("failed: ")
     assert "broke off" in trial.said
 
 
 @pytest.mark.cases(76, 78)
-@pytest.mark.parametrize("deed", [Deed.EXPIRE, Deed.REWRITE])
-def test_commits_that_never_land(sweeps: Sweeps, deed: Deed) -> None:
+@pytest.mark.parametrize("deed", [FaultOperation.EXPIRE, FaultOperation.REWRITE])
+def test_commits_that_never_land(sweeps: Sweeps, action: FaultOperation) -> None:
     """After six lost commits with growing pauses the operation gives way; the table is as it was, no file more."""
-    want = sweeps.want(deed)
+    want = sweeps.want(action)
     kind = FAULTS["conflicts from then on"]
-    trial, clock = sweeps.struck(deed, kind, want.calls.index("catalog.commit"))
+    trial, clock = sweeps.struck(action, kind, want.calls.index("catalog.commit"))
     assert trial.said.startswith("skipped: ")
     assert "lost the commit 6 times" in trial.said
     assert clock.slept == [0.05, 0.1, 0.2, 0.4, 0.8]
-    assert read(sweeps.house).document == want.before.document
-    assert sweeps.house.files() == want.before.reached | sweeps.want(Deed.ORPHANS).gone | {_young(sweeps)}
+    assert read(sweeps.workspace).document == want.before.document
+    assert sweeps.workspace.files() == want.before.reached | sweeps.want(FaultOperation.ORPHANS).gone | {_young(sweeps)}
 
 
 def _young(sweeps: Sweeps) -> str:
-    return str(sweeps.house.folder / "data" / "young.parquet")
+    return str(sweeps.workspace.folder / "data" / "young.parquet")
 
 
 @pytest.mark.cases(66)
 def test_grace_counts_from_the_listing(sweeps: Sweeps) -> None:
     """However late it comes, a file that was young when the scan began is kept; a job too late deletes nothing."""
-    want, wrong = sweeps.want(Deed.ORPHANS), []
+    want, wrong = sweeps.want(FaultOperation.ORPHANS), []
     first = want.calls.index("files.listing")
     delete = want.calls.index("files.delete")
     late = [n for n in range(first, delete + 1) if want.calls[n] in WRITES or want.calls[n] == "catalog.load"]
     for moment in (first, first + 1, *late):
-        trial, _ = sweeps.struck(Deed.ORPHANS, FAULTS["a week late"], moment)
-        assert want.gone <= sweeps.house.files() if "ran longer" in trial.said else not want.gone & sweeps.house.files()
-        wrong += [want.calls[moment]] if _young(sweeps) not in sweeps.house.files() else []
+        trial, _ = sweeps.struck(FaultOperation.ORPHANS, FAULTS["a week late"], moment)
+        assert (
+            want.gone <= sweeps.workspace.files()
+            if "ran longer" in trial.said
+            else not want.gone & sweeps.workspace.files()
+        )
+        wrong += [want.calls[moment]] if _young(sweeps) not in sweeps.workspace.files() else []
     assert not wrong

@@ -24,7 +24,7 @@ Rows = tuple[int, ...]
 class Writer:
     """Does what it likes with the table; `refs` is what it must then find, by tag and branch."""
 
-    house: Lakehouse
+    workspace: Lakehouse
     catalog: SqlCatalog
     random: random.Random
     refs: dict[str, Rows] = field(default_factory=dict)
@@ -49,20 +49,20 @@ class Writer:
         outdated = self.held is not None and self.random.random() < 0.5
         table = self.held if outdated and self.held else self._learnt(self.catalog.load_table(NAME))
         self.held = None
-        deed = self.random.choice(self._choices())
+        action = self.random.choice(self._choices())
         try:
-            deed(table)
+            action(table)
         except CommitFailedException:
-            self.said.append(f"{deed.__name__}: lost")
+            self.said.append(f"{action.__name__}: lost")
         except ValueError as error:
             if "older than last sequence number" in str(error):  # how PyIceberg's own second try may end
-                self.said.append(f"{deed.__name__}: lost")
+                self.said.append(f"{action.__name__}: lost")
                 return
             if "unknown snapshot" not in str(error):
                 raise
-            self.said.append(f"{deed.__name__}: its snapshot is gone")
+            self.said.append(f"{action.__name__}: its snapshot is gone")
         else:
-            self.said.append(f"{deed.__name__}{' on an old view' * outdated}")
+            self.said.append(f"{action.__name__}{' on an old view' * outdated}")
 
     def _choices(self) -> list[Callable[[Table], None]]:
         add: list[Callable[[Table], None]] = [self.append, self.append, self.delete, self.roll_back]
@@ -160,11 +160,11 @@ class Writer:
 
 
 @contextmanager
-def writing(house: Lakehouse, seed: int) -> Iterator[Writer]:
+def writing(workspace: Lakehouse, seed: int) -> Iterator[Writer]:
     """A writer that knows the table as it is."""
-    catalog = house.catalog()
+    catalog = workspace.catalog()
     try:
-        writer = Writer(house, catalog, random.Random(seed))
+        writer = Writer(workspace, catalog, random.Random(seed))
         writer.begin()
         yield writer
     finally:

@@ -79,9 +79,9 @@ def crash(bench: Bench, both: Archiving, at: int, *, after: bool) -> None:
         return Crashing(port, counter, at, after)
 
     runtime = bench.runtime(store=crashing(bench.store))
-    dying = replace(both, history=crashing(both.history), archive=crashing(both.archive))
+    crashes = replace(both, history=crashing(both.history), archive=crashing(both.archive))
     try:
-        for _ in archived(runtime, dying, OLD):
+        for _ in archived(runtime, crashes, OLD):
             pass
     except Crashed:
         pass

@@ -15,7 +15,7 @@ import pytest
 
 from icewright.app.demo.rot import Lake, customers
 from icewright.app.demo.serving import place
-from tests.cli.house import no_spark
+from tests.cli.workspace import no_spark
 from tests.s3 import store
 
 COUNTS = {"files", "manifests", "snapshots", "orphans", "bytes"}

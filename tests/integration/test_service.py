@@ -19,7 +19,7 @@ from icewright.app.demo.ops import metrics
 from icewright.app.demo.web import events
 from icewright.app.service import Service, running
 from icewright.core.runs import JobState
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 from tests.contracts.bench import new_database
 
 pytestmark = pytest.mark.external
@@ -31,24 +31,24 @@ policy: [{set: {remove_orphans.enabled: false, evaluate.cooldown_minutes: 0}}]
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> House:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Workspace:
     """A lakehouse with a table whose snapshots are old, and one with many manifests."""
-    made = House(tmp_path / "house", monkeypatch, capsys)
+    made = Workspace(tmp_path / "house", monkeypatch, capsys)
     made.write(POLICY)
     made.make(partial(metrics, commits=20, rows_per_file=2), partial(events, manifests=12, rows_per_file=5))
     return made
 
 
 @pytest.fixture
-def postgres_house(house: House, postgres_url: str) -> tuple[House, str]:
+def postgres_house(workspace: Workspace, postgres_url: str) -> tuple[Workspace, str]:
     """The same with its state in PostgreSQL, and the URL of that database."""
     state = new_database(postgres_url)
     engine = open_database(state)
     upgrade(engine)
     engine.dispose()
-    text = house.path.read_text(encoding="utf-8")
-    house.path.write_text(text.replace("state: sqlite:///state.db", f"state: {state}"), encoding="utf-8")
-    return house, state
+    text = workspace.path.read_text(encoding="utf-8")
+    workspace.path.write_text(text.replace("state: sqlite:///state.db", f"state: {state}"), encoding="utf-8")
+    return workspace, state
 
 
 def until(done: Callable[[], bool], seconds: float = 40) -> None:
@@ -68,23 +68,23 @@ def maintained(app: Application) -> bool:
     return len(ended) == 2 and all(row.due_since is None and row.held_by is None for row in rows)
 
 
-def test_it_maintains_by_itself(house: House) -> None:
+def test_it_maintains_by_itself(workspace: Workspace) -> None:
     """From what the catalog lists to tables with nothing due, and nothing of it is left when it has stopped."""
-    with application(read_config(house.path), kind="service") as app:
+    with application(read_config(workspace.path), kind="service") as app:
         with running(app, kind="service", slots=2, grace=GRACE):
             until(lambda: maintained(app))
             (process,) = app.runtime.store.processes()
             assert (process.kind, process.slots, process.details["busy"]) == ("service", 2, 0)
         assert app.runtime.store.processes() == []
         assert {job.trigger for job in app.runtime.store.jobs()} == {"service"}
-    assert house("plan", "--json").json["jobs"] == []
+    assert workspace("plan", "--json").json["jobs"] == []
 
 
-def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tuple[House, str]) -> None:
+def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tuple[Workspace, str]) -> None:
     """Any number of each on one PostgreSQL: no job runs twice, and who runs it is written down."""
-    house, _ = postgres_house
+    workspace, _ = postgres_house
     with ExitStack() as stack:
-        apps = [stack.enter_context(application(read_config(house.path), kind="service")) for _ in range(4)]
+        apps = [stack.enter_context(application(read_config(workspace.path), kind="service")) for _ in range(4)]
         kinds = [("service", 0), ("service", 0), ("worker", 1), ("worker", 1)]
         for number, (app, (kind, slots)) in enumerate(zip(apps, kinds, strict=True)):
             object.__setattr__(app.runtime.trigger, "holder", f"elsewhere:{number}:1")  # processes of their own
@@ -95,10 +95,10 @@ def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tup
         assert len({job.ref for job in jobs}) == len(jobs) == 2
 
 
-def test_it_outlives_its_store(postgres_house: tuple[House, str]) -> None:
+def test_it_outlives_its_store(postgres_house: tuple[Workspace, str]) -> None:
     """While the database refuses everybody its loops fail and say so; afterwards the work is done."""
-    house, state = postgres_house
-    with application(read_config(house.path), kind="service") as app:
+    workspace, state = postgres_house
+    with application(read_config(workspace.path), kind="service") as app:
         refused(state, connections=False)
         service = Service(app, kind="service", slots=2)
         service.loops.start()

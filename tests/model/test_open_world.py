@@ -49,8 +49,8 @@ from icewright.flow.undo import undo
 from icewright.flow.vacuum import vacuum
 from icewright.testing import FixedClock
 from tests.cases.conftest import fresh
-from tests.cases.house import EXPIRE, ORPHANS, Ground, House, ref
 from tests.cases.test_undo_crashes import died
+from tests.cases.workspace import EXPIRE, ORPHANS, Ground, Workspace, ref
 
 STEPS = int(os.environ.get("ICEWRIGHT_MODEL_STEPS", "120"))
 STEPS_OF_ONE = 40  # of one history
@@ -86,9 +86,9 @@ class OpenWorld(RuleBasedStateMachine):
         fresh(self.ground)
         self.clock = FixedClock(datetime.now(UTC))
         self.opened = application(self.ground.config, kind="tests", clock=self.clock)
-        self.house = House(self.ground.home, self.clock, self.opened.__enter__(), 0, self.ground.icebergs)
+        self.workspace = Workspace(self.ground.home, self.clock, self.opened.__enter__(), 0, self.ground.icebergs)
         outside = SqlCatalog(
-            OUTSIDE, uri=f"sqlite:///{self.house.home}/outside.db", warehouse=f"file://{self.house.home}"
+            OUTSIDE, uri=f"sqlite:///{self.workspace.home}/outside.db", warehouse=f"file://{self.workspace.home}"
         )
         outside.create_namespace_if_not_exists("sales")
         self.catalogs: dict[str, SqlCatalog] = {**self.ground.icebergs, OUTSIDE: outside}
@@ -168,7 +168,7 @@ class OpenWorld(RuleBasedStateMachine):
             del self.rows[catalog, name]
         for catalog, name in self.rows:
             with suppress(IcewrightError):
-                adopt(self.house.app.runtime, ref(name, catalog))
+                adopt(self.workspace.app.runtime, ref(name, catalog))
 
     @precondition(lambda self: self.entries_made() < 1)
     @rule(which=entries, elsewhere=st.booleans())
@@ -178,7 +178,7 @@ class OpenWorld(RuleBasedStateMachine):
         table, self.number = self.table(entry), self.number + 1
         path = Path(str(local_path(table.metadata_location)))
         document = json.loads(path.read_text(encoding="utf-8"))
-        place = self.house.home / "clones" / str(self.number) if elsewhere else path.parent.parent
+        place = self.workspace.home / "clones" / str(self.number) if elsewhere else path.parent.parent
         document |= {"table-uuid": str(uuid4()), "location": f"file://{place}", "metadata-log": []}
         copy = place / "metadata" / f"00000-{uuid4()}.metadata.json"
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -213,7 +213,7 @@ class OpenWorld(RuleBasedStateMachine):
     @rule(which=entries, pool=st.sampled_from(("pool", "pond", "warehouse/sales/a/data")))
     def move_write_path(self, which: int, pool: str) -> None:
         """New data goes where that of others may lie."""
-        self.set(self.entry(which), "write.data.path", f"file://{self.house.home}/{pool}")
+        self.set(self.entry(which), "write.data.path", f"file://{self.workspace.home}/{pool}")
 
     @rule(which=entries, value=st.sampled_from(("false", "true")))
     def collect(self, which: int, value: str) -> None:
@@ -227,7 +227,7 @@ class OpenWorld(RuleBasedStateMachine):
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"00000-0-{uuid4()}.parquet"
         file.write_bytes(b"x")
-        self.house.age(file, 2)
+        self.workspace.age(file, 2)
 
     @rule(hours=st.sampled_from((2, 25, 240, -3)))
     def time_passes(self, hours: float) -> None:
@@ -242,15 +242,15 @@ class OpenWorld(RuleBasedStateMachine):
         self.settle(hours)
         if operation is ORPHANS:
             self.leave_a_file(which)
-        done = self.do(self.house.app.runtime, which, operation, delay, manual=manual)
+        done = self.do(self.workspace.app.runtime, which, operation, delay, manual=manual)
         if done and regret:
-            self.undone(self.house.app.runtime)
+            self.undone(self.workspace.app.runtime)
 
     @rule(which=entries, operation=operations, delay=delays, moment=st.integers(0, 120))
     def maintain_and_die(self, which: int, operation: Operation, delay: int, moment: int) -> None:
         """Maintain one table until the process ends."""
         self.settle(0)
-        where = died(self.house, moment, lambda runtime: self.do(runtime, which, operation, delay))
+        where = died(self.workspace, moment, lambda runtime: self.do(runtime, which, operation, delay))
         HAPPENED["died"] += bool(where)
 
     @rule(hours=waits)
@@ -258,23 +258,25 @@ class OpenWorld(RuleBasedStateMachine):
         """Finish what was interrupted, and delete what has waited."""
         self.clock.advance(hours=hours)
         with self.counted("settled"):
-            reconcile_interrupted(replace(self.runtime(self.house.app.runtime, 0), process_has_ended=lambda _: True))
+            reconcile_interrupted(
+                replace(self.runtime(self.workspace.app.runtime, 0), process_has_ended=lambda _: True)
+            )
 
     @rule(delay=delays)
     def vacuum(self, delay: int) -> None:
         """Vacuum the whole catalog."""
         self.settle(0)
         with self.counted("vacuumed"):
-            vacuum(self.runtime(self.house.app.runtime, delay), "lake")
+            vacuum(self.runtime(self.workspace.app.runtime, delay), "lake")
 
     @rule(moment=st.none() | st.integers(0, 40))
     def take_back(self, moment: int | None) -> None:
         """Undo the last job, perhaps until the process ends."""
         assume(self.jobs)
         if moment is None:
-            self.undone(self.house.app.runtime)
+            self.undone(self.workspace.app.runtime)
         else:
-            died(self.house, moment, self.undone)
+            died(self.workspace, moment, self.undone)
 
     # What must hold
 
@@ -339,7 +341,7 @@ class OpenWorld(RuleBasedStateMachine):
     def do(self, runtime: Runtime, which: int, operation: Operation, delay: int, *, manual: bool = True) -> bool:
         """Run one operation over a table of a configured catalog, and say whether its deletions wait."""
         catalog, name = self.known(which)
-        self.house.detect()
+        self.workspace.detect()
         with self.counted(operation.value):
             request = Request(ref(name, catalog), (operation,), manual=manual)
             done = execute(self.runtime(runtime, delay), request)
@@ -359,18 +361,18 @@ class OpenWorld(RuleBasedStateMachine):
 
     def counted(self, what: str) -> Any:
         """Count the files that went meanwhile."""
-        return _Counted(self.house, what)
+        return _Counted(self.workspace, what)
 
 
 class _Counted:
-    def __init__(self, house: House, what: str) -> None:
-        self.house, self.what = house, what
+    def __init__(self, workspace: Workspace, what: str) -> None:
+        self.workspace, self.what = workspace, what
 
     def __enter__(self) -> None:
-        self.before = self.house.files()
+        self.before = self.workspace.files()
 
     def __exit__(self, *_: object) -> None:
-        HAPPENED[f"{self.what}: files deleted"] += len(self.before - self.house.files())
+        HAPPENED[f"{self.what}: files deleted"] += len(self.before - self.workspace.files())
 
 
 @pytest.fixture

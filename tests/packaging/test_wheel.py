@@ -17,7 +17,7 @@ import pytest
 
 from icewright import __version__
 from icewright.app.demo.rot import metrics
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent.parent
 DATA = {path.relative_to(ROOT).as_posix() for path in (ROOT / "icewright").rglob("*") if path.is_file()}
@@ -87,10 +87,10 @@ def test_versions_agree() -> None:
 
 
 @pytest.mark.external
-def test_installed_wheel_works(installed: Path, house: House) -> None:
+def test_installed_wheel_works(installed: Path, workspace: Workspace) -> None:
     """Outside of the checkout it says its version, checks a configuration, and maintains a lakehouse."""
-    house.make(partial(metrics, commits=8, rows_per_file=2))
-    icewright, config = installed / "icewright", ("--config", str(house.path))
+    workspace.make(partial(metrics, commits=8, rows_per_file=2))
+    icewright, config = installed / "icewright", ("--config", str(workspace.path))
     alone = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
     where = run(installed / "python", "-c", "import icewright; print(icewright.__file__)", **alone)
     assert Path(where.strip()).is_relative_to(installed.parent)

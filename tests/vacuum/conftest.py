@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 
 from tests.nessie import NessieServer
-from tests.vacuuming import NessieHouse
+from tests.vacuuming import NessieWorkspace
 
 
 @pytest.fixture
-def house(nessie: NessieServer, tmp_path: Path) -> NessieHouse:
+def workspace(nessie: NessieServer, tmp_path: Path) -> NessieWorkspace:
     """An empty repository, with tables of this test to come."""
-    made = NessieHouse(nessie, tmp_path, f"s{uuid4().hex[:8]}")
+    made = NessieWorkspace(nessie, tmp_path, f"s{uuid4().hex[:8]}")
     made.reset()
     return made

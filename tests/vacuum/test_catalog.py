@@ -20,23 +20,23 @@ from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.ports import RemoveSnapshots
-from tests.vacuuming import NessieHouse
+from tests.vacuuming import NessieWorkspace
 
 pytestmark = pytest.mark.external
 
 
 @contextmanager
-def _catalog(house: NessieHouse, ref: str = "main") -> Iterator[NessieCatalog]:
-    with house.opened(ref=ref) as app:
+def _catalog(workspace: NessieWorkspace, ref: str = "main") -> Iterator[NessieCatalog]:
+    with workspace.opened(ref=ref) as app:
         found = app.runtime.catalogs["lake"]
         assert isinstance(found, NessieCatalog)
         yield found
 
 
-def test_detection_follows_the_log(house: NessieHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detection_follows_the_log(workspace: NessieWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """New, moved and dropped tables; all are listed anew only when the last commit is gone from the branch."""
-    house.rest_table("a", 1)
-    house.rest_table("b", 1)
+    workspace.rest_table("a", 1)
+    workspace.rest_table("b", 1)
     listed: list[str] = []
     real = NessieClient.entries
 
@@ -49,44 +49,44 @@ def test_detection_follows_the_log(house: NessieHouse, monkeypatch: pytest.Monke
     def names(catalog: NessieCatalog) -> dict[str, str]:
         return {p.ref.name: p.metadata_location for p in catalog.pointers()}
 
-    with _catalog(house) as catalog:
+    with _catalog(workspace) as catalog:
         first = names(catalog)
         assert set(first) == {"a", "b"}
         assert names(catalog) == first
-        house.rest_append("a", 2)
-        house.drop("b")
-        house.rest_table("c")
+        workspace.rest_append("a", 2)
+        workspace.drop("b")
+        workspace.rest_table("c")
         second = names(catalog)
         assert set(second) == {"a", "c"}
-        assert second["a"] == house.content("a").metadata_location != first["a"]
+        assert second["a"] == workspace.content("a").metadata_location != first["a"]
         assert len(listed) == 1
-        house.reset()
+        workspace.reset()
         assert names(catalog) == {}
         assert len(listed) == 2
 
 
-def test_a_branch_is_a_catalog(house: NessieHouse) -> None:
+def test_a_branch_is_a_catalog(workspace: NessieWorkspace) -> None:
     """Each sees its own tables."""
-    house.rest_table("t", 1)
-    house.branch("dev")
-    house.rest_append("t", 5, "dev")
-    ref = TableRef("lake", (house.space,), "t")
-    with _catalog(house) as main, _catalog(house, "dev") as dev:
+    workspace.rest_table("t", 1)
+    workspace.branch("dev")
+    workspace.rest_append("t", 5, "dev")
+    ref = TableRef("lake", (workspace.space,), "t")
+    with _catalog(workspace) as main, _catalog(workspace, "dev") as dev:
         assert main.load(ref).metadata_location != dev.load(ref).metadata_location
         with pytest.raises(TableNotFound, match="branch main has no such table"):
-            main.load(TableRef("lake", (house.space,), "no"))
-    with _catalog(house, "nowhere") as catalog, pytest.raises(CatalogUnavailable, match="has no branch nowhere"):
+            main.load(TableRef("lake", (workspace.space,), "no"))
+    with _catalog(workspace, "nowhere") as catalog, pytest.raises(CatalogUnavailable, match="has no branch nowhere"):
         catalog.pointers()
 
 
-def test_expiry_and_orphan_removal_are_left_to_vacuum(house: NessieHouse) -> None:
+def test_expiry_and_orphan_removal_are_left_to_vacuum(workspace: NessieWorkspace) -> None:
     """They see one branch alone, whatever the table's properties say."""
-    table = house.native_table("t", **{"gc.enabled": "true"})
+    table = workspace.native_table("t", **{"gc.enabled": "true"})
     for number in range(3):
-        house.native_append(table, number)
-    ref = TableRef("lake", (house.space,), "t")
-    before = house.files()
-    with house.opened() as app:
+        workspace.native_append(table, number)
+    ref = TableRef("lake", (workspace.space,), "t")
+    before = workspace.files()
+    with workspace.opened() as app:
         detect(app.runtime, ["lake"])
         job = execute(
             app.runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS), manual=True, force=True)
@@ -95,47 +95,47 @@ def test_expiry_and_orphan_removal_are_left_to_vacuum(house: NessieHouse) -> Non
         catalog = app.runtime.catalogs["lake"]
         with pytest.raises(Refused, match="icewright vacuum lake"):
             catalog.commit(catalog.load(ref), RemoveSnapshots(frozenset({1}), frozenset()))
-    assert house.files() == before
+    assert workspace.files() == before
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_manifests_are_rewritten(house: NessieHouse, *, native: bool) -> None:
+def test_manifests_are_rewritten(workspace: NessieWorkspace, *, native: bool) -> None:
     """In the service, by one commit to the branch; rows and history stay, and both sides read the table."""
     if native:
-        table = house.native_table("t")
+        table = workspace.native_table("t")
         for number in range(6):
-            house.native_append(table, number)
+            workspace.native_append(table, number)
     else:
-        house.rest_table("t", 6)
-    ref = TableRef("lake", (house.space,), "t")
-    commits = len(house.times())
-    with house.opened() as app:
+        workspace.rest_table("t", 6)
+    ref = TableRef("lake", (workspace.space,), "t")
+    commits = len(workspace.times())
+    with workspace.opened() as app:
         detect(app.runtime, ["lake"])
         job = execute(app.runtime, Request(ref, (Operation.REWRITE_MANIFESTS,), manual=True))
     (outcome,) = job.outcomes
     assert outcome.state is OperationState.COMMITTED, job
-    assert len(house.times()) == commits + 1
-    assert house.rest_rows("t", "main") == list(range(6))
-    assert len(house.metadata("t")["snapshots"]) == (7 if native else 2)
+    assert len(workspace.times()) == commits + 1
+    assert workspace.rest_rows("t", "main") == list(range(6))
+    assert len(workspace.metadata("t")["snapshots"]) == (7 if native else 2)
 
 
-def test_a_commit_on_what_is_not_current_is_a_conflict(house: NessieHouse) -> None:
+def test_a_commit_on_what_is_not_current_is_a_conflict(workspace: NessieWorkspace) -> None:
     """Nessie itself compares; no file is left behind."""
-    table = house.native_table("t")
-    house.native_append(table, 1)
-    house.native_append(table, 2)
-    with house.opened() as app:
+    table = workspace.native_table("t")
+    workspace.native_append(table, 1)
+    workspace.native_append(table, 2)
+    with workspace.opened() as app:
         catalog = app.runtime.catalogs["lake"]
         assert isinstance(catalog, NessieCatalog)
         (reference,) = catalog.references()
-        content = house.content("t")
+        content = workspace.content("t")
         base = catalog.read(content)
         old = RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset())
-        house.native_append(table, 3)
-        before = house.files()
+        workspace.native_append(table, 3)
+        before = workspace.files()
         with pytest.raises(CommitConflict):
             catalog.expire(reference, content, base, old)
-        assert house.files() == before
+        assert workspace.files() == before
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,21 @@ from icewright.app.bootstrap import application, read_config
 from icewright.app.config import has_display
 from icewright.app.demo.live import pages
 from icewright.app.demo.rot import events
-from tests.cli.house import House
+from tests.cli.workspace import Workspace
 
 PAGE = "/tables/lake/web/events"
 BROWSER = {"accept": "text/html"}
 
 
 @pytest.mark.external
-def test_the_service_of_the_demo(house: House) -> None:
+def test_the_service_of_the_demo(workspace: Workspace) -> None:
     """It finds the table by itself, shows it, and does what a form asks for."""
-    house.write(
+    workspace.write(
         "detect: {interval_seconds: 1}\nserver: {port: 0}\npolicy:\n  - set: {rewrite_manifests.enabled: false, "
         "remove_orphans.enabled: false, expire_snapshots.enabled: false}\n"
     )
-    house.make(partial(events, manifests=12, rows_per_file=5))
-    with application(read_config(house.path), kind="demo") as app, pages(app) as address:
+    workspace.make(partial(events, manifests=12, rows_per_file=5))
+    with application(read_config(workspace.path), kind="demo") as app, pages(app) as address:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
         with httpx2.Client(base_url=address, headers=BROWSER, follow_redirects=True, timeout=30) as browser:
             page = _until(browser, PAGE, "Run now", "rewrite_manifests.enabled is false")

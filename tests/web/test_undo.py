@@ -19,35 +19,35 @@ from icewright.client import Client
 from icewright.core.errors import CommitStateUnknown, UsageError
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import LedgerState
-from tests.cases.conftest import ground, house
-from tests.cases.house import EXPIRE, NAME, House
+from tests.cases.conftest import ground, workspace
 from tests.cases.test_undo import expired, history, settled, states
-from tests.faults.taps import Call, tapped
+from tests.cases.workspace import EXPIRE, NAME, Workspace
+from tests.faults.interceptors import Call, tapped
 from tests.web.conftest import HERE
 from tests.web.test_events import problem
 from tests.web.test_pages import BROWSER, token_of
 
-__all__ = ["ground", "house"]
+__all__ = ["ground", "workspace"]
 API = "/api/v1"
 TABLE = f"lake.{NAME}"
 
 
 @pytest.fixture
-def client(house: House) -> Iterator[TestClient]:
+def client(workspace: Workspace) -> Iterator[TestClient]:
     """Somebody on this machine, where a table has a long history."""
-    history(house)
-    app = create_app(house.app, Settings(), Watch(list, lambda: b""))
+    history(workspace)
+    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
     with TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False) as made:
         yield made
 
 
-def test_a_job_says_what_expired_and_what_waits(house: House, client: TestClient) -> None:
+def test_a_job_says_what_expired_and_what_waits(workspace: Workspace, client: TestClient) -> None:
     """With ids, times and summaries; files say until when they wait; lists are cut into pages."""
-    before = {s.snapshot_id: s for s in house.metadata().snapshots}
-    job_id = expired(house)
+    before = {s.snapshot_id: s for s in workspace.metadata().snapshots}
+    job_id = expired(workspace)
     job = client.get(f"{API}/jobs/{job_id}").json()
     (removed,), (waiting,) = job["removed"], job["waiting"]
-    assert {s["snapshot_id"] for s in removed["snapshots"]} == before.keys() - house.metadata().by_id.keys()
+    assert {s["snapshot_id"] for s in removed["snapshots"]} == before.keys() - workspace.metadata().by_id.keys()
     for said in removed["snapshots"]:
         snapshot = before[said["snapshot_id"]]
         assert (said["operation"], said["parent_id"]) == (snapshot.operation, snapshot.parent_id)
@@ -57,8 +57,8 @@ def test_a_job_says_what_expired_and_what_waits(house: House, client: TestClient
     assert (removed["undone_at"], waiting["operations"], waiting["table"]) == (None, [EXPIRE], TABLE)
     files = client.get(f"{API}/jobs/{job_id}/files").json()["items"]
     assert {f["delete_after"] for f in files} == {waiting["delete_after"]}
-    house.table("sales.other")
-    later = expired(house, "sales.other")
+    workspace.table("sales.other")
+    later = expired(workspace, "sales.other")
     first = client.get(f"{API}/deletions", params={"limit": 1}).json()
     second = client.get(f"{API}/deletions", params={"limit": 1, "cursor": first["next"]}).json()
     assert [i["job_id"] for page in (first, second) for i in page["items"]] == [job_id, later]
@@ -67,19 +67,19 @@ def test_a_job_says_what_expired_and_what_waits(house: House, client: TestClient
     assert client.get(f"{API}/deletions", params={"catalog": "pond"}).json()["items"] == []
 
 
-def test_undo_by_the_api(house: House, client: TestClient) -> None:
+def test_undo_by_the_api(workspace: Workspace, client: TestClient) -> None:
     """A dry run says what the undo does; it is in the audit log with who asked; a second one finds it done."""
-    before = house.read()
-    job_id = expired(house)
+    before = workspace.read()
+    job_id = expired(workspace)
     url = f"{API}/jobs/{job_id}/undo"
     said = client.post(url, json={"dry_run": True}).json()
     assert (said["dry_run"], said["undone_by"], len(said["snapshots"])) == (True, None, 3)
-    assert house.app.runtime.store.audited(None, None, 10) == []
+    assert workspace.app.runtime.store.audited(None, None, 10) == []
     done = client.post(url, json={}).json()
     same = ("snapshots", "refs", "files", "bytes", "not_restored")
     assert {name: done[name] for name in same} == {name: said[name] for name in same}
-    assert house.read() == before
-    (entry,) = house.app.runtime.store.audited(None, None, 10)
+    assert workspace.read() == before
+    (entry,) = workspace.app.runtime.store.audited(None, None, 10)
     assert (entry.action, entry.details["undone_by"], entry.details["what"]) == ("jobs.undo", done["undone_by"], "undo")
     assert client.get(f"{API}/jobs/{done['undone_by']}").json()["options"] == {"undo": job_id}
     assert client.get(f"{API}/jobs/{job_id}").json()["removed"][0]["undone_at"]
@@ -87,9 +87,9 @@ def test_undo_by_the_api(house: House, client: TestClient) -> None:
     assert (again["already"], again["undone_by"]) == (True, None)
 
 
-def test_what_cannot_be_undone_is_said(house: House, client: TestClient) -> None:
+def test_what_cannot_be_undone_is_said(workspace: Workspace, client: TestClient) -> None:
     """Unknown jobs, deleted files, and a catalog of which nobody knows whether it took the commit."""
-    job_id = expired(house)
+    job_id = expired(workspace)
     url = f"{API}/jobs/{job_id}/undo"
     problem(client.post(f"{API}/jobs/nobody/undo", json={}), 404)
 
@@ -98,28 +98,30 @@ def test_what_cannot_be_undone_is_said(house: House, client: TestClient) -> None
             raise CommitStateUnknown("no answer")
         return call.go()
 
-    tapped(house.app, unknown)
+    tapped(workspace.app, unknown)
     problem(client.post(url, json={}), 503)
-    settled(house, hours=48)
-    settled(house)
+    settled(workspace, hours=48)
+    settled(workspace)
     assert "are deleted already" in problem(client.post(url, json={}), 409)["detail"]
 
 
-def test_deletions_are_given_up(house: House, client: TestClient) -> None:
+def test_deletions_are_given_up(workspace: Workspace, client: TestClient) -> None:
     """By whom is written down; nothing waits any more."""
-    job_id = expired(house)
-    files = len(house.app.runtime.store.deleted_files(job_id))
+    job_id = expired(workspace)
+    files = len(workspace.app.runtime.store.deleted_files(job_id))
     assert client.post(f"{API}/jobs/{job_id}/give-up").json() == {"job_id": job_id, "table": TABLE, "files": files}
     assert client.get(f"{API}/deletions").json()["items"] == []
-    assert states(house, job_id) == {LedgerState.GIVEN_UP}
-    (entry,) = house.app.runtime.store.audited(None, None, 10)
+    assert states(workspace, job_id) == {LedgerState.GIVEN_UP}
+    (entry,) = workspace.app.runtime.store.audited(None, None, 10)
     assert (entry.action, entry.details["files"]) == ("jobs.undo", files)
 
 
-def test_the_page_asks_before_it_undoes(house: House, client: TestClient) -> None:
+def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient) -> None:
     """It shows what waits and what expired; the button leads to what would come back, and from there to the undo."""
-    job_id = expired(house)
-    gone = [s.snapshot_id for removal in house.app.runtime.store.removals(job_id) for s in removed_snapshots(removal)]
+    job_id = expired(workspace)
+    gone = [
+        s.snapshot_id for removal in workspace.app.runtime.store.removals(job_id) for s in removed_snapshots(removal)
+    ]
     path = f"/jobs/{job_id}"
     page = client.get(path, headers=BROWSER).text
     assert "Deletions that wait" in page
@@ -131,15 +133,15 @@ def test_the_page_asks_before_it_undoes(house: House, client: TestClient) -> Non
     assert "nothing is changed yet" in asks.text
     assert all(str(snapshot_id) in asks.text for snapshot_id in gone)
     assert "outlived" in asks.text
-    assert states(house, job_id) == {LedgerState.PLANNED}
+    assert states(workspace, job_id) == {LedgerState.PLANNED}
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asks.text.rpartition("<form")[2]))
     assert fields["how"] == "undo"
     done = client.post("/do/undo", data=fields, headers=BROWSER)
     assert f"Undo of job {job_id}: restored 3 snapshot(s) and 2 ref(s)" in done.text
-    assert states(house, job_id) == {LedgerState.UNDONE}
+    assert states(workspace, job_id) == {LedgerState.UNDONE}
     assert "Deletions that wait" not in done.text
     assert 'action="/do/undo"' not in done.text
-    newest = house.app.runtime.store.jobs()[0]
+    newest = workspace.app.runtime.store.jobs()[0]
     theirs = client.get(f"/jobs/{newest.job_id}", headers=BROWSER).text
     assert f'href="{path}"' in theirs
     assert "Operations" not in theirs
@@ -147,28 +149,28 @@ def test_the_page_asks_before_it_undoes(house: House, client: TestClient) -> Non
     assert "is undone already" in again.text
 
 
-def test_the_page_says_why_not(house: House, client: TestClient) -> None:
+def test_the_page_says_why_not(workspace: Workspace, client: TestClient) -> None:
     """What stands against an undo is said on the job's page."""
-    job_id = expired(house)
+    job_id = expired(workspace)
     form = {"csrf": token_of(client, f"/jobs/{job_id}"), "job": job_id}
-    settled(house, hours=48)
+    settled(workspace, hours=48)
     assert "deleted already" in client.post("/do/undo", data=form, headers=BROWSER).text
 
 
 def test_the_commands_ask_a_service(
-    house: House,
+    workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The same words and documents, whether the command works by itself or asks a service."""
-    history(house)
-    job_id = expired(house)
-    app = create_app(house.app, Settings(), Watch(list, lambda: b""))
+    history(workspace)
+    job_id = expired(workspace)
+    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
     with serving(app, HERE, 0) as port:
         address = f"http://{HERE}:{port}"
 
         def said(*words: str, server: bool, code: int = 0) -> Any:
-            to = ["--server", address] if server else ["--config", str(house.home / "icewright.yaml")]
+            to = ["--server", address] if server else ["--config", str(workspace.home / "icewright.yaml")]
             monkeypatch.setattr(sys, "argv", ["icewright", *to, *words])
             with pytest.raises(SystemExit) as ended:
                 main()

@@ -36,7 +36,7 @@ from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
 from icewright.ports import Pointer, SnapshotPin, Trigger
 from icewright.testing import facts, knobs, manifests, metadata, partition, spec
-from tests.cli.house import no_spark
+from tests.cli.workspace import no_spark
 from tests.configuration import CONFIG
 from tests.web.test_api import HOSTILE
 

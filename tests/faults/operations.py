@@ -17,7 +17,7 @@ from tests.faults.lakehouse import NAME
 REF = TableRef.parse(f"lake.{NAME}")
 
 
-class Deed(enum.StrEnum):
+class FaultOperation(enum.StrEnum):
     """Everything in-service that deletes files, or commits."""
 
     EXPIRE = Operation.EXPIRE_SNAPSHOTS.value
@@ -33,11 +33,11 @@ class Done:
         self.said, self.outcome = said, outcome
 
 
-def do(runtime: Runtime, deed: Deed) -> Done:
+def do(runtime: Runtime, action: FaultOperation) -> Done:
     """Do it once."""
-    if deed is Deed.SETTLE:
+    if action is FaultOperation.SETTLE:
         return Done("; ".join(reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))), None)
-    result = execute(runtime, Request(REF, (Operation(deed.value),), manual=True))
+    result = execute(runtime, Request(REF, (Operation(action.value),), manual=True))
     return Done(f"{result.state}: {result.summary}", result.outcomes[0] if result.outcomes else None)
 
 

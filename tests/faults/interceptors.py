@@ -77,7 +77,7 @@ class Call:
 Hook = Callable[[Call], Any]
 
 
-class Tapped:
+class Intercepted:
     """A port whose every public method asks the hook."""
 
     def __init__(self, port: str, real: Any, hook: Hook) -> None:
@@ -94,15 +94,15 @@ def tapped(app: Application, hook: Hook) -> Runtime:
     """The application's world, all of whose ports are tapped, wherever an adapter holds them."""
     runtime = app.runtime
     taps = {
-        id(runtime.files): Tapped("files", runtime.files, hook),
-        id(runtime.store): Tapped("store", runtime.store, hook),
+        id(runtime.files): Intercepted("files", runtime.files, hook),
+        id(runtime.store): Intercepted("store", runtime.store, hook),
     }
-    taps |= {id(catalog): Tapped("catalog", catalog, hook) for catalog in runtime.catalogs.values()}
+    taps |= {id(catalog): Intercepted("catalog", catalog, hook) for catalog in runtime.catalogs.values()}
     _rewire(app, taps, {})
     return app.runtime
 
 
-def _rewire(value: Any, taps: Mapping[int, Tapped], seen: dict[int, Any]) -> Any:
+def _rewire(value: Any, taps: Mapping[int, Intercepted], seen: dict[int, Any]) -> Any:
     """The value with taps in it: objects are changed where they are, collections made anew."""
     if id(value) in seen:
         return seen[id(value)]

@@ -17,13 +17,13 @@ from icewright.core.runs import JobState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.vacuum import vacuum
 from icewright.ports import WAITING
-from tests.vacuuming import NessieHouse, summaries
+from tests.vacuuming import NessieWorkspace, summaries
 
 pytestmark = pytest.mark.external
 
 
 @dataclass
-class Tap:
+class Interceptor:
     """Anything, with some of its methods watched: the watcher runs before the call."""
 
     inner: Any
@@ -45,215 +45,217 @@ class Tap:
 def _tapped(app: Application, part: str, **watched: Callable[..., None]) -> None:
     """Watch the storage or the ledger that vacuum deletes by."""
     one = app.engines.vacuums["lake"]
-    one.deletion = replace(one.deletion, **{part: Tap(getattr(one.deletion, part), watched)})
+    one.deletion = replace(one.deletion, **{part: Interceptor(getattr(one.deletion, part), watched)})
 
 
-def _old(house: NessieHouse) -> None:
+def _old(workspace: NessieWorkspace) -> None:
     """All commits are older than the cut-off."""
-    house.cutoff("PT24H")  # the clock of the house is two days ahead
+    workspace.cutoff("PT24H")  # the clock of the house is two days ahead
 
 
-def test_access_denied_is_a_partial_failure_that_touches_nothing(house: NessieHouse) -> None:
+def test_access_denied_is_a_partial_failure_that_touches_nothing(workspace: NessieWorkspace) -> None:
     """The other table is vacuumed all the same."""
-    house.rest_table("shut", 3)
-    house.rest_table("open", 3)
-    _old(house)
-    before = {f for f in house.files() if "/shut_" in f}
+    workspace.rest_table("shut", 3)
+    workspace.rest_table("open", 3)
+    _old(workspace)
+    before = {f for f in workspace.files() if "/shut_" in f}
 
     def denied(path: str) -> None:
         if "/shut_" in path:
             raise AccessDenied(f"{path} may not be read")
 
-    with house.opened() as app:
+    with workspace.opened() as app:
         catalog: Any = app.runtime.catalogs["lake"]
-        catalog.files = Tap(catalog.files, {"read": denied})
+        catalog.files = Interceptor(catalog.files, {"read": denied})
         result = vacuum(app.runtime, "lake")
     assert result.state is JobState.PARTIAL, summaries(result)
     counts = result.counts
     assert (counts.num_access_denied, counts.num_not_found, counts.num_partial_failures) == (1, 0, 1)
-    assert {f for f in house.files() if "/shut_" in f} == before
+    assert {f for f in workspace.files() if "/shut_" in f} == before
     assert result.files > 0
 
 
 @pytest.mark.cases(12)
 @pytest.mark.parametrize("which", ["metadata", "snap-"])
-def test_a_missing_file_is_a_partial_failure_that_touches_nothing(house: NessieHouse, which: str) -> None:
+def test_a_missing_file_is_a_partial_failure_that_touches_nothing(workspace: NessieWorkspace, which: str) -> None:
     """Be it the metadata file or the manifest list of the head."""
-    house.rest_table("torn", 3)
-    house.rest_table("whole", 3)
-    head = house.metadata("torn")
-    gone = house.content("torn").metadata_location if which == "metadata" else head["snapshots"][0]["manifest-list"]
-    obstore.delete(house.bucket, gone.removeprefix("s3://lake/"))
-    _old(house)
-    before = {f for f in house.files() if "/torn_" in f}
-    result = house.vacuum()
+    workspace.rest_table("torn", 3)
+    workspace.rest_table("whole", 3)
+    head = workspace.metadata("torn")
+    gone = workspace.content("torn").metadata_location if which == "metadata" else head["snapshots"][0]["manifest-list"]
+    obstore.delete(workspace.bucket, gone.removeprefix("s3://lake/"))
+    _old(workspace)
+    before = {f for f in workspace.files() if "/torn_" in f}
+    result = workspace.vacuum()
     assert result.state is JobState.PARTIAL, summaries(result)
     counts = result.counts
     assert (counts.num_access_denied, counts.num_not_found, counts.num_partial_failures) == (0, 1, 1)
-    assert {f for f in house.files() if "/torn_" in f} == before
+    assert {f for f in workspace.files() if "/torn_" in f} == before
     assert gone in "".join(summaries(result))
     assert result.files > 0
 
 
 @pytest.mark.cases(13)
 @pytest.mark.parametrize("native", [False, True])
-def test_a_crash_between_commit_and_deletion_is_finished_at_the_next_start(house: NessieHouse, *, native: bool) -> None:
+def test_a_crash_between_commit_and_deletion_is_finished_at_the_next_start(
+    workspace: NessieWorkspace, *, native: bool
+) -> None:
     """The ledger has what was planned; a fresh proof goes before the deletion."""
     if native:
-        table = house.native_table("t")
+        table = workspace.native_table("t")
         for number in range(3):
-            house.native_append(table, number)
+            workspace.native_append(table, number)
     else:
-        house.rest_table("t", 3)
-    _old(house)
+        workspace.rest_table("t", 3)
+    _old(workspace)
 
     def crash(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with house.opened() as app:
+    with workspace.opened() as app:
         _tapped(app, "files", delete=crash)
         with pytest.raises(KeyboardInterrupt):
             vacuum(app.runtime, "lake")
         (job,) = app.runtime.store.jobs()
         planned = {r["path"] for r in app.runtime.store.deleted_files(job.job_id) if r["state"] in WAITING}
     assert planned
-    with house.opened() as app:
+    with workspace.opened() as app:
         said = reconcile_interrupted(app.runtime)
         states = {r["state"] for r in app.runtime.store.deleted_files(job.job_id)}
     assert states == {"deleted"}, said
-    assert not {p.removeprefix("s3://lake/") for p in planned} & house.files()
-    assert house.rest_rows("t", "main") == [0, 1, 2]
-    assert house.vacuum().files == 0
+    assert not {p.removeprefix("s3://lake/") for p in planned} & workspace.files()
+    assert workspace.rest_rows("t", "main") == [0, 1, 2]
+    assert workspace.vacuum().files == 0
 
 
-def test_a_crash_before_the_sweep_converges(house: NessieHouse) -> None:
+def test_a_crash_before_the_sweep_converges(workspace: NessieWorkspace) -> None:
     """What the expiry left is found by the next run."""
-    table = house.native_table("t")
+    table = workspace.native_table("t")
     for number in range(3):
-        house.native_append(table, number)
-    _old(house)
+        workspace.native_append(table, number)
+    _old(workspace)
 
     def crash(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with house.opened() as app:
+    with workspace.opened() as app:
         _tapped(app, "files", listing=crash)
         with pytest.raises(KeyboardInterrupt):
             vacuum(app.runtime, "lake")
-    assert len(house.metadata("t")["snapshots"]) == 1
-    result = house.vacuum()
+    assert len(workspace.metadata("t")["snapshots"]) == 1
+    result = workspace.vacuum()
     assert result.state is JobState.SUCCEEDED
     assert result.counts.num_expired_snapshots == 2
-    assert len([f for f in house.files() if "/snap-" in f]) == 1
+    assert len([f for f in workspace.files() if "/snap-" in f]) == 1
 
 
 @pytest.mark.cases(67)
-def test_a_tag_made_between_mark_and_deletion_keeps_its_files(house: NessieHouse) -> None:
+def test_a_tag_made_between_mark_and_deletion_keeps_its_files(workspace: NessieWorkspace) -> None:
     """The references are looked at once more before anything goes."""
-    house.rest_table("t", 3)
-    house.rest_append("t", 3)
-    commits = list(house.client.log(house.client.reference("main").hash))
-    _old(house)
+    workspace.rest_table("t", 3)
+    workspace.rest_append("t", 3)
+    commits = list(workspace.client.log(workspace.client.reference("main").hash))
+    _old(workspace)
 
     def tag(*_: Any) -> None:
-        house.branch("late", tag=True, at=commits[2].hash)
+        workspace.branch("late", tag=True, at=commits[2].hash)
 
-    with house.opened() as app:
+    with workspace.opened() as app:
         _tapped(app, "ledger", plan=tag)
         result = vacuum(app.runtime, "lake")
         kept = [r["path"] for r in app.runtime.store.deleted_files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
-    assert house.rest_rows("t", "late") == [0, 1]
+    assert workspace.rest_rows("t", "late") == [0, 1]
     assert kept
 
 
-def test_a_writer_that_commits_first_loses_nothing(house: NessieHouse) -> None:
+def test_a_writer_that_commits_first_loses_nothing(workspace: NessieWorkspace) -> None:
     """The expiry is planned again on what the writer left."""
-    table = house.native_table("t")
+    table = workspace.native_table("t")
     for number in range(3):
-        house.native_append(table, number)
-    _old(house)
+        workspace.native_append(table, number)
+    _old(workspace)
     wrote: list[str] = []
 
     def write(kind: str, details: Mapping[str, Any]) -> None:
         if kind == "operation_started" and details["operation"] == "expire_snapshots" and not wrote:
-            wrote.append(house.native_append(table, 9))
+            wrote.append(workspace.native_append(table, 9))
 
-    with house.opened() as app:
+    with workspace.opened() as app:
         result = vacuum(replace(app.runtime, emit=write), "lake")
     assert result.state is JobState.SUCCEEDED, summaries(result)
-    assert house.rest_rows("t", "main") == [0, 1, 2, 9]
-    assert len(house.metadata("t")["snapshots"]) == 1
+    assert workspace.rest_rows("t", "main") == [0, 1, 2, 9]
+    assert len(workspace.metadata("t")["snapshots"]) == 1
 
 
-def test_two_branches_share_files(house: NessieHouse) -> None:
+def test_two_branches_share_files(workspace: NessieWorkspace) -> None:
     """What either reads stays; what neither reads goes, also when one of them is deleted later."""
-    house.rest_table("t", 3)
-    house.branch("b")
-    house.rest_append("t", 10)
-    house.rest_append("t", 20, "b")
-    _old(house)
-    house.vacuum()
-    assert (house.rest_rows("t", "main"), house.rest_rows("t", "b")) == ([0, 1, 2, 10], [0, 1, 2, 20])
-    assert len([f for f in house.files() if "/snap-" in f]) == 2
-    house.drop_reference("b")
-    assert house.vacuum().files > 0
-    assert house.rest_rows("t", "main") == [0, 1, 2, 10]
-    assert len([f for f in house.files() if "/snap-" in f]) == 1
+    workspace.rest_table("t", 3)
+    workspace.branch("b")
+    workspace.rest_append("t", 10)
+    workspace.rest_append("t", 20, "b")
+    _old(workspace)
+    workspace.vacuum()
+    assert (workspace.rest_rows("t", "main"), workspace.rest_rows("t", "b")) == ([0, 1, 2, 10], [0, 1, 2, 20])
+    assert len([f for f in workspace.files() if "/snap-" in f]) == 2
+    workspace.drop_reference("b")
+    assert workspace.vacuum().files > 0
+    assert workspace.rest_rows("t", "main") == [0, 1, 2, 10]
+    assert len([f for f in workspace.files() if "/snap-" in f]) == 1
 
 
-def test_the_server_is_away(house: NessieHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_away(workspace: NessieWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is guessed: the command fails, and no file is touched."""
-    house.rest_table("t", 3)
-    _old(house)
-    before = house.files()
+    workspace.rest_table("t", 3)
+    _old(workspace)
+    before = workspace.files()
 
     def away(*_: Any, **__: Any) -> Sequence[Any]:
         raise requests.ConnectionError("refused")
 
-    with house.opened() as app:
+    with workspace.opened() as app:
         monkeypatch.setattr(requests.Session, "request", away)
         with pytest.raises(CatalogUnavailable, match="is the server up"):
             vacuum(app.runtime, "lake")
         monkeypatch.undo()
-    assert house.files() == before
+    assert workspace.files() == before
 
 
 @pytest.mark.cases(110)
-def test_a_broken_manifest_list_of_the_head_lets_no_snapshot_expire(house: NessieHouse) -> None:
+def test_a_broken_manifest_list_of_the_head_lets_no_snapshot_expire(workspace: NessieWorkspace) -> None:
     """What stays readable must be readable before anything goes: the table keeps its whole history."""
-    torn = house.native_table("torn")
-    whole = house.native_table("whole")
+    torn = workspace.native_table("torn")
+    whole = workspace.native_table("whole")
     for number in range(4):
-        house.native_append(torn, number)
-        house.native_append(whole, number)
-    head = house.metadata("torn")
+        workspace.native_append(torn, number)
+        workspace.native_append(whole, number)
+    head = workspace.metadata("torn")
     current = next(s for s in head["snapshots"] if s["snapshot-id"] == head["current-snapshot-id"])
     key = current["manifest-list"].removeprefix("s3://lake/")
-    obstore.put(house.bucket, key, house.bytes(current["manifest-list"])[:40])
-    _old(house)
-    before = {f for f in house.files() if "/torn" in f}
-    result = house.vacuum()
+    obstore.put(workspace.bucket, key, workspace.bytes(current["manifest-list"])[:40])
+    _old(workspace)
+    before = {f for f in workspace.files() if "/torn" in f}
+    result = workspace.vacuum()
     assert result.counts.num_partial_failures > 0, summaries(result)
-    assert len(house.metadata("torn")["snapshots"]) == 4
-    assert {f for f in house.files() if "/torn" in f} >= before
-    assert len(house.metadata("whole")["snapshots"]) == 1
+    assert len(workspace.metadata("torn")["snapshots"]) == 4
+    assert {f for f in workspace.files() if "/torn" in f} >= before
+    assert len(workspace.metadata("whole")["snapshots"]) == 1
 
 
 @pytest.mark.cases(111)
-def test_every_strange_metadata_file_is_looked_at(house: NessieHouse) -> None:
+def test_every_strange_metadata_file_is_looked_at(workspace: NessieWorkspace) -> None:
     """Among a thousand dead versions of the table three are of another one: nothing of the place is deleted."""
-    house.rest_table("crowded", 3)
-    location, document = house.metadata("crowded")["location"], house.metadata("crowded")
+    workspace.rest_table("crowded", 3)
+    location, document = workspace.metadata("crowded")["location"], workspace.metadata("crowded")
     folder = location.removeprefix("s3://lake/")
-    _old(house)
+    _old(workspace)
     for number in range(1000):
         other = {"table-uuid": f"0b5dc7d0-1ed4-4c34-9b58-77c2e5a8bd{number % 100:02d}"} if number % 334 == 333 else {}
-        obstore.put(house.bucket, f"{folder}/metadata/{number:05d}-dead.metadata.json", _small(document | other))
-    before = house.files()
-    result = house.vacuum()
-    (job,) = house.mine(result).jobs
+        obstore.put(workspace.bucket, f"{folder}/metadata/{number:05d}-dead.metadata.json", _small(document | other))
+    before = workspace.files()
+    result = workspace.vacuum()
+    (job,) = workspace.mine(result).jobs
     assert "[foreign_metadata]" in job.summary, summaries(result)
-    assert house.files() >= before
+    assert workspace.files() >= before
 
 
 def _small(document: dict[str, Any]) -> bytes:

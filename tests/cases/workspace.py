@@ -73,7 +73,7 @@ class Ground:
 
 
 @dataclass
-class House:
+class Workspace:
     """A folder with two catalogs `lake` and `pond`, and Icewright open over them."""
 
     home: Path

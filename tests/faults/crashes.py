@@ -13,11 +13,11 @@ from typing import Any
 from icewright.core.runs import OperationState
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
-from tests.faults.deeds import Deed, do, open_ends
+from tests.faults.interceptors import WRITES, Call, opened
 from tests.faults.judging import Want, differs, lost
 from tests.faults.lakehouse import Lakehouse, make_old
+from tests.faults.operations import FaultOperation, do, open_ends
 from tests.faults.reading import read
-from tests.faults.taps import WRITES, Call, opened
 
 
 @dataclass
@@ -55,34 +55,34 @@ class Mortal:
         self.count += 1
 
 
-def live(home: Path, deed: Deed, now: datetime, moment: int, words: Path) -> None:
+def live(home: Path, action: FaultOperation, now: datetime, moment: int, words: Path) -> None:
     """One life: it ends at the moment, or by itself when the work is done before."""
     with opened(home, FixedClock(now), Mortal(moment, lambda where: _write(words, where))) as app:
-        said = do(app.runtime, deed).said
+        said = do(app.runtime, action).said
     _write(words, f"the end: {said}")
 
 
-def live_on(home: Path, deed: Deed, now: datetime, want: Want, words: Path) -> None:
+def live_on(home: Path, action: FaultOperation, now: datetime, want: Want, words: Path) -> None:
     """The next life: settles what it finds, works as usual, removes what is old and unreached, and works once more."""
-    house, clock = Lakehouse(home), FixedClock(now + timedelta(seconds=1))
+    workspace, clock = Lakehouse(home), FixedClock(now + timedelta(seconds=1))
     wrong: list[str] = []
     with opened(home, clock) as app:
         said = "; ".join(reconcile_interrupted(app.runtime))
-        wrong += [f"after settling: {one}" for one in (*lost(want, read(house)), *open_ends(app.runtime))]
-        again = do(app.runtime, deed)
+        wrong += [f"after settling: {one}" for one in (*lost(want, read(workspace)), *open_ends(app.runtime))]
+        again = do(app.runtime, action)
         if again.outcome and again.outcome.state not in (OperationState.COMMITTED, OperationState.SKIPPED):
             wrong.append(f"the second run {again.said}")
-        now_read = read(house)
+        now_read = read(workspace)
         wrong += [f"after the second run: {one}" for one in (*lost(want, now_read), *differs(want, now_read))]
-        wrong += [f"{path} waits for a scan" for path in sorted(want.gone & house.files())]
-        make_old(house.folder)
-        do(app.runtime, Deed.ORPHANS)
-        wrong += [f"after the scan: {one}" for one in (*lost(want, read(house)), *open_ends(app.runtime))]
-        wrong += [f"{path} is left" for path in sorted(house.files() - read(house).reached)]
-        files = house.files()
-        for more in (deed, Deed.ORPHANS):
+        wrong += [f"{path} waits for a scan" for path in sorted(want.gone & workspace.files())]
+        make_old(workspace.folder)
+        do(app.runtime, FaultOperation.ORPHANS)
+        wrong += [f"after the scan: {one}" for one in (*lost(want, read(workspace)), *open_ends(app.runtime))]
+        wrong += [f"{path} is left" for path in sorted(workspace.files() - read(workspace).reached)]
+        files = workspace.files()
+        for more in (action, FaultOperation.ORPHANS):
             do(app.runtime, more)
-        wrong += [f"the second cycle found {path}" for path in sorted(files ^ house.files()) if "metadata" in path]
+        wrong += [f"the second cycle found {path}" for path in sorted(files ^ workspace.files()) if "metadata" in path]
     _write(words, "\n".join([said, *wrong]))
 
 

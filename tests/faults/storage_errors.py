@@ -21,19 +21,19 @@ from icewright.core.errors import (
 )
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
-from tests.faults.deeds import Deed, do
+from tests.faults.interceptors import WRITES, Call, opened
 from tests.faults.lakehouse import Lakehouse
+from tests.faults.operations import FaultOperation, do
 from tests.faults.reading import read
-from tests.faults.taps import WRITES, Call, opened
 
 
 @dataclass(frozen=True)
 class Place:
     """Where it happens: the lakehouse, the clock of the process, what it is doing."""
 
-    house: Lakehouse
+    workspace: Lakehouse
     clock: FixedClock
-    deed: Deed
+    action: FaultOperation
     kept: frozenset[int]  # snapshots that stay whatever happens
 
 
@@ -110,7 +110,7 @@ def _a_week_late(call: Call, place: Place) -> Any:
 def _given_up(call: Call, place: Place) -> Any:
     """The process sleeps for so long that another one takes over what it left, and is then there again."""
     place.clock.advance(minutes=10)
-    with opened(place.house.home, place.clock) as other:
+    with opened(place.workspace.home, place.clock) as other:
         reconcile_interrupted(replace(other.runtime, process_has_ended=lambda _: False))
     return call.go()
 
@@ -118,9 +118,9 @@ def _given_up(call: Call, place: Place) -> Any:
 def _replaced(call: Call, place: Place) -> Any:
     """The same, and the other process does the work too."""
     place.clock.advance(minutes=10)
-    with opened(place.house.home, place.clock) as other:
+    with opened(place.workspace.home, place.clock) as other:
         reconcile_interrupted(replace(other.runtime, process_has_ended=lambda _: False))
-        do(other.runtime, place.deed)
+        do(other.runtime, place.action)
     return call.go()
 
 
@@ -144,14 +144,14 @@ def without_last_block(content: bytes) -> bytes:
 
 def kept_lists(place: Place) -> list[Path]:
     """The manifest lists of the snapshots that stay."""
-    snapshots = read(place.house).document["snapshots"]
+    snapshots = read(place.workspace).document["snapshots"]
     named_lists = [s["manifest-list"] for s in snapshots if s["snapshot-id"] in place.kept]
     return [Path(location.removeprefix("file://")) for location in named_lists]
 
 
 def all_manifests(place: Place) -> list[Path]:
     """Every manifest of every snapshot."""
-    metadata = place.house.folder / "metadata"
+    metadata = place.workspace.folder / "metadata"
     return [path for path in metadata.glob("*.avro") if not path.name.startswith("snap-") and "lost" not in path.name]
 
 
@@ -171,7 +171,7 @@ def cut(paths: Sequence[Path], how: Callable[[bytes], bytes]) -> Iterator[None]:
 
 def _cut(which: Callable[[Place], list[Path]], how: Callable[[bytes], bytes]) -> Callable[[Call, Place], Any]:
     def act(call: Call, place: Place) -> Any:
-        shutil.rmtree(place.house.home / "cache", ignore_errors=True)  # what was read before would hide it
+        shutil.rmtree(place.workspace.home / "cache", ignore_errors=True)  # what was read before would hide it
         with cut(which(place), how):
             return call.go()
 

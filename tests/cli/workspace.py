@@ -36,7 +36,7 @@ class Said:
 
 
 @dataclass
-class House:
+class Workspace:
     """A folder with `icewright.yaml`, a catalog `lake` and its warehouse."""
 
     home: Path
