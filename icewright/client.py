@@ -41,11 +41,11 @@ class Client:
     # -- what there is
 
     def me(self) -> Document:
-        """Who one is there."""
+        """Return who the caller is and may do."""
         return self._get("/me")
 
     def overview(self) -> Document:
-        """Everything at a glance."""
+        """Return the counts and sums of the overview."""
         return self._get("/overview")
 
     def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:  # noqa: ANN401
@@ -73,7 +73,7 @@ class Client:
         return self._get("/queue")
 
     def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:  # noqa: ANN401
-        """The newest jobs."""
+        """Return the newest jobs, of one table or of all."""
         found = self._pages("/jobs", {"table": table, **filters}, min(limit, 500))
         return [job for job, _ in zip(found, range(limit), strict=False)]
 
@@ -90,7 +90,7 @@ class Client:
         return self._pages("/deletions", {name: value for name, value in filters.items() if value is not None})
 
     def policies(self) -> Document:
-        """Rules and guardrails."""
+        """Return the policy rules and the guardrails."""
         return self._get("/policies")
 
     # -- what changes

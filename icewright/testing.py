@@ -235,7 +235,7 @@ def _nothing(_base: table.TableMetadata, _change: Change) -> None:
 
 @dataclass
 class MemoryCatalog:
-    """A catalog in memory.
+    """A Catalog port that keeps its tables in memory.
 
     `before_commit` and `after_commit` are called with the commit's arguments just before and just after the pointer
     swings. The former may commit as somebody else would (`concurrently`) or raise: then nothing has happened. The
@@ -259,14 +259,14 @@ class MemoryCatalog:
         return [Pointer(ref, found.metadata_location) for ref, found in sorted(self.tables.items())]
 
     def load(self, ref: table.TableRef) -> table.TableMetadata:
-        """The current metadata."""
+        """Return the current metadata. Raises `TableNotFound`."""
         self._answer()
         if ref not in self.tables:
             raise TableNotFound(f"{ref}: the catalog does not know this table")
         return self.tables[ref]
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Every table of `beyond`."""
+        """Return the pointers of every table of `beyond`."""
         self._answer()
         return [Pointer(found.ref, found.metadata_location) for found in self.beyond]
 

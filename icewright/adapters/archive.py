@@ -63,7 +63,7 @@ class IcebergArchive:
         self._append(table, batch, files)
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the catalog's connections; the archive is not used afterwards."""
         if self._opened is not None:
             self._opened.close()
 

@@ -15,7 +15,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Block the thread for so many seconds."""
         time.sleep(seconds)
 
 
@@ -32,7 +32,7 @@ class SharedClock(SystemClock):
         self.measure()
 
     def now(self) -> datetime:
-        """The server's time."""
+        """Return the time of the state store's server, which all processes share."""
         return super().now() + self.ahead
 
     def measure(self) -> None:

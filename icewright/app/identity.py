@@ -55,7 +55,7 @@ def _alive(pid: int) -> bool:
 
 
 def user() -> str:
-    """Who started it."""
+    """Return the name of the user who started the process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

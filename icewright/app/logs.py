@@ -35,7 +35,7 @@ class _StandardError:
         return sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Now."""
+        """Flush what was written so far."""
         sys.stderr.flush()
 
 
@@ -78,7 +78,7 @@ def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str
 
 
 def configure_by(config: Config) -> None:
-    """As the configuration says."""
+    """Set up logging as the configuration says."""
     configure(level=config.log.level, style=config.log.format, secrets=config.secrets)
 
 

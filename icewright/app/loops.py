@@ -54,7 +54,7 @@ class LoopThreads:
         self._threads = [threading.Thread(target=self._run, args=(loop,), name=loop.name) for loop in loops]
 
     def start(self) -> None:
-        """Let them run."""
+        """Start one thread for each loop."""
         for loop, thread in zip(self.loops, self._threads, strict=True):
             loop.last = self._clock.now()
             thread.start()

@@ -51,7 +51,7 @@ _PANELS = (
 
 
 def svg(title: str, results: Mapping[str, Result]) -> str:
-    """The whole picture."""
+    """Draw the results as one SVG picture with a title."""
     width, height = _COLUMNS * _WIDTH, _HEADER + math.ceil(len(_PANELS) / _COLUMNS) * _HEIGHT + _MARGIN
     size = f'viewBox="0 0 {width} {height}"'
     parts = [

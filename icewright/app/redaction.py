@@ -22,7 +22,7 @@ class Redaction:
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
-        """The text without them."""
+        """Return the text with every secret replaced."""
         shown = self._secrets.sub(HIDDEN, text) if self._secrets is not None else text
         return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
 

@@ -50,7 +50,7 @@ class EnvironmentSection(Section):
 
 
 class CatalogSection(Section):
-    """One catalog."""
+    """The configuration of one catalog."""
 
     type: Literal["sql", "rest", "nessie", "hive", "glue"]
     enabled: bool = False

@@ -46,7 +46,7 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """Jobs that run now."""
+        """Return how many jobs the worker runs now."""
         with self._lock:
             return len(self._running)
 
@@ -152,7 +152,7 @@ class Service:
         return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
 
     def start(self) -> None:
-        """Let the loops run."""
+        """Start the threads of all loops."""
         self._runtime.store.record_heartbeat(self._row())
         self.loops.start()
 

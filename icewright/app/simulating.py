@@ -39,7 +39,7 @@ Tell = Callable[[str, float], None]  # a policy's name, and the share of the tim
 
 @dataclass(frozen=True)
 class Made:
-    """A made-up fleet."""
+    """A simulated fleet of made-up tables."""
 
     name: str
     tables: int
@@ -50,7 +50,7 @@ class Made:
         return f"fleet {self.name}"
 
     def sources(self) -> Sequence[Source]:
-        """Its tables."""
+        """Return the tables of the fleet."""
         return fleet(self.name, self.tables, self.seed, BEGIN, self.catalog)
 
 
@@ -64,7 +64,7 @@ class Recorded:
         return self.path.name
 
     def sources(self) -> Sequence[Source]:
-        """Its tables."""
+        """Return the tables of the trace in the file."""
         return read_trace(str(self.path), read_lines(self.path)).sources
 
 
@@ -75,7 +75,7 @@ class Replayed:
     writes: Mapping[TableRef, Sequence[Write]]
 
     def sources(self) -> Sequence[Source]:
-        """Its tables."""
+        """Return the tables whose commits are given."""
         return [Source(ref, partial(iter, writes)) for ref, writes in self.writes.items()]
 
 

@@ -14,7 +14,7 @@ MOST_SAID = 500  # characters of what one condition says
 
 
 class Severity(enum.StrEnum):
-    """How much it matters."""
+    """How urgent an alert is."""
 
     INFO = "info"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Severity(enum.StrEnum):
 
 
 class AlertRule(enum.StrEnum):
-    """What is alerted on."""
+    """The rules by which alerts are raised."""
 
     JOB_FAILED = "job_failed"
     TABLE_PAUSED = "table_paused"
@@ -141,7 +141,7 @@ RULES: Mapping[AlertRule, RuleKind] = {
 
 @dataclass(frozen=True, slots=True)
 class RuleTerms:
-    """A rule as configured."""
+    """An alert rule with its configured parameters."""
 
     enabled: bool
     severity: Severity

@@ -91,7 +91,7 @@ def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
 
 
 def evaluation_document(evaluation: Evaluation) -> Mapping[str, Any]:
-    """What `icewright health` prints."""
+    """Return an evaluation as the JSON that `icewright health` prints."""
     return {
         "table": str(evaluation.facts.ref),
         "table_uuid": evaluation.facts.metadata.table_uuid,

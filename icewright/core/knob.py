@@ -122,11 +122,11 @@ class SettingRegistry:
         return self.knob(name, ValueKind.NUMBER, default, text, **{"minimum": 0, **more})
 
     def flag(self, name: str, text: str, *, default: bool = True) -> Knob[bool]:
-        """Declare a flag."""
+        """Declare a setting that is true or false."""
         return self.knob(name, ValueKind.FLAG, default, text)
 
     def choice(self, name: str, default: str, choices: tuple[str, ...], text: str) -> Knob[str]:
-        """Declare a choice."""
+        """Declare a setting with a fixed list of values."""
         return self.knob(name, ValueKind.CHOICE, default, text, choices=choices)
 
 

@@ -130,7 +130,7 @@ class Principal:
         )
 
     def sight(self, action: Action) -> Sight:
-        """Where they may."""
+        """Return the scopes in which the principal may do the action."""
         grants = self._for(action)
         if any(not grant.scopes for grant in grants):
             return None
@@ -153,7 +153,7 @@ def grant(role: str, scopes: Iterable[str] = ()) -> Grant:
 
 
 def place_of(ref: TableRef) -> Place:
-    """Where a table is."""
+    """Return the catalog, namespace and name of a table as a scope."""
     return (ref.catalog, *ref.namespace)
 
 

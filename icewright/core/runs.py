@@ -14,7 +14,7 @@ from icewright.core.table import RetainedSnapshot, TableMetadata
 
 
 class JobState(enum.StrEnum):
-    """Where a job is."""
+    """The state of a job, from queued to ended."""
 
     QUEUED = "queued"
     RUNNING = "running"

@@ -158,7 +158,7 @@ class TableMetadata:
 
     @cached_property
     def by_id(self) -> Mapping[int, Snapshot]:
-        """Snapshots by their id."""
+        """Return the snapshots by their id."""
         return {s.snapshot_id: s for s in self.snapshots}
 
     @cached_property
@@ -205,7 +205,7 @@ def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], A
 
 
 class ManifestContent(enum.IntEnum):
-    """What a manifest lists."""
+    """Whether a manifest lists data files or delete files."""
 
     DATA = 0
     DELETES = 1
@@ -251,7 +251,7 @@ class FileHistogram:
 
     @classmethod
     def empty(cls) -> FileHistogram:
-        """No file at all."""
+        """Return a histogram that counts no file."""
         return cls((0,) * (len(cls.LIMITS_MB) + 1))
 
 
@@ -377,7 +377,7 @@ class TableFacts:
 
     @cached_property
     def data_files(self) -> int:
-        """Live data files."""
+        """Return the number of live data files."""
         return sum([p.data_files for p in self.partitions])
 
     @cached_property

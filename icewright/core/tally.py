@@ -35,7 +35,7 @@ class Total(NamedTuple):
 
 
 def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, float]:
-    """What one run adds."""
+    """Return the counters that one run increments."""
     operation = str(outcome.operation)
     return {
         Total("runs", catalog, operation, str(outcome.state)): 1.0,

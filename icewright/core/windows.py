@@ -31,7 +31,7 @@ class Window:
         return [(opening, closing) for opening, closing in spans if opening < closing]
 
     def next_begin(self, now: datetime) -> datetime:
-        """When it begins next."""
+        """Return when the window begins next after `now`."""
         return min(begin for begin in self._begins(now) if begin > now)
 
     @property

@@ -30,7 +30,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Previewed:
-    """What would change."""
+    """The changes that a policy rule would make."""
 
     matched: int
     changed: Sequence[Changed]

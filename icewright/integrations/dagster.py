@@ -12,7 +12,7 @@ from icewright.integrations.command import CommandWrong, Icewright, maintenance
 
 
 class IcewrightResource(dagster.ConfigurableResource):
-    """An installation of Icewright."""
+    """A Dagster resource for the API of an Icewright service."""
 
     executable: str = "icewright"
     config_file: str | None = None
@@ -31,7 +31,7 @@ class IcewrightResource(dagster.ConfigurableResource):
         return self._run(*arguments, names=names)
 
     def health(self, table: str) -> Any:  # noqa: ANN401 - JSON
-        """One table, evaluated now."""
+        """Evaluate one table now and return the result."""
         return self._run("health", names=[table])
 
     def _run(self, *arguments: str, names: Sequence[str]) -> Any:  # noqa: ANN401 - JSON

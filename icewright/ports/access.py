@@ -81,7 +81,7 @@ class AccessStore(Protocol):
         ...
 
     def token(self, token_id: str) -> TokenRow | None:
-        """One token."""
+        """Return the API token of this id, or None."""
         ...
 
     def tokens(self) -> Sequence[TokenRow]:
@@ -89,7 +89,7 @@ class AccessStore(Protocol):
         ...
 
     def token_used(self, token_id: str, now: datetime) -> None:
-        """Its bearer was here."""
+        """Record when an API token was last used."""
         ...
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
@@ -101,15 +101,15 @@ class AccessStore(Protocol):
         ...
 
     def session(self, digest: str) -> SessionRow | None:
-        """One session."""
+        """Return the session of this digest, or None."""
         ...
 
     def session_seen(self, digest: str, now: datetime) -> None:
-        """It was used."""
+        """Record when a session was last used."""
         ...
 
     def end_session(self, digest: str) -> None:
-        """Somebody logged out."""
+        """Delete a session, as its user logged out."""
         ...
 
     def audit(self, entry: AuditRow) -> None:

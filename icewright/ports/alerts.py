@@ -13,7 +13,7 @@ from icewright.core.table import TableRef
 
 
 class Notifier(Protocol):
-    """One channel."""
+    """A channel through which alerts are delivered."""
 
     def send(self, title: str, body: str, severity: Severity) -> None:
         """Tell it. Raises `ChannelUnavailable`, which says what is wrong and never names the channel's address."""
@@ -56,7 +56,7 @@ class AlertReader(Protocol):
         ...
 
     def waiting(self) -> QueueBacklog:
-        """The queue."""
+        """Return how many jobs are queued, and since when the oldest waits."""
         ...
 
     def open_alerts(self) -> Sequence[Alert]:
@@ -86,7 +86,7 @@ class AlertStore(AlertReader, Protocol):
         ...
 
     def told(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
-        """The channel took them."""
+        """Mark deliveries as accepted by their channel."""
         ...
 
     def not_told(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:

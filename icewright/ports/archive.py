@@ -78,5 +78,5 @@ class Archive(Protocol):
         ...
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the catalog's connections; the archive is not used afterwards."""
         ...

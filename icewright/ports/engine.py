@@ -85,7 +85,7 @@ class Probe:
 
 
 class Engine(Protocol):
-    """Carries out steps.
+    """Runs the steps of operations on tables.
 
     A step that could not be done raises, and tells `kept` what it had committed by then. An `Outcome` is always the
     truth about the table.

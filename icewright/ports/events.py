@@ -13,7 +13,7 @@ from icewright.core.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of messages."""
+    """How many messages of a request were new, and which tables they name."""
 
     received: int  # of them, new ones
     duplicates: int
@@ -66,5 +66,5 @@ class CommitReports(Protocol):
         ...
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close the connections to the source of reports."""
         ...

@@ -187,11 +187,11 @@ class Storage(Protocol):
     """Files by their full paths. Raises `StorageUnavailable`; what is missing or broken raises `MetadataUnreadable`."""
 
     def read(self, path: str) -> bytes:
-        """The file's content."""
+        """Return the content of a file. Raises `FileMissing`, `StorageUnavailable`, `AccessDenied`."""
         ...
 
     def write(self, path: str, content: bytes) -> None:
-        """A new file."""
+        """Write a new file; it is durable when the call returns. Raises `StorageUnavailable`."""
         ...
 
     def size(self, path: str) -> int | None:

@@ -64,7 +64,7 @@ class Measures:
 
 
 class MeasureReader(Protocol):
-    """Aggregates."""
+    """Aggregates of the store, for metrics."""
 
     def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
         """Everything at once; `points` and `seconds` are the bounds that tables are counted by."""

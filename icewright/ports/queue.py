@@ -47,7 +47,7 @@ class JobQueue(Protocol):
         ...
 
     def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
-        """Renew the job's lease."""
+        """Renew the lease of a running job; returns whether it still holds its table."""
         ...
 
     def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
@@ -117,11 +117,11 @@ class LoopStore(Protocol):
         ...
 
     def release_lease(self, name: str, holder: str) -> None:
-        """Give it back."""
+        """Release a lease of this holder; another holder's is left alone. May be repeated."""
         ...
 
     def record_heartbeat(self, row: ProcessRow) -> None:
-        """This process is there."""
+        """Insert or update the heartbeat of a process. May be repeated."""
         ...
 
     def release_claims_of_ended(self, dead: Callable[[str], bool]) -> None:
@@ -129,7 +129,7 @@ class LoopStore(Protocol):
         ...
 
     def deregister(self, holders: Sequence[str]) -> None:
-        """These processes have ended."""
+        """Remove processes that have ended. May be repeated."""
         ...
 
     def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:

@@ -171,7 +171,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
     def table(self, ref: TableRef) -> TableRow | None:
-        """One table."""
+        """Return the row of a table, or None when it is unknown."""
         ...
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
@@ -187,7 +187,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
     def jobs(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
-        """Jobs, newest first."""
+        """Return jobs, of one table or of all, newest first."""
         ...
 
     def job(self, job_id: str) -> JobRow | None:
@@ -242,7 +242,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
 class Store(
     StoreReader, DeletionLedger, Registrations, JobQueue, LoopStore, EventStore, AlertStore, AccessStore, Protocol
 ):
-    """The state store."""
+    """The state store: every port that keeps state, over one database."""
 
     def record_catalog_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """Write down what a catalog lists: new, moved and dropped tables. Returns how many moved or are new."""
@@ -283,7 +283,7 @@ class Store(
         ...
 
     def record_event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
-        """Write down an activity."""
+        """Append an event to the activity log."""
         ...
 
     def set_rule(self, rule: PolicyRule, author: str, now: datetime) -> None:

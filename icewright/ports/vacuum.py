@@ -29,7 +29,7 @@ class Branched(Catalog, Protocol):
         ...
 
     def references(self) -> Sequence[Reference]:
-        """Every branch and tag."""
+        """Return every branch and tag of the catalog."""
         ...
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:

@@ -43,7 +43,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """Which tables."""
+    """The filters of a list of tables."""
 
     catalog: str | None = None
     namespace: tuple[str, ...] | None = None
@@ -71,7 +71,7 @@ class TableItem:
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs."""
+    """The filters of a list of jobs."""
 
     job_id: str | None = None
     ref: TableRef | None = None
@@ -94,7 +94,7 @@ class JobItem:
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs."""
+    """The filters of a list of runs."""
 
     ref: TableRef | None = None
     catalog: str | None = None
@@ -105,7 +105,7 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True)
 class DeletionQuery:
-    """Which deletions that wait."""
+    """The filters of a list of waiting deletions."""
 
     job_id: str | None = None
     ref: TableRef | None = None
@@ -140,7 +140,7 @@ class RuleVersion:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """GB-hours of a day."""
+    """GB-hours of one catalog and pool on one day."""
 
     day: date
     catalog: str
@@ -151,7 +151,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What runs came to."""
+    """What runs removed and saved since a time."""
 
     runs: int = 0
     gb_hours: float = 0.0
@@ -191,7 +191,7 @@ class Views(Protocol):
         ...
 
     def list_jobs(self, query: JobQuery, sight: Sight, after: After | None, limit: int) -> Page[JobItem]:
-        """Jobs, newest first."""
+        """Return a page of jobs that match the query, newest first."""
         ...
 
     def list_runs(self, query: RunQuery, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:

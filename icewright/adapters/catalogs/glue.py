@@ -41,7 +41,7 @@ class GlueCatalog:
         self._client = GlueClient(self.properties, self.clock)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the client's connections to AWS."""
         self._client.close()
 
     @property
@@ -56,7 +56,7 @@ class GlueCatalog:
             return [pointer for found in pool.map(self._listed, databases) for pointer in found]
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """The current metadata."""
+        """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
         location = location_of(self._entry(ref).get("Parameters"))
         if location is None:
             raise not_found(ref)

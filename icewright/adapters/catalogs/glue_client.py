@@ -52,7 +52,7 @@ class GlueClient:
         return f"catalog {self.properties.name} at {self.properties.host}"
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the botocore client."""
         with self._lock:
             for client in self._clients.values():
                 client.close()

@@ -34,7 +34,7 @@ _NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's f
 
 @dataclass
 class HiveCatalog:
-    """One metastore. Thread-safe."""
+    """A Hive metastore as the Catalog port. Thread-safe."""
 
     properties: HiveCatalogProperties
     files: MetadataFiles
@@ -63,7 +63,7 @@ class HiveCatalog:
             return [pointer for listed in pool.map(self._listed, batches) for pointer in listed]
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """The current metadata."""
+        """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
         location = location_of(self._entry(ref).parameters)
         if location is None:
             raise not_found(ref)

@@ -163,7 +163,7 @@ class NessieCatalog:
         return self._client.gc_config()
 
     def references(self) -> Sequence[Reference]:
-        """Every branch and tag."""
+        """Return every branch and tag of the repository."""
         return self._client.references()
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:

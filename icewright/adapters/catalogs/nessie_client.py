@@ -124,7 +124,7 @@ class NessieClient:
         return _reference(self._get(f"trees/{quote(name, safe='')}", {}, _One).reference)
 
     def references(self) -> list[Reference]:
-        """All branches and tags."""
+        """Return all branches and tags, page by page."""
         pages = self._pages("trees", {}, _Refs)
         return [_reference(ref) for page in pages for ref in page.references]
 

@@ -98,7 +98,7 @@ class SqlCatalog:
         return Pointer(TableRef(self.name, _namespace(namespace), name), location)
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """The current metadata."""
+        """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
         return self._stored(ref, self._location(ref))
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:

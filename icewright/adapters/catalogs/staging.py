@@ -26,7 +26,7 @@ class MetadataFiles(Protocol):
     """The part of the Files port that a catalog needs."""
 
     def read(self, path: str, /) -> bytes:
-        """The file's content."""
+        """Return the content of a file."""
         ...
 
     def size(self, path: str, /) -> int | None:
@@ -34,11 +34,11 @@ class MetadataFiles(Protocol):
         ...
 
     def write(self, path: str, content: bytes, /) -> None:
-        """A new file."""
+        """Write a new file; an existing one is never overwritten."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
-        """Delete files."""
+        """Delete files; missing ones count as deleted."""
         ...
 
 
@@ -51,7 +51,7 @@ class Staged:
 
     @property
     def location(self) -> str:
-        """Where it lies."""
+        """Return the path of the metadata file that was written."""
         return self.after.metadata_location
 
 

@@ -29,7 +29,7 @@ class LocalStorage:
     """The Storage of paths without a scheme, and of `file:`."""
 
     def read(self, path: str) -> bytes:
-        """The file's content."""
+        """Return the content of a file. Raises `FileMissing`."""
         try:
             with open(_local(path), "rb") as file:  # noqa: PTH123 - a thousand times a table: Path objects cost more
                 return file.read()

@@ -84,7 +84,7 @@ class _Records:
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """Return the number of records in the file."""
         return sum(self.parts.values())
 
 

@@ -49,7 +49,7 @@ class ObjectStorage:
     store: ObjectStore
 
     def read(self, path: str) -> bytes:
-        """The object's content."""
+        """Return the content of an object. Raises `FileMissing`."""
         try:
             return bytes(obstore.get(self.store, self._key(path)).bytes())
         except FileNotFoundError as error:
@@ -119,7 +119,7 @@ class ObjectStorage:
             raise StorageUnavailable(f"{path} could not be looked at: {_said(error)}") from error
 
     def time(self, location: str) -> datetime:
-        """The store's clock."""
+        """Return the time by the clock of the object store."""
         return time_by_probe(self, f"{self.root}/{split(location).path.strip('/')}")
 
     def canonical(self, folder: str) -> str:
@@ -127,7 +127,7 @@ class ObjectStorage:
         return folder
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """The folders themselves."""
+        """Return each folder as it is: object stores have no links."""
         return {folder: folder for folder in folders}
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:

@@ -75,7 +75,7 @@ class Storages:
         return self._open[opened]
 
     def read(self, path: str) -> bytes:
-        """The file's content."""
+        """Return the content of a file, from the storage that has its path."""
         return self.of(path).read(path)
 
     def write(self, path: str, content: bytes) -> None:
@@ -106,7 +106,7 @@ class Storages:
         return folder if local_path(folder) is None else self.local.canonical(folder)
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """The same of many."""
+        """Resolve the links of many folders, each in its own storage."""
         found = {folder: folder for folder in folders}
         found.update(self.local.canonicals([folder for folder in found if local_path(folder) is not None]))
         return found

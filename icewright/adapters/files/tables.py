@@ -46,7 +46,7 @@ class TableFiles:
     )
 
     def read(self, path: str) -> bytes:
-        """The file's content."""
+        """Return the content of a file. Raises `FileMissing`."""
         return self.storage.read(path)
 
     def write(self, path: str, content: bytes) -> None:

@@ -23,7 +23,7 @@ _DEFINITIONS = (("partition-specs", "spec-id", "partition spec"), ("schemas", "s
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back."""
+    """Whether a restore brought anything back, and what it left out."""
 
     anything: bool
     left_out: tuple[str, ...]  # what did not, and why, in words

@@ -29,19 +29,19 @@ class SqlAccess(SqlViews):
     # -- tokens
 
     def add_token(self, token: TokenRow) -> None:
-        """A new token."""
+        """Store a new API token; only the digest of its secret is kept."""
         values = {name: getattr(token, name) for name in TokenRow.__dataclass_fields__}
         with self._begin() as connection:
             connection.execute(sa.insert(TOKENS).values(**values | {"grants": _written(token.grants)}))
 
     def token(self, token_id: str) -> TokenRow | None:
-        """One token."""
+        """Return the API token of this id, or None."""
         with self._reading() as connection:
             row = connection.execute(sa.select(TOKENS).where(TOKENS.c.id == token_id)).first()
         return None if row is None else _token(row)
 
     def tokens(self) -> Sequence[TokenRow]:
-        """All tokens."""
+        """Return all API tokens, revoked ones included."""
         with self._reading() as connection:
             rows = connection.execute(sa.select(TOKENS).order_by(TOKENS.c.created.desc(), TOKENS.c.id))
             return [_token(row) for row in rows]
@@ -52,7 +52,7 @@ class SqlAccess(SqlViews):
             connection.execute(sa.update(TOKENS).where(TOKENS.c.id == token_id).values(used=now))
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
-        """End a token."""
+        """Revoke an API token; returns False when it was revoked already."""
         going = (TOKENS.c.id == token_id) & TOKENS.c.revoked.is_(None)
         with self._begin() as connection:
             return connection.execute(sa.update(TOKENS).where(going).values(revoked=now)).rowcount == 1
@@ -60,14 +60,14 @@ class SqlAccess(SqlViews):
     # -- sessions
 
     def add_session(self, session: SessionRow) -> None:
-        """A new session."""
+        """Store a new session of a browser."""
         values = {name: getattr(session, name) for name in SessionRow.__dataclass_fields__}
         with self._begin() as connection:
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.expires <= session.created))
             connection.execute(sa.insert(SESSIONS).values(**values | {"grants": _written(session.grants)}))
 
     def session(self, digest: str) -> SessionRow | None:
-        """One session."""
+        """Return the session of this digest, or None."""
         with self._reading() as connection:
             row = connection.execute(sa.select(SESSIONS).where(SESSIONS.c.digest == digest)).first()
         if row is None:
@@ -80,14 +80,14 @@ class SqlAccess(SqlViews):
             connection.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(seen=now))
 
     def end_session(self, digest: str) -> None:
-        """Forget a session."""
+        """Delete the session of this digest."""
         with self._begin() as connection:
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.digest == digest))
 
     # -- the audit log
 
     def audit(self, entry: AuditRow) -> None:
-        """One entry more."""
+        """Append an entry to the audit log."""
         values = {name: getattr(entry, name) for name in AuditRow.__dataclass_fields__ if name not in ("id", "place")}
         if entry.place:
             catalog, *namespace = entry.place
@@ -97,7 +97,7 @@ class SqlAccess(SqlViews):
             connection.execute(sa.insert(AUDIT).values(**values))
 
     def audited(self, sight: Sight, before: int | None, limit: int, **equal: str | bool) -> Sequence[AuditRow]:
-        """Entries, newest first."""
+        """Return entries of the audit log, newest first."""
         query = sa.select(AUDIT).where(*(AUDIT.c[name] == value for name, value in equal.items()))
         if before is not None:
             query = query.where(AUDIT.c.id < before)
@@ -121,7 +121,7 @@ class SqlAccess(SqlViews):
             return Answered(row.body, row.answer)
 
     def end_request(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
-        """What it came to."""
+        """Store the response under its idempotency key."""
         mine = REQUESTS.c.id == request_id
         with self._begin() as connection:
             if answer is None:

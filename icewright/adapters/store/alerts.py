@@ -109,7 +109,7 @@ class SqlAlerts(SqlEvents):
             return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
     def waiting(self) -> QueueBacklog:
-        """The queue."""
+        """Return how many jobs are queued, and since when the oldest waits."""
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
         with self._reading() as connection:
             count, oldest = connection.execute(query).one()
@@ -167,11 +167,11 @@ class SqlAlerts(SqlEvents):
         return sorted(found, key=lambda telling: (telling.channel, telling.resolved, telling.alert.id))
 
     def told(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
-        """It is done."""
+        """Mark notifications as delivered to their channel."""
         self._settled(tellings, {"told_at": now})
 
     def not_told(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
-        """Once more, later."""
+        """Schedule the redelivery of notifications that failed."""
         self._settled(tellings, {"failures": TELLINGS.c.failures + 1, "try_at": try_at})
 
     def _settled(self, tellings: Sequence[PendingDelivery], change: dict[str, Any]) -> None:

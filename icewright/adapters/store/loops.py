@@ -97,7 +97,7 @@ class SqlLoops(SqlQueue):
             return other or ""
 
     def release_lease(self, name: str, holder: str) -> None:
-        """Give a lease back."""
+        """Release a lease that the holder has; another's is left alone."""
         with self._begin() as connection:
             connection.execute(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
 
@@ -143,7 +143,7 @@ class SqlLoops(SqlQueue):
             return {row.name: row.max_concurrent for row in rows}
 
     def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
-        """Adapt it."""
+        """Set the concurrency limit of a pool."""
         values = {"max_concurrent": limit, "changed": now}
         with self._begin() as connection:
             insert = inserting(connection, POOLS).values(name=name, **values)

@@ -50,7 +50,7 @@ class SqlGlance(SqlAccess):
             )
 
     def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
-        """All versions, newest first."""
+        """Return all versions of policy rules, newest first."""
         with self._reading() as connection:
             rows = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id.desc())).all()
         found = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
@@ -59,7 +59,7 @@ class SqlGlance(SqlAccess):
     def put_rule(
         self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
     ) -> int | None:
-        """A new version."""
+        """Store a new version of a policy rule, by compare-and-set."""
         with self._begin() as connection:
             if connection.dialect.name == "postgresql":  # two of one number would hide one another
                 connection.exec_driver_sql("LOCK TABLE policies IN EXCLUSIVE MODE")

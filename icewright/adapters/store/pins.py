@@ -42,7 +42,7 @@ class SqlPins(SqlRegistrations):
         return True
 
     def unpin(self, ref: TableRef, reader: str) -> bool:
-        """Release a pin."""
+        """Release the pin of a reader; returns False when there is none."""
         with self._begin() as connection:
             row = self._row(connection, ref)
             if row is None:

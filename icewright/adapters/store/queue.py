@@ -264,7 +264,7 @@ class SqlQueue(SqlTables):
         return next((i for i, found in enumerate(states) if found != state), len(states))
 
     def jobs(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
-        """Jobs, newest first."""
+        """Return jobs, of one table or of all, newest first."""
         query = _jobs().order_by(JOBS.c.created.desc(), JOBS.c.job_id.desc()).limit(limit)
         with self._reading() as connection:
             return [job_of(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]

@@ -39,7 +39,7 @@ class SqlRegistrations(SqlLedger):
             return [_registration(tuple(row)) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
     def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
-        """One registration."""
+        """Return the registration of a table by name and uuid, or None."""
         with self._reading() as connection:
             row = connection.execute(_ONE, _its(ref, table_uuid)).first()
         return None if row is None else _registration(tuple(row))

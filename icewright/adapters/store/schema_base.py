@@ -15,11 +15,11 @@ class Moment(sa.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
-        """Into the database."""
+        """Convert an aware datetime to UTC for the database."""
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:  # noqa: ANN401, ARG002
-        """Out of the database."""
+        """Return the database's value as an aware datetime in UTC."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 

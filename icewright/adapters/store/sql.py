@@ -31,7 +31,7 @@ class SqlStore(SqlGlance):
     # -- runs
 
     def record_run(self, run: RunRow, ref: TableRef) -> None:
-        """One operation's outcome."""
+        """Record the outcome of one operation of a job."""
         outcome = run.outcome
         mine = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
         with self._begin() as connection:

@@ -56,7 +56,7 @@ class SqlTables(SqlPins):
             return [table_of(row) for row in rows]
 
     def table(self, ref: TableRef) -> TableRow | None:
-        """One table."""
+        """Return the row of a table, or None when it is unknown."""
         with self._reading() as connection:
             row = self._row(connection, ref)
         return None if row is None else table_of(row)

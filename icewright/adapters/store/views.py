@@ -64,7 +64,7 @@ class SqlViews(SqlMeasures):
     """The lists of the Store port."""
 
     def list_tables(self, query: TableQuery, sight: Sight, after: After | None, limit: int) -> Page[TableItem]:
-        """Tables."""
+        """Return a page of tables that match the query."""
         keys = _table_keys(query)
         with self._reading() as connection:
             wanted = sa.and_(in_sight(connection, sight), *_of_tables(query))
@@ -76,13 +76,13 @@ class SqlViews(SqlMeasures):
         return _page(items, rows, [key.column.name for key in keys], limit, total)
 
     def table_item(self, ref: TableRef) -> TableItem | None:
-        """One table."""
+        """Return one table as lists show it, or None."""
         with self._reading() as connection:
             row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
             return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
 
     def list_jobs(self, query: JobQuery, sight: Sight, after: After | None, limit: int) -> Page[JobItem]:
-        """Jobs, newest first."""
+        """Return a page of jobs that match the query, newest first."""
         keys = (Key(JOBS.c.created, datetime, descending=True), Key(JOBS.c.job_id, str, descending=True))
         wanted = _of_places(query.ref, query.catalog)
         if query.job_id is not None:
@@ -162,11 +162,11 @@ class SqlViews(SqlMeasures):
         return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Activities of a job."""
+        """Return a page of the events of a job, oldest first."""
         return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
 
     def list_activity(self, kind: str | None, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Activities, newest first."""
+        """Return a page of events of all tables, newest first."""
         keys = (Key(EVENTS.c.id, int, descending=True),)
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
         query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)

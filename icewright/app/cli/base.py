@@ -101,7 +101,7 @@ def given_knobs(said: str, sets: list[str] | None) -> dict[str, Any]:
 
 
 def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """The same, checked."""
+    """Parse `--set` options and check them against the guardrails."""
     return parse_settings(said, given_knobs(said, sets), guardrails)
 
 

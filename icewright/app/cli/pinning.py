@@ -45,7 +45,7 @@ def pin(
 
 @app.command()
 def unpin(table: Table, reader: Reader) -> None:
-    """Release a reader's pin."""
+    """Release the pin of a reader."""
     with opened_application() as opened:
         row = known_table(opened, table)
         if not opened.runtime.store.unpin(row.ref, _name(reader)):

@@ -23,7 +23,7 @@ def client() -> Client | None:
 
 
 def tables(to: Client, *, as_json: bool) -> None:
-    """As `icewright tables`."""
+    """Run `icewright tables` against a service."""
     with to:
         found = list(to.tables())
     if as_json:
@@ -49,7 +49,7 @@ def explain(to: Client, table: str | None, *, as_json: bool) -> None:
 
 
 def plan(to: Client, catalog: str | None, *, as_json: bool) -> None:
-    """As `icewright plan`."""
+    """Run `icewright plan` against a service."""
     with to:
         made = to.plan(catalog)
     if as_json:
@@ -91,7 +91,7 @@ def run(
 
 
 def history(to: Client, table: str | None, limit: int, *, as_json: bool) -> None:
-    """As `icewright history`."""
+    """Run `icewright history` against a service."""
     with to:
         jobs = to.jobs(table, limit=limit)
     if as_json:
@@ -102,7 +102,7 @@ def history(to: Client, table: str | None, limit: int, *, as_json: bool) -> None
 
 
 def show(to: Client, job_id: str, *, as_json: bool) -> None:
-    """As `icewright show`."""
+    """Run `icewright show` against a service."""
     with to:
         job = to.job(job_id)
         document = job | {"files": list(to.files(job["job_id"]))}
@@ -120,7 +120,7 @@ def show(to: Client, job_id: str, *, as_json: bool) -> None:
 
 
 def cancel(to: Client, job_id: str) -> None:
-    """As `icewright cancel`."""
+    """Run `icewright cancel` against a service."""
     with to:
         output.OUT.print(f"job {to.cancel(job_id)['job_id']} was asked to stop")
 
@@ -136,7 +136,7 @@ def pause(to: Client, table: str, reason: str | None) -> None:
 
 
 def config_explain(to: Client, table: str, *, as_json: bool) -> None:
-    """As `icewright config explain`."""
+    """Run `icewright config explain` against a service."""
     with to:
         found = to.knobs(table)
     if as_json:

@@ -47,7 +47,7 @@ def show_removed(removed: _Documents, waiting: _Documents) -> None:
 
 
 def show_waiting(items: _Documents) -> None:
-    """Deletions that wait."""
+    """Print the deletions that wait, job by job."""
     lines = [
         (
             i["job_id"],

@@ -46,7 +46,7 @@ def token_create(
 
 @token_app.command("list")
 def token_list(as_json: Json = False) -> None:
-    """Tokens, without their secrets."""
+    """List API tokens, without their secrets."""
     with opened_application() as opened:
         found, now = opened.runtime.store.tokens(), opened.runtime.clock.now()
     if as_json:

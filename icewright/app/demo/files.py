@@ -34,12 +34,12 @@ class WrittenFile:
 
     @property
     def rows(self) -> int:
-        """Rows in the file."""
+        """Return the number of rows in the file."""
         return int(self.record["record_count"])
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Return the size of the file in bytes."""
         return int(self.record["file_size_in_bytes"])
 
 

@@ -78,11 +78,11 @@ class RestHost:
         return address
 
     def end(self, address: str) -> None:
-        """Stop serving there."""
+        """Stop serving a catalog at this address."""
         self._servers.pop(address).stop()
 
     def stop(self) -> None:
-        """End the JVM."""
+        """End the JVM and all its servers."""
         with suppress(Exception):  # it may be dead already
             self.gateway.shutdown()
         self.process.kill()

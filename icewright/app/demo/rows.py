@@ -142,7 +142,7 @@ def customers(rng: random.Random, rows: int, at: datetime, first: int) -> Column
 
 
 def products(rng: random.Random, rows: int, first: int) -> Columns:
-    """Products numbered from `first`."""
+    """Make rows of products, numbered from `first`."""
     return {
         "product_id": list(range(first, first + rows)),
         "title": [f"{rng.choice(('big', 'plain', 'small'))} thing {rng.randbytes(6).hex()}" for _ in range(rows)],

@@ -17,7 +17,7 @@ class AppState(Protocol):
 
     @property
     def runtime(self) -> Runtime:
-        """Ports and settings."""
+        """Return the runtime of the opened application."""
         ...
 
     @property

@@ -37,7 +37,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: Config) -> Settings:
-        """As the configuration says."""
+        """Read the web settings from the configuration."""
         senders = Senders(config.events.tokens, config.events.secrets)
         server, access = config.server, access_of(config.auth)
         return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access)

@@ -41,7 +41,7 @@ class Caller:
 
     @property
     def sight(self) -> Sight:
-        """Where they may."""
+        """Return the visibility filter of what the caller may read."""
         return self.principal.sight(self.action)
 
     def recently(self, *key: Hashable, work: Callable[[], T]) -> T:
@@ -59,13 +59,13 @@ class Caller:
             raise self.refused(target, place, wanted)
 
     def refused(self, target: str, place: Place, action: Action) -> Problem:
-        """The refusal, written down."""
+        """Record a refusal in the audit log and return it as a problem."""
         self._audit(action, target, place, refused=True)
         roles = " or ".join(sorted(PERMISSIONS[action].roles))
         return Problem(403, f"{action} on {target or 'everything'} is for {roles} of it", action=str(action))
 
     def done(self, target: str, place: Place, action: Action | None = None, **details: Any) -> None:  # noqa: ANN401
-        """Write down a change."""
+        """Record a change by the caller in the audit log."""
         self._audit(action or self.action, target, place, refused=False, **details)
 
     def table(self, name: str, *actions: Action) -> TableRow:

@@ -42,7 +42,7 @@ class Access:
 
 
 def access_of(auth: AuthSection | None) -> Access:
-    """As the configuration says."""
+    """Build the access rules that the configuration asks for."""
     if auth is None:
         return Access()
     return Access(True, timedelta(minutes=auth.idle_minutes), timedelta(hours=auth.session_hours), auth.oidc)

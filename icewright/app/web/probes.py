@@ -40,5 +40,5 @@ def readyz(request: Request, of: Annotated[Watch, Depends(watch)]) -> Response:
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
 def metrics(of: Annotated[Watch, Depends(watch)]) -> Response:
-    """In Prometheus's text format."""
+    """Return all metrics in Prometheus's text format."""
     return Response(of.metrics(), media_type=PROMETHEUS)

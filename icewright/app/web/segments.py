@@ -19,11 +19,11 @@ class Segment(Convertor[str]):
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        """As it was meant."""
+        """Percent-decode a segment of the path."""
         return value.replace(_SLASH, "/")
 
     def to_string(self, value: str) -> str:
-        """Into a path."""
+        """Percent-encode a value as a segment of a path."""
         return value.replace("/", _SLASH)
 
 

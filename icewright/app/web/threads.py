@@ -37,7 +37,7 @@ class OneThread(APIRoute):
         super().__init__(path, in_thread(endpoint), **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request."""
+        """Return a handler that runs the whole request in one thread."""
         handler = super().get_route_handler()
         if self.body_field is not None:
             return handler

@@ -46,7 +46,7 @@ def decoded(body: bytes) -> object:
 
 
 def mapping(value: object, where: str) -> Mapping[str, object]:
-    """A JSON object."""
+    """Return the value as a JSON object. Raises `BadEvent`."""
     if isinstance(value, dict):
         return value
     wrong(where, value, "a mapping")

@@ -48,7 +48,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 
 def cadence(knobs: Knobs, last: LastRun | None) -> int:
-    """Hours between two scans.
+    """Return the hours between two scans, or None for no limit.
 
     `auto` begins with a week; a scan that finds more than 1 % of the files orphan halves the time, one that finds
     none doubles it, from 1 to 90 days.

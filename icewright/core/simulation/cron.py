@@ -57,7 +57,7 @@ class Cron:
         self._world.at(night if night >= now else night + timedelta(days=1), self._night)
 
     def written(self, number: int) -> None:
-        """Nobody looks."""
+        """Ignore a write: a cron job looks at its own times."""
 
     @property
     def waiting(self) -> int:

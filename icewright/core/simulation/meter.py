@@ -79,7 +79,7 @@ class Meter:
         self.deleted_bytes += deleted.bytes
 
     def looked(self, gb_hours: float) -> None:
-        """A table was evaluated."""
+        """Count the cost of one evaluation."""
         self.evaluations += 1
         self.gb_hours[EVALUATE] += gb_hours
 
@@ -99,7 +99,7 @@ class Meter:
         )
 
     def result(self) -> Result:
-        """All of it."""
+        """Return the sums over the whole simulation."""
         seconds = max(1e-9, (self._now - self._begin).total_seconds())
         known = [s.health for s in self.series if s.health is not None]
         return Result(
@@ -129,5 +129,5 @@ class Reading:
 
     @classmethod
     def of(cls, table: SimulatedTable) -> Reading:
-        """As the table is."""
+        """Measure a table as it is now."""
         return cls(table.files + table.deletes, table.query_mb, table.bytes + table.dead_bytes)

@@ -62,7 +62,7 @@ class SimulatedPartition:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The partition tuple."""
+        """Return the values of the partition tuple."""
         return self.key[1]
 
     def write(self, write: Write) -> None:
@@ -76,7 +76,7 @@ class SimulatedPartition:
         self.writes += 1
 
     def clear(self) -> None:
-        """Take everything away."""
+        """Remove all files of the partition."""
         self.sizes.clear()
         self.files = self.bytes = self.rows = self.deletes = self.dangling = self.deleted_rows = self.writes = 0
         self.first_write = self.last_write = self.by = None

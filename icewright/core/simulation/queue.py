@@ -27,7 +27,7 @@ class SimulatedQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything might begin."""
+        """Return whether any table might begin a job."""
         return any(self._alike.values())
 
     def fill(self, due: Mapping[int, Candidate], now: datetime) -> list[tuple[int, datetime]]:
@@ -70,5 +70,5 @@ class SimulatedQueue:
         return found
 
     def started(self, number: int) -> None:
-        """It waits no more."""
+        """Remove a table from the queue, as its job began."""
         self._gone.add(number)

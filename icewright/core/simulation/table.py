@@ -116,7 +116,7 @@ class SimulatedTable:
         self.touched(at)
 
     def touched(self, at: datetime) -> None:
-        """Another metadata file."""
+        """Record that a commit wrote another metadata file."""
         self.version += 1
         self._updated = at
 
@@ -213,7 +213,7 @@ class SimulatedTable:
         )
 
     def metadata(self) -> TableMetadata:
-        """The metadata file."""
+        """Return the table's metadata as a catalog would load it."""
         current = self.snapshots[-1].snapshot_id if self.snapshots else None
         schema, specs = _schema(tuple(self.layouts))
         made = TableMetadata(

@@ -27,7 +27,7 @@ Progress = Callable[[float], None]  # the share of the time that has passed
 
 
 class Maintainer(Protocol):
-    """Who keeps the tables."""
+    """A maintenance system that looks after the simulated tables."""
 
     @property
     def waiting(self) -> int:

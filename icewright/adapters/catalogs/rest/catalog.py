@@ -39,7 +39,7 @@ class CatalogFiles(Protocol):
     """The part of the Files port that a catalog needs."""
 
     def read(self, path: str, /) -> bytes:
-        """The file's content."""
+        """Return the content of a file."""
         ...
 
 
@@ -65,7 +65,7 @@ class RestCatalog:
         self.policies = RestPolicies(self._client, self.clock)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP connections to the server."""
         self._client.close()
 
     @property

@@ -41,7 +41,7 @@ _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify faile
 
 @dataclass(frozen=True, slots=True)
 class RestResponse:
-    """What the server answered."""
+    """A response of the REST server: status, headers and JSON body."""
 
     status: int
     body: bytes = field(repr=False)
@@ -60,10 +60,10 @@ class RestResponse:
 
 
 class _Patient(HTTPAdapter):
-    """Every request ends at some time."""
+    """An HTTPAdapter that gives every request a default timeout."""
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401
-        """Send with a time-out."""
+        """Send a request, with the default timeout unless it has its own."""
         kwargs["timeout"] = kwargs.get("timeout") or _SECONDS
         return super().send(request, *args, **kwargs)
 
@@ -115,7 +115,7 @@ class RestClient:
         return endpoint in {str(e) for e in self._client()._supported_endpoints}  # noqa: SLF001 - PyIceberg keeps it
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP connections to the server."""
         with self._lock:
             if self._connected is not None:
                 self._connected.close()

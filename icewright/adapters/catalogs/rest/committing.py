@@ -47,13 +47,13 @@ class SizeReader(Protocol):
     """The part of the Files port that proves a commit."""
 
     def read(self, path: str, /) -> bytes:
-        """The file's content."""
+        """Return the content of a file."""
         ...
 
 
 @dataclass(frozen=True)
 class Committing:
-    """Commits to one table."""
+    """Commits to a table through the REST protocol, with proof of what became of each."""
 
     client: RestClient
     files: SizeReader

@@ -92,7 +92,7 @@ def _host(address: str) -> str:
 
 
 def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
-    """What PyIceberg's `load_catalog` takes."""
+    """Return the properties that PyIceberg's `load_catalog` takes."""
     match catalog:
         case SqlCatalogProperties():
             return sql.pyiceberg_properties(catalog)

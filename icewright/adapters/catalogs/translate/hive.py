@@ -36,7 +36,7 @@ class HiveCatalogProperties:
 
     @property
     def uri(self) -> str:
-        """All addresses."""
+        """Return the addresses of all metastores, separated by commas."""
         return ",".join(self.uris)
 
     @property
@@ -86,7 +86,7 @@ def _is_thrift(uri: str) -> bool:
 
 
 def pyiceberg_properties(catalog: HiveCatalogProperties) -> dict[str, str]:
-    """What `pyiceberg.catalog.hive.HiveCatalog` takes."""
+    """Return the properties that `pyiceberg.catalog.hive.HiveCatalog` takes."""
     warehouse = {"warehouse": catalog.warehouse} if catalog.warehouse else {}
     return {"type": "hive", "uri": catalog.uri, **warehouse, **storage.pyiceberg_properties(catalog.extra)}
 

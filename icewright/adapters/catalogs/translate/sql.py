@@ -67,7 +67,7 @@ def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[st
 
 
 def pyiceberg_properties(catalog: SqlCatalogProperties) -> dict[str, str]:
-    """What `pyiceberg.catalog.sql.SqlCatalog` takes."""
+    """Return the properties that `pyiceberg.catalog.sql.SqlCatalog` takes."""
     uri = catalog.url.render_as_string(hide_password=False)
     files = storage.pyiceberg_properties(catalog.extra)
     return {"type": "sql", "uri": uri, "warehouse": catalog.warehouse, **files}

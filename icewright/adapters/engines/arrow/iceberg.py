@@ -76,17 +76,17 @@ class IcebergTable:
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """Return the table's properties as Spark has loaded them."""
         return dict(self._java.plain(self._table.properties()))
 
     @property
     def location(self) -> str:
-        """Where the table lies."""
+        """Return the table's location, without a slash at the end."""
         return str(self._table.location())
 
     @cached_property
     def lineage(self) -> bool:
-        """Whether rows have ids."""
+        """Return whether rows have ids (format version 3)."""
         return bool(self._java.has_lineage(self._table))
 
     @cached_property

@@ -38,7 +38,7 @@ class Listed:
 
     @property
     def sequence(self) -> int:
-        """Its data sequence number."""
+        """Return the data sequence number of the file."""
         return self.entry.sequence or 0
 
     def applies_to(self, data: Listed) -> bool:

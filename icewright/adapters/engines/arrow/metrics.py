@@ -32,7 +32,7 @@ class Leaf:
 
     @property
     def bounded(self) -> bool:
-        """Whether it has bounds."""
+        """Return whether Iceberg stores lower and upper bounds for the column."""
         return self.mode not in ("none", "counts")
 
     @property

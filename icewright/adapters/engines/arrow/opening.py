@@ -58,7 +58,7 @@ class Opener:
             )
 
     def create(self, path: str) -> pa.NativeFile:
-        """A new file."""
+        """Open a new file for writing."""
         try:
             if (local := local_path(path)) is not None:
                 Path(local).parent.mkdir(parents=True, exist_ok=True)

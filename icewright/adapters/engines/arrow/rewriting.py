@@ -39,7 +39,7 @@ class Rewritten:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For people."""
+        """Return notes for the run record."""
         return (*self.failures, *(f"lost a commit to a writer: {why}" for why in self.conflicts))
 
 

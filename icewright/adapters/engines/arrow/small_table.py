@@ -61,12 +61,12 @@ class SmallTable:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """Return the properties of the table's metadata."""
         return self.base.properties
 
     @property
     def location(self) -> str:
-        """Where the table lies."""
+        """Return the table's location, without a slash at the end."""
         return self.base.location
 
     @property
@@ -81,7 +81,7 @@ class SmallTable:
 
     @property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
-        """It has none."""
+        """Return None: only tables without a sort order are rewritten this way."""
         return None
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:

@@ -30,17 +30,17 @@ class RewriteTable(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """Return the table's properties by name."""
         ...
 
     @property
     def location(self) -> str:
-        """Where the table lies."""
+        """Return the table's location, without a slash at the end."""
         ...
 
     @property
     def lineage(self) -> bool:
-        """Whether rows have ids."""
+        """Return whether rows have ids (format version 3)."""
         ...
 
     @property

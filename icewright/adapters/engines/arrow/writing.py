@@ -89,7 +89,7 @@ class Outputs:
         return self.entries
 
     def discard(self) -> None:
-        """Remove what was begun."""
+        """Delete the files that were begun and not committed."""
         if self._file is not None:
             self._file.abandon()
         for path in self.begun:
@@ -122,7 +122,7 @@ class _File:
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
-        """A row group."""
+        """Write a table as one row group."""
         if self._writer is None:
             options = writer_options(self._layout.properties, self._leaves)
             options["use_dictionary"] = self._repeating(table)

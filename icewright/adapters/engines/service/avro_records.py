@@ -36,7 +36,7 @@ def readable(path: str) -> Iterator[None]:
 
 
 def decoded(schema: Schema, count: int, body: bytes) -> list[Record]:
-    """So many records."""
+    """Decode `count` records of the schema from an inflated Avro block."""
     parsed, stream = fastavro.parse_schema(schema), io.BytesIO(body)
     return [r for _ in range(count) if isinstance(r := fastavro.schemaless_reader(stream, parsed, None), dict)]
 

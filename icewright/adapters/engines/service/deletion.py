@@ -64,7 +64,7 @@ class DeletionResult:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """As runs say it."""
+        """Return the metrics for the run record."""
         size = sum(file.bytes or 0 for file in self.files)
         waiting = {"files_waiting": len(self.waiting), "bytes_waiting": sum(f.bytes or 0 for f in self.waiting)}
         said = {"files_deleted": len(self.files), "files_failed": self.failed, "bytes_deleted": size}

@@ -55,7 +55,7 @@ class PathHashes:
 
     @staticmethod
     def of(chunks: Iterable[pl.DataFrame], canonical: Canonical) -> PathHashes:
-        """All the chunks."""
+        """Build the hashes of the `path` column of all chunks."""
         named = PathHashes()
         for chunk in chunks:
             named.add(hashed(chunk.select("path"), canonical))
@@ -84,7 +84,7 @@ class PathHashes:
         self.codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
 
     def frame(self) -> pl.DataFrame:
-        """`hash` and `code`."""
+        """Return a frame of `hash` (of the path) and `code` (number of its prefix)."""
         if not self.hashes:
             return pl.DataFrame(schema={"hash": pl.UInt64, "code": pl.UInt16})
         return pl.DataFrame({"hash": pl.concat(self.hashes), "code": pl.concat(self.codes)})

@@ -96,7 +96,7 @@ def _shape_by(schema: bytes) -> EntryShape:
 
 @dataclass(frozen=True)
 class ManifestBytes:
-    """A manifest as bytes."""
+    """An Avro manifest as bytes, entry by entry."""
 
     header: Mapping[str, str]
     shape: EntryShape
@@ -139,7 +139,7 @@ class WrittenManifest:
 
 
 def read_manifest(files: TableFiles, manifest: ManifestFile) -> ManifestBytes:
-    """A manifest. Raises `MetadataUnreadable`."""
+    """Read a manifest file whole. Raises `MetadataUnreadable`."""
     file = files.avro(manifest.path)
     with readable(manifest.path):
         header = {k: v.decode() for k, v in file.meta.items() if not k.startswith("avro.")}

@@ -237,7 +237,7 @@ class NessieReachability:
 
     @property
     def named(self) -> PathHashes:
-        """What all tables reach."""
+        """Return the paths that all tables of the catalog reach."""
         return PathHashes.joined(marked.named for marked in self._marked.values())
 
     def forget(self, content_id: str) -> None:

@@ -32,12 +32,12 @@ def manifests_of(files: TableFiles, snapshots: Sequence[Snapshot], *, totals: bo
 
 
 def as_files(manifests: pl.DataFrame) -> pl.DataFrame:
-    """Manifests as files."""
+    """Return manifests as rows of files, so that they can be deleted as such."""
     return manifests.select("path", pl.col("length").alias("bytes"), pl.lit("manifest").alias("kind"))
 
 
 def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
-    """Manifests as values."""
+    """Return the rows of a frame of manifests as `ManifestFile` values."""
     columns = [f.name for f in fields(ManifestFile)]
     return [ManifestFile.of(row) for row in manifests[columns].iter_rows()]
 

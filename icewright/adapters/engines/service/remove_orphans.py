@@ -36,7 +36,7 @@ _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
 
 @dataclass(frozen=True)
 class Scan:
-    """What a scan saw."""
+    """The result of listing a table's locations and comparing them with its metadata."""
 
     begun: datetime
     listed: int

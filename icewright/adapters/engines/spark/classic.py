@@ -100,7 +100,7 @@ class ClassicApplication:
 
     @property
     def session(self) -> SparkSession:
-        """The one session."""
+        """Return the application's single session."""
         return self._session
 
     @property

@@ -37,7 +37,7 @@ class ConnectApplication:
 
     @property
     def app_id(self) -> str:
-        """The server's application."""
+        """Return the id of the Spark application behind the server."""
         return self._app_id
 
     def alive(self) -> bool:
@@ -52,7 +52,7 @@ class ConnectApplication:
 
     @contextlib.contextmanager
     def marked(self, tag: str) -> Iterator[SparkSession]:
-        """A new session."""
+        """Open a session of its own, whose work can be interrupted by its tag."""
         session = self._of_jobs[tag] = self._opened()
         try:
             yield session
@@ -84,7 +84,7 @@ class ConnectApplication:
         """A Connect server does not tell what it has to do."""
 
     def stop(self) -> None:
-        """Leave the server."""
+        """Close the sessions; the server goes on."""
         if self.alive():
             self._session.stop()
 

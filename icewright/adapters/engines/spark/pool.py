@@ -80,7 +80,7 @@ class SparkPool:
 
     @property
     def started(self) -> bool:
-        """Whether Spark runs already."""
+        """Return whether the pool has started its Spark application."""
         return self._application is not None
 
     def application(self) -> SparkApplication:

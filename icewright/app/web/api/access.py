@@ -69,7 +69,7 @@ def create(asked: models.TokenAsked, by: Annotated[Caller, needs(Action.TOKENS_M
     responses=documented(404),
 )
 def revoke(token_id: str, by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> None:
-    """At once."""
+    """Revoke an API token at once."""
     by.must((), "tokens")
     if not by.runtime.store.revoke_token(token_id, by.runtime.clock.now()):
         raise Problem(404, "there is no such token, or it is revoked already")

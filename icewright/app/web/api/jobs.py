@@ -37,7 +37,7 @@ def jobs(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Jobs:
-    """Newest first."""
+    """Return a page of jobs, newest first."""
     ref = by.table(table).ref if table is not None else None
     query = JobQuery(None, ref, catalog, tuple(map(str, state or ())), operation, trigger)
     after = decoded(cursor)

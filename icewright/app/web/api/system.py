@@ -34,7 +34,7 @@ class CatalogModel(BaseModel):
 
 
 class PoolModel(BaseModel):
-    """A Spark pool."""
+    """A Spark pool with its limits and load."""
 
     name: str
     max_concurrent: int

@@ -36,7 +36,7 @@ class Chart:
 
 
 def bars(counts: Iterable[tuple[str, int]], urls: Sequence[str] = (), tones: Sequence[str] = ()) -> list[Bar]:
-    """A histogram."""
+    """Lay out counts as the bars of a histogram."""
     found = list(counts)
     most = max((count for _, count in found), default=0) or 1
     return [

@@ -32,7 +32,7 @@ def word(state: str) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes."""
+    """Format a number of bytes with its unit."""
     if count is None:
         return "\u2013"
     value, sign = abs(float(count)), "\u2212" if count < 0 else ""
@@ -60,7 +60,7 @@ def gb_hours(count: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration."""
+    """Format a number of seconds as a duration."""
     if seconds is None:
         return "\u2013"
     if seconds < 1:

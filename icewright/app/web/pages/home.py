@@ -45,7 +45,7 @@ class Step:
 
 @router.get("/")
 def home(by: Reader) -> Response:
-    """Everything at a glance."""
+    """Render the overview of all catalogs."""
     shown = _shown(by)
     spend = charts.spend(shown["overview"].spend, by.runtime.clock.now().date(), DAYS)
     return page(by, "home.html", live="/live/overview", spend=spend, **shown)

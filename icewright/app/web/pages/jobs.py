@@ -84,7 +84,7 @@ def jobs(by: Reader) -> Response:
 
 @router.get("/jobs/{job_id:segment}")
 def job(job_id: str, by: Reader) -> Response:
-    """One of them."""
+    """Render the detail page of a job."""
     shown = _shown(by, job_id)
     found: models.JobDetail = shown["job"]
     asked = ListQuery(by.request.query_params)

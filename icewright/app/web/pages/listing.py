@@ -24,7 +24,7 @@ class ListQuery:
     params: QueryParams
 
     def text(self, name: str) -> str | None:
-        """One value. Raises `Problem`."""
+        """Return one value of the query, None when blank. Raises `Problem` when it is too long."""
         found = self.params.get(name, "").strip()
         if len(found) > _LONGEST and name != "cursor":
             raise Problem(422, f"{name}: longer than {_LONGEST} characters")

@@ -23,21 +23,21 @@ _BEAT = 15.0  # within which something is sent, so that no proxy closes what is 
 
 @dataclass
 class Followers:
-    """How many follow."""
+    """The number of browsers that follow events, and its limit."""
 
     most: int = MOST
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def join(self) -> None:
-        """One more. Raises `Problem`."""
+        """Count one follower more. Raises `Problem` at the limit."""
         with self._lock:
             if self._count >= self.most:
                 raise Problem(503, "too many follow what happens; load the page again", headers={"Retry-After": "30"})
             self._count += 1
 
     def leave(self) -> None:
-        """One less."""
+        """Count one of the followers less."""
         with self._lock:
             self._count -= 1
 

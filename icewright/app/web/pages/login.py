@@ -47,7 +47,7 @@ def log_in(
 
 @router.post("/logout")
 def log_out(_: Annotated[Form, Depends(form)], by: Annotated[Caller, Depends(anybody)]) -> Response:
-    """End the session."""
+    """End the session of the browser."""
     by.runtime.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, path="/")

@@ -59,7 +59,7 @@ class Draft:
 
     @property
     def mark(self) -> str:
-        """Which rule it is."""
+        """Return the identity of the rule that the draft changes."""
         return policy_form.mark(self.scope, self.texts, taken_back=self.taken_back)
 
     @property

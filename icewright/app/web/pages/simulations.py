@@ -24,7 +24,7 @@ _POLL = 0.2
 
 @dataclass(frozen=True)
 class SimulationRequest:
-    """What is simulated."""
+    """The policy and fleet that a simulation is asked for."""
 
     origin: Made | Replayed
     policies: Mapping[str, Policy | None]
@@ -45,7 +45,7 @@ class Simulated:
 
 @dataclass
 class Simulations:
-    """The last ones."""
+    """The results of the last simulations, in memory."""
 
     _found: OrderedDict[str, Simulated] = field(default_factory=OrderedDict)
     _busy: threading.Lock = field(default_factory=threading.Lock)

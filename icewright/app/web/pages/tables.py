@@ -34,7 +34,7 @@ _MOST_HEALTH = 101
 
 @router.get(PATH)
 def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
-    """One page of them."""
+    """Render one page of the list of tables."""
     asked = ListQuery(by.request.query_params)
     query = _query(asked)
     found = api.tables.tables(

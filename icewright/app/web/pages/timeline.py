@@ -14,7 +14,7 @@ _LANES = 4
 
 @dataclass(frozen=True, slots=True)
 class TimelineMark:
-    """Something at a time."""
+    """A mark on the timeline, at a time."""
 
     at: float  # percent of the line
     says: str

@@ -25,7 +25,7 @@ class TableNameConvertor(Convertor[str]):
         return str(TableRef(first, tuple(rest[:-1]), rest[-1])) if rest else first
 
     def to_string(self, value: str) -> str:
-        """Into a path."""
+        """Quote a table's name as path segments."""
         return value
 
 

@@ -12,7 +12,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make every table."""
+    """Create every table of the first schema."""
     op.create_table(
         "policies",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
@@ -142,6 +142,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop every table."""
+    """Drop every table of the first schema."""
     for table in ("deletions", "runs", "verdicts", "facts", "events", "jobs", "policies", "tables"):
         op.drop_table(table)

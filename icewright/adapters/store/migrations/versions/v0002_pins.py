@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take them away again."""
+    """Drop the columns and tables of pins."""
     op.drop_index("ix_deletions_job_id_path", "deletions")
     op.drop_index("ix_deletions_state_table_id", "deletions")
     op.create_index("ix_deletions_job_id_state", "deletions", ["job_id", "state"], unique=False)

@@ -60,7 +60,7 @@ class Deletions(BaseModel):
 
 
 class UndoAsked(Asked):
-    """Take a job back."""
+    """A request to undo a job."""
 
     dry_run: bool = Field(False, description="say what would come back; change nothing")
 

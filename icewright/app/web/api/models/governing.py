@@ -13,7 +13,7 @@ from icewright.core.policy import Operation
 
 
 class Rule(BaseModel):
-    """A policy rule."""
+    """A policy rule and its newest version."""
 
     scope: str = Field(description="platform, or a pattern such as lake.events-*")
     source: str = Field(description="store: changed here or by the command line; else the file")
@@ -37,7 +37,7 @@ class Versions(BaseModel):
 
 
 class RuleAsked(Asked):
-    """A policy rule."""
+    """A request to store a policy rule."""
 
     set: Settings
     version: Annotated[int, Field(ge=0)] | None = Field(
@@ -81,7 +81,7 @@ class Preview(BaseModel):
 
 
 class TokenAsked(Asked):
-    """A token."""
+    """A request to make an API token."""
 
     name: Annotated[Text, Field(min_length=1, max_length=200)]
     role: Role
@@ -92,7 +92,7 @@ class TokenAsked(Asked):
 
 
 class Granted(BaseModel):
-    """A role, and where."""
+    """A role and the catalogs or tables it holds for."""
 
     role: Role
     scope: list[str] = Field(description="none: everywhere")
@@ -118,13 +118,13 @@ class NewToken(Token):
 
 
 class Tokens(BaseModel):
-    """All tokens."""
+    """All API tokens, without their secrets."""
 
     items: list[Token]
 
 
 class Me(BaseModel):
-    """Who you are here."""
+    """The caller and what the caller may do."""
 
     name: str
     via: Literal["token", "session", "local"]
@@ -155,7 +155,7 @@ class Audit(BaseModel):
 
 
 class Spent(BaseModel):
-    """GB-hours of a day."""
+    """GB-hours of one catalog and pool on one day."""
 
     day: date
     catalog: str
@@ -165,7 +165,7 @@ class Spent(BaseModel):
 
 
 class Saved(BaseModel):
-    """What runs came to."""
+    """What runs removed and saved since a time."""
 
     runs: int
     gb_hours: float

@@ -112,14 +112,14 @@ class File(BaseModel):
 
 
 class Files(BaseModel):
-    """A page of files."""
+    """A page of files of a job."""
 
     items: list[File]
     next: str | None
 
 
 class Event(BaseModel):
-    """An activity."""
+    """An event in the record of a job."""
 
     id: int
     at: datetime

@@ -35,7 +35,7 @@ class Table(BaseModel):
 
 
 class Tables(BaseModel):
-    """A page of tables."""
+    """A page of tables and the cursor of the next."""
 
     items: list[Table]
     total: int = Field(description="how many there are on all pages")
@@ -125,7 +125,7 @@ class Snapshot(BaseModel):
 
 
 class Ref(BaseModel):
-    """A branch or tag."""
+    """A branch or tag of a table."""
 
     name: str
     kind: Literal["branch", "tag"]
@@ -144,7 +144,7 @@ class Snapshots(BaseModel):
 
 
 class PinAsked(Asked):
-    """Hold a snapshot."""
+    """A request to pin a snapshot."""
 
     snapshot_id: int | Annotated[str, Field(pattern="^[0-9]{1,19}$")]
     hours: Annotated[int, Field(ge=1, le=24 * 366)] | None = Field(
@@ -153,6 +153,6 @@ class PinAsked(Asked):
 
 
 class PauseAsked(Asked):
-    """Pause a table."""
+    """A request to pause a table, with the reason."""
 
     reason: Annotated[Text, Field(min_length=1)] = "by hand"
