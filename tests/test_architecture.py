@@ -48,6 +48,75 @@ def test_functions_are_short() -> None:
     assert not too_long
 
 
+#: Words that a stranger would not search for; `docs/reference/glossary.md` has those that took their place.
+RETIRED = frozenset(
+    [
+        "patiently",
+        "taught",
+        "untaught",
+        "by_hand",
+        "Doomed",
+        "Wish",
+        "Beat",
+        "Telling",
+        "Told",
+        "Letter",
+        "Signs",
+        "Taught",
+        "Kept",
+        "Memo",
+        "fates",
+        "FileFate",
+        "put_off",
+        "look_again",
+        "swung",
+        "Settling",
+        "Throttled",
+        "Bounded",
+        "Traced",
+        "Tagged",
+        "Opened",
+        "Lent",
+        "Judged",
+    ]
+)
+
+
+def test_names_are_words_of_the_field() -> None:
+    """A word that was retired comes back as no name."""
+    assert not [
+        f"{module}: {name}"
+        for module in MODULES
+        for node in ast.walk(_tree(module))
+        for name in (getattr(node, "name", None), getattr(node, "id", None), getattr(node, "attr", None))
+        if name in RETIRED
+    ]
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """No two modules have a public class of one name; the API's models are named like what they show."""
+    modules: dict[str, list[str]] = {}
+    for module in MODULES:
+        if module.parts[1:4] == ("app", "web", "api"):
+            continue
+        for node in _tree(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(str(module))
+    assert not {name: places for name, places in modules.items() if len(places) > 1}
+
+
+def test_public_docstrings_stand_alone() -> None:
+    """The first sentence of a public docstring has five words at least."""
+    short = [
+        f"{module}:{node.lineno} {node.name}: {text}"
+        for module in MODULES
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if (text := (ast.get_docstring(node) or "").split("\n\n")[0]) and len(text.split()) < 5
+    ]
+    assert not short
+
+
 def test_structs_are_decoded_by_decoders() -> None:
     """What a struct of msgspec takes is worked out when its module is imported: threads that do it together crash."""
     told = [

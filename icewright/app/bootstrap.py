@@ -40,7 +40,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.adapters.files.objects import bucket_storage
 from icewright.adapters.files.storage import Storages
-from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.files.tables import IcebergFiles
 from icewright.adapters.notify.apprise_channels import open_channels
 from icewright.adapters.store.archive import SqlOldHistory
 from icewright.adapters.store.database import check_address, is_current, open_database, server_time, upgrade
@@ -103,9 +103,9 @@ class Application:
         yield "commits", commits
 
 
-def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) -> TableFiles:
+def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) -> IcebergFiles:
     storage = Storages(LocalStorage(), bucket_storage(_stores(config)), grants, lambda path: inside(config, path))
-    return TableFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
+    return IcebergFiles(storage, ManifestReader(storage, Cache(config.cache_folder, config.cache_bytes, ENTRY)))
 
 
 def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
@@ -177,7 +177,7 @@ def _engines(
     config: Config,
     catalogs: Mapping[str, AnyCatalog],
     pools: Mapping[str, SparkPool],
-    files: TableFiles,
+    files: IcebergFiles,
     store: SqlStore,
     policy: Callable[[], Policy],
     clock: Clock,

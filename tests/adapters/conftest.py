@@ -9,7 +9,7 @@ import pytest
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
-from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.files.tables import IcebergFiles
 
 
 @pytest.fixture
@@ -19,6 +19,6 @@ def reader(tmp_path: Path) -> ManifestReader:
 
 
 @pytest.fixture
-def files(reader: ManifestReader) -> TableFiles:
+def files(reader: ManifestReader) -> IcebergFiles:
     """Local files behind their port."""
-    return TableFiles(reader.storage, reader)
+    return IcebergFiles(reader.storage, reader)

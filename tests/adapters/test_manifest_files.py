@@ -18,7 +18,7 @@ from pyiceberg.typedef import Record, TableVersion
 
 from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
 from icewright.adapters.engines.service.manifest_list_files import manifest_list, read_list
-from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import IcewrightError
 from icewright.core.table import PartitionSpec, Snapshot
 from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_schema, entry, metadata, ours, record
@@ -26,7 +26,7 @@ from tests.adapters.writing import IO, TYPES, Partitioned, by_fastavro, entries_
 STATED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
-def copied(files: TableFiles, folder: Path, rows: Sequence[Listed], version: int) -> Listed:
+def copied(files: IcebergFiles, folder: Path, rows: Sequence[Listed], version: int) -> Listed:
     """One manifest of the live entries of others, as `rewrite_manifests` makes it."""
     listed = [ours(row) for row in rows]
     sources = [read_manifest(files, manifest) for manifest in listed]
@@ -70,7 +70,7 @@ def mixed(table: Partitioned, version: TableVersion, sequence: int) -> Listed:
 
 @pytest.mark.cases(43, 49)
 @pytest.mark.parametrize("version", [1, 2])
-def test_every_field_survives(files: TableFiles, tmp_path: Path, version: TableVersion) -> None:
+def test_every_field_survives(files: IcebergFiles, tmp_path: Path, version: TableVersion) -> None:
     """Each live entry is in the copy once, EXISTING, with what it inherited stated and all else as it was."""
     table = Partitioned(tmp_path, tuple(kind for kind, _ in TYPES.values()))
     source = mixed(table, version, 0 if version == 1 else 6)
@@ -93,7 +93,7 @@ def test_every_field_survives(files: TableFiles, tmp_path: Path, version: TableV
 
 @pytest.mark.cases(47)
 @pytest.mark.parametrize("writer", ["pyiceberg", "crafted"])
-def test_v1_manifests_in_an_upgraded_table(files: TableFiles, tmp_path: Path, writer: str) -> None:
+def test_v1_manifests_in_an_upgraded_table(files: IcebergFiles, tmp_path: Path, writer: str) -> None:
     """Manifests of v1 in a table that is v2 now become manifests of v2, their files of sequence number 0."""
     table = Partitioned(tmp_path, (t.StringType(),))
     if writer == "crafted":
@@ -115,7 +115,7 @@ def test_v1_manifests_in_an_upgraded_table(files: TableFiles, tmp_path: Path, wr
 
 @pytest.mark.cases(47)
 @pytest.mark.parametrize("first", ["v1", "v2"])
-def test_v1_and_v2_manifests_together(files: TableFiles, tmp_path: Path, first: str) -> None:
+def test_v1_and_v2_manifests_together(files: IcebergFiles, tmp_path: Path, first: str) -> None:
     """An upgraded table has manifests of both versions: they are merged, whichever comes first."""
     table = Partitioned(tmp_path, (t.StringType(), t.DecimalType(9, 2)))
     old = table.crafted(1, [record("file:///t/old", ["x", Decimal("-1.28")], snapshot_id=5)])
@@ -137,7 +137,7 @@ def test_v1_and_v2_manifests_together(files: TableFiles, tmp_path: Path, first: 
     assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
 
 
-def test_uuids_are_bounded_in_java_s_order(files: TableFiles, tmp_path: Path) -> None:
+def test_uuids_are_bounded_in_java_s_order(files: IcebergFiles, tmp_path: Path) -> None:
     """Iceberg's Java library, which writes and prunes most tables, orders UUIDs as two signed numbers."""
     kind, (zero, ones, middle) = TYPES["uuid"]
     table = Partitioned(tmp_path, (kind,))
@@ -148,7 +148,7 @@ def test_uuids_are_bounded_in_java_s_order(files: TableFiles, tmp_path: Path) ->
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("kind", sorted(TYPES.keys() - {"uuid"}))
-def test_partition_summaries(files: TableFiles, tmp_path: Path, kind: str, version: TableVersion) -> None:
+def test_partition_summaries(files: IcebergFiles, tmp_path: Path, kind: str, version: TableVersion) -> None:
     """Bounds and null flags of each type are those that PyIceberg works out."""
     iceberg_type, values = TYPES[kind]
     table = Partitioned(tmp_path, (iceberg_type,))
@@ -160,7 +160,7 @@ def test_partition_summaries(files: TableFiles, tmp_path: Path, kind: str, versi
 
 
 @pytest.mark.parametrize("unscaled", [-1, -127, -128, -129, -32768, -32769, 0, 127, 128, 255, 256, 999_999_999])
-def test_decimal_bounds_are_minimal(files: TableFiles, tmp_path: Path, unscaled: int) -> None:
+def test_decimal_bounds_are_minimal(files: IcebergFiles, tmp_path: Path, unscaled: int) -> None:
     """A decimal bound takes as few bytes as hold it (spec, Appendix D), as Java's BigInteger.toByteArray has it."""
     table = Partitioned(tmp_path, (t.DecimalType(9, 2),))
     source = table.crafted(2, [record("file:///t/a", [Decimal(unscaled).scaleb(-2)])])
@@ -172,7 +172,7 @@ def test_decimal_bounds_are_minimal(files: TableFiles, tmp_path: Path, unscaled:
 
 @pytest.mark.parametrize("kind", ["float", "double"])
 @pytest.mark.parametrize("others", [[], [1.5, -2.5]])
-def test_nan_is_flagged_and_bounds_nothing(files: TableFiles, tmp_path: Path, kind: str, others: list[float]) -> None:
+def test_nan_is_flagged_and_bounds_nothing(files: IcebergFiles, tmp_path: Path, kind: str, others: list[float]) -> None:
     """Not-a-number is no bound but a flag of its own."""
     table = Partitioned(tmp_path, (TYPES[kind][0],))
     values = [others[0], float("nan"), *others[1:]] if others else [float("nan")]
@@ -182,7 +182,7 @@ def test_nan_is_flagged_and_bounds_nothing(files: TableFiles, tmp_path: Path, ki
     assert theirs[0].contains_nan
 
 
-def test_two_fields_of_one_fixed_type(files: TableFiles, tmp_path: Path) -> None:
+def test_two_fields_of_one_fixed_type(files: IcebergFiles, tmp_path: Path) -> None:
     """Java names a fixed type once and refers to it from then on: both decimal fields are copied and summed up."""
     table = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 2)))
     other = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 3)))  # fastavro refuses one name twice
@@ -203,7 +203,7 @@ def test_two_fields_of_one_fixed_type(files: TableFiles, tmp_path: Path) -> None
     assert len(files.entries([ours(copy)])) == 2
 
 
-def test_one_fixed_type_defined_twice(files: TableFiles, tmp_path: Path) -> None:
+def test_one_fixed_type_defined_twice(files: IcebergFiles, tmp_path: Path) -> None:
     """PyIceberg defines the type of each field anew, which Avro forbids: it is copied, or an error on purpose."""
     table = Partitioned(tmp_path, (t.DecimalType(9, 2), t.DecimalType(9, 2)))
     source = table.pyiceberg(2, [entry("file:///t/a", [Decimal("1.00"), Decimal("2.00")])])
@@ -220,7 +220,7 @@ def _bare(schema: Any) -> Any:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("lists", [1, 2])
-def test_lists_carry_over_rows(files: TableFiles, tmp_path: Path, version: int, lists: TableVersion) -> None:
+def test_lists_carry_over_rows(files: IcebergFiles, tmp_path: Path, version: int, lists: TableVersion) -> None:
     """The new list has the new manifests first and the kept rows as they were; PyIceberg reads both."""
     if lists > version:
         return  # no table goes back

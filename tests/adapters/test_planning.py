@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import local_path
 from icewright.core.table import Snapshot, TableMetadata
@@ -49,20 +49,20 @@ def current(table: TableMetadata) -> Snapshot:
     return table.current_snapshot
 
 
-def test_every_manifest_is_read_each_time(table: TableMetadata, files: TableFiles) -> None:
+def test_every_manifest_is_read_each_time(table: TableMetadata, files: IcebergFiles) -> None:
     """What the cache has is read all the same, and nothing is put there."""
     snapshot = current(table)
     manifests = files.manifests(snapshot)
     files.reader.entries(manifests)
     watched = Watched(files.storage)
-    slow = TableFiles(watched, replace(files.reader, storage=watched))
+    slow = IcebergFiles(watched, replace(files.reader, storage=watched))
     for _ in range(2):
         assert 0 < slow.planning_seconds(snapshot) < 10
     assert sorted(watched.read_paths) == sorted(2 * [str(snapshot.manifest_list), *(m.path for m in manifests)])
     assert len(manifests) == 4
 
 
-def test_manifests_that_the_metadata_file_names(table: TableMetadata, files: TableFiles) -> None:
+def test_manifests_that_the_metadata_file_names(table: TableMetadata, files: IcebergFiles) -> None:
     """Format v1 may have no list."""
     snapshot = current(table)
     named = tuple(m.path for m in files.manifests(snapshot))
@@ -70,7 +70,7 @@ def test_manifests_that_the_metadata_file_names(table: TableMetadata, files: Tab
 
 
 @pytest.mark.parametrize("which", ["list", "manifest"])
-def test_a_file_that_is_gone(table: TableMetadata, files: TableFiles, which: str) -> None:
+def test_a_file_that_is_gone(table: TableMetadata, files: IcebergFiles, which: str) -> None:
     """The error names it."""
     snapshot = current(table)
     gone = str(snapshot.manifest_list) if which == "list" else files.manifests(snapshot)[2].path

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.files.tables import TableFiles
+from icewright.adapters.files.tables import IcebergFiles
 from icewright.adapters.metadata.parsing import parse
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
@@ -93,7 +93,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     catalog.close()
 
 
-def test_everything_is_reached(lake: Lake, files: TableFiles) -> None:
+def test_everything_is_reached(lake: Lake, files: IcebergFiles) -> None:
     """What a table reaches is what PyIceberg finds snapshot by snapshot, statistics and metadata files beside it."""
     craft = Craft(lake, "sales.orders", Schema(NestedField(1, "id", LongType())))
     replaced = None
@@ -120,7 +120,7 @@ def test_everything_is_reached(lake: Lake, files: TableFiles) -> None:
     assert last.filter(kind="manifest list")["path"].to_list() == [metadata.snapshots[-1].manifest_list]
 
 
-def test_deleted_entries_reach_nothing(files: TableFiles, tmp_path: Path) -> None:
+def test_deleted_entries_reach_nothing(files: IcebergFiles, tmp_path: Path) -> None:
     """Of each manifest the live files count, each once, deletion vectors and deletes by their kind."""
     table = Partitioned(tmp_path, ())
     vector = record("file:///t/dv.puffin", content=1, file_format="puffin", referenced_data_file="file:///t/a")

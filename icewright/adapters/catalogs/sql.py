@@ -127,11 +127,11 @@ class SqlCatalog:
         self._must_exist()
         try:
             with self._engine.begin() as connection:
-                swung = connection.execute(swing, self._named(base.ref)).rowcount
+                swapped = connection.execute(swing, self._named(base.ref)).rowcount
         except SQLAlchemyError as error:
             self._settle(base, location, error)
             return after
-        if swung != 1:
+        if swapped != 1:
             self.files.delete([location], 1)  # no commit came to use it
             raise _conflict(base)
         return after

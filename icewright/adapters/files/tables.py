@@ -30,7 +30,7 @@ _OUTSIDE_KEPT = 8_000_000  # bytes, about
 
 
 @dataclass(frozen=True)
-class TableFiles:
+class IcebergFiles:
     """The files of all tables, wherever they lie."""
 
     storage: Storage

@@ -10,7 +10,7 @@ import pyarrow as pa
 from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, Written
 from icewright.adapters.engines.arrow.opening import Broken, Opener
 from icewright.adapters.engines.arrow.order import TooLarge, ordered
-from icewright.adapters.engines.arrow.reading import Scan
+from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import Unfit
 from icewright.adapters.engines.arrow.writing import Outputs
 
@@ -21,7 +21,7 @@ def rewrite(layout: Layout, one: Bin, attempt: int) -> Answer:
     Whatever else goes wrong is raised, after the outputs were removed.
     """
     opener = Opener(layout.storage)
-    reading = Scan(layout, opener, one)
+    reading = BatchScan(layout, opener, one)
     names = (f"{one.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
     share = math.ceil(sum(piece.rows for piece in one.pieces) / one.outputs)
     outputs = Outputs(layout, opener, reading.fields, names, one.outputs, max(1, share))

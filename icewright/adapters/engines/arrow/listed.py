@@ -55,7 +55,7 @@ class Listed:
 
 
 @dataclass
-class ManifestReader:
+class ListedManifests:
     """Reads manifests of one content, each once."""
 
     files: TableFiles

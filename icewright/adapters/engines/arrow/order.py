@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.encoding import repeats
 from icewright.adapters.engines.arrow.group import Layout
-from icewright.adapters.engines.arrow.reading import RANK, Scan
+from icewright.adapters.engines.arrow.reading import RANK, BatchScan
 from icewright.adapters.engines.arrow.types import plain
 
 _BITS_OF_A_COLUMN = 16  # of the place on a z-curve
@@ -35,7 +35,7 @@ class TooLarge(Exception):
         return "the columns that order its rows do not fit into the memory of a task (compact.task_memory_mb)"
 
 
-def ordered(reading: Scan) -> Iterator[pa.RecordBatch]:
+def ordered(reading: BatchScan) -> Iterator[pa.RecordBatch]:
     """The live rows in the layout's order.
 
     The place of each row is found from the key columns alone. Where all columns do not fit into memory too, they go,
@@ -69,7 +69,7 @@ def _given_up(first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> It
     yield from rest
 
 
-def _ranks(reading: Scan, budget: int) -> pl.Series:
+def _ranks(reading: BatchScan, budget: int) -> pl.Series:
     """Of each row, deleted ones too, its place among all."""
     layout = reading.layout
     by_id = {one["id"]: one for one in reading.fields}

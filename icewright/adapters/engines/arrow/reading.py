@@ -23,7 +23,7 @@ _LEAST_ROWS = 1 << 8
 
 
 @dataclass
-class Scan:
+class BatchScan:
     """What has been read of a bin."""
 
     layout: Layout

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from icewright.adapters.engines.arrow.group import SortField
-from icewright.adapters.engines.arrow.listed import SAID, Listed, ManifestReader, by_id, content_of
+from icewright.adapters.engines.arrow.listed import SAID, Listed, ListedManifests, by_id, content_of
 from icewright.adapters.engines.arrow.sizes import Sizes
 from icewright.adapters.engines.arrow.table import Done, FileGroup
 from icewright.adapters.engines.arrow.types import single_value
@@ -51,8 +51,8 @@ class SmallTable:
     listed: Sequence[ManifestFile]  # by that
     app_id: str  # of the Spark application whose tasks write
     stores: Callable[[], Mapping[str, str]]  # by which properties files elsewhere are opened
-    data: ManifestReader
-    deletes: ManifestReader | None  # None: there are none
+    data: ListedManifests
+    deletes: ListedManifests | None  # None: there are none
     drop_dangling: bool
     _now: TableMetadata = field(init=False)
 
@@ -305,13 +305,13 @@ def small_table(
 
 def _listing(
     files: TableFiles, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
-) -> ManifestReader | None:
+) -> ListedManifests | None:
     """Who reads and writes manifests of this content, in the shape of the first one; None when there is none."""
     first = next(iter(content_of(listed, content)), None)
     if first is None:
         return None
     model = read_manifest(files, first)
-    return ManifestReader(files, ManifestWriter(model, base, base.default_spec_id, content))
+    return ListedManifests(files, ManifestWriter(model, base, base.default_spec_id, content))
 
 
 def _against(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | None:

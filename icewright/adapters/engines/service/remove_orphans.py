@@ -35,7 +35,7 @@ _NO_ORPHANS = pl.DataFrame(schema=ORPHAN)
 
 
 @dataclass(frozen=True)
-class Scan:
+class OrphanScan:
     """The result of listing a table's locations and comparing them with its metadata."""
 
     begun: datetime
@@ -89,7 +89,7 @@ class RemoveOrphansInService:
         catalog: Catalog,
         assignment: StepRequest,
         step: RemoveOrphans,
-        scan: Scan,
+        scan: OrphanScan,
         chosen: tuple[FileAction, ...],
     ) -> DeletionResult:
         """Plan the deletions, and carry them out when no delay is asked for."""
@@ -115,7 +115,9 @@ class RemoveOrphansInService:
         concurrency, place = step.max_concurrent_deletes, base.location
         return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
-    def scan(self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False) -> Scan:
+    def scan(
+        self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False
+    ) -> OrphanScan:
         """List, then load the table and take what it reaches, then compare.
 
         What `base` reaches is read while the listing goes on: if the table is still that one afterwards, it stands.
@@ -167,7 +169,7 @@ class RemoveOrphansInService:
         notes += [f"{name} is left alone: no file of a table can have such a name" for name in unnamed[:_SHOWN]]
         notes += [f"{len(unnamed) - _SHOWN} more such names" for _ in unnamed[_SHOWN : _SHOWN + 1]]
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
-        return Scan(begun, listing.files, found, orphans, tuple(notes), manifests)
+        return OrphanScan(begun, listing.files, found, orphans, tuple(notes), manifests)
 
     def _identified(
         self, catalog: Catalog, fresh: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]

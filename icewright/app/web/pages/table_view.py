@@ -73,7 +73,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Savings:
+class SavingsLine:
     """What recent runs came to."""
 
     runs: int
@@ -191,7 +191,7 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
     return Outlook("good", "Nothing is due. It is looked at when it changes, and again", detail.evaluate_at)
 
 
-def saved(runs: Sequence[models.Run]) -> Savings:
+def saved(runs: Sequence[models.Run]) -> SavingsLine:
     """The sums of recent runs."""
 
     def total(*names: str) -> float:
@@ -199,7 +199,7 @@ def saved(runs: Sequence[models.Run]) -> Savings:
 
     compactions = [run.metrics for run in runs if run.operation is Operation.COMPACT]
     merged = sum(float(m.get("files_merged", 0)) - float(m.get("files_written", 0)) for m in compactions)
-    return Savings(
+    return SavingsLine(
         runs=len(runs),
         data_files=round(merged),
         snapshots=round(total("snapshots_expired")),
