@@ -92,13 +92,13 @@ class Lakehouse:
     def age(self, by: timedelta = OLD) -> None:
         """Let everything that the table is made of have happened so much earlier."""
         shift = by // timedelta(milliseconds=1)
-        file = self.metadata_file()
-        document = json.loads(file.read_text(encoding="utf-8"))
-        for entry in (document, *document["snapshots"], *document["snapshot-log"], *document["metadata-log"]):
-            for key in ("timestamp-ms", "last-updated-ms"):
-                if key in entry:
-                    entry[key] -= shift
-        file.write_text(json.dumps(document), encoding="utf-8")
+        for file in self.metadata_file().parent.glob("*.metadata.json"):
+            document = json.loads(file.read_text(encoding="utf-8"))
+            for entry in (document, *document["snapshots"], *document["snapshot-log"], *document["metadata-log"]):
+                for key in ("timestamp-ms", "last-updated-ms"):
+                    if key in entry:
+                        entry[key] -= shift
+            file.write_text(json.dumps(document), encoding="utf-8")
         make_old(self.folder, by)
 
 

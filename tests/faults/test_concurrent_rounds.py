@@ -237,7 +237,7 @@ def _replace(client: SqlCatalog) -> None:
 
 
 @pytest.mark.cases(82)
-@pytest.mark.parametrize("deed", OPERATIONS)
+@pytest.mark.parametrize("action", OPERATIONS)
 @pytest.mark.parametrize("how", ["rename", "replace"])
 def test_the_name_leads_elsewhere(sweeps: Sweeps, action: FaultOperation, how: str) -> None:
     """A table that is renamed at any moment reads what it read; one that takes its name and place keeps every file."""

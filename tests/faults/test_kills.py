@@ -94,7 +94,7 @@ def unsettled_lakehouses(tmp_path_factory: pytest.TempPathFactory) -> list[Sweep
 
 
 @pytest.mark.cases(13, 74)
-@pytest.mark.parametrize("deed", list(FaultOperation))
+@pytest.mark.parametrize("action", list(FaultOperation))
 def test_killed_at_any_moment(
     lakehouses: list[Sweeps], unsettled_lakehouses: list[Sweeps], action: FaultOperation
 ) -> None:

@@ -33,7 +33,7 @@ _FOREIGN = {
     FaultOperation.SETTLE: _LISTINGS | _COMMITS,
 }
 every_fault = pytest.mark.parametrize(
-    ("deed", "kind"),
+    ("action", "kind"),
     [
         pytest.param(action, kind, id=f"{action}-{kind}")
         for action in FaultOperation
@@ -81,7 +81,7 @@ HOW: dict[str, Callable[[bytes], bytes]] = {"empty": _gone, "half": half, "a blo
 
 
 @pytest.mark.cases(12)
-@pytest.mark.parametrize("deed", [FaultOperation.EXPIRE, FaultOperation.ORPHANS])
+@pytest.mark.parametrize("action", [FaultOperation.EXPIRE, FaultOperation.ORPHANS])
 @pytest.mark.parametrize(
     ("what", "how"),
     [
@@ -128,7 +128,7 @@ def test_a_listing_that_never_ends_well(sweeps: Sweeps) -> None:
 
 
 @pytest.mark.cases(76, 78)
-@pytest.mark.parametrize("deed", [FaultOperation.EXPIRE, FaultOperation.REWRITE])
+@pytest.mark.parametrize("action", [FaultOperation.EXPIRE, FaultOperation.REWRITE])
 def test_commits_that_never_land(sweeps: Sweeps, action: FaultOperation) -> None:
     """After six lost commits with growing pauses the operation gives way; the table is as it was, no file more."""
     want = sweeps.want(action)

@@ -130,6 +130,7 @@ class History(Writers):
         at = 0
         for entry in document["snapshot-log"]:
             entry["timestamp-ms"] = at = max(at, times[entry["snapshot-id"]])
+        document["metadata-log"].append({"metadata-file": location, "timestamp-ms": 0})
         for entry in document["metadata-log"]:
             entry["timestamp-ms"] = min(times.values())
         document["last-updated-ms"] = max(times.values())
