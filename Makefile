@@ -3,12 +3,13 @@ PYTHON ?= $(or $(shell command -v python3.11 2>/dev/null),python3)
 UV     := $(or $(shell command -v uv 2>/dev/null),.venv-uv/bin/uv)
 BIN    := .venv/bin
 DIR    ?= demo
+FAST   := not spark and not external
 
 # What the system trusts, such as a company's proxy, uv trusts too.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast model mutants lint docs site monitoring bench
+.PHONY: help install demo test test-spark test-external test-fast test-nightly model mutants lint docs site monitoring bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -18,11 +19,21 @@ install: .venv/.installed ## make .venv with everything that uv.lock names
 demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 ends after one pass
 	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
 
-test: install ## all tests, and the branches of the core that they cover
-	$(BIN)/pytest --cov
+test: install ## all tests but the nightly ones, and the branches of the core that the fast ones cover
+	$(BIN)/pytest -m "$(FAST)" --cov
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-spark test-external
+
+test-spark: install ## the tests that start Spark: one process, one JVM
+	$(BIN)/pytest -n 0 -m "spark"
+
+test-external: install ## the tests that start servers or processes of their own, and no Spark
+	$(BIN)/pytest -n 0 -m "external and not spark"
 
 test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest -m "not spark and not external"
+	$(BIN)/pytest -m "$(FAST)"
+
+test-nightly: install ## all tests, also those that take long and the demo's own tables
+	ICEWRIGHT_NIGHTLY=1 $(BIN)/pytest
 
 model: install ## play 10,000 steps of writers, strangers, clones, crashes and Icewright against a plain model
 	ICEWRIGHT_MODEL_STEPS=10000 $(BIN)/pytest -n 0 -s tests/model

@@ -18,6 +18,7 @@ from hypothesis import settings
 from icewright.app.demo.rest_server import RestHost
 from tests.hive import Metastore, metastore_server
 from tests.nessie import NessieServer, nessie_server
+from tests.nightly import NIGHTLY
 from tests.postgres import postgres
 from tests.rest import fixture
 from tests.s3 import s3_server
@@ -34,6 +35,16 @@ def pytest_configure() -> None:
     """Let the processes of a run, and those that tests start, read what an earlier one compiled."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a nightly run tries."""
+    if NIGHTLY:
+        return
+    late = [item for item in items if item.get_closest_marker("nightly")]
+    if late:
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 def pytest_collection_finish() -> None:

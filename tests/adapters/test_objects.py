@@ -28,13 +28,17 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.ports import FileStat, Storage
 from icewright.testing import FixedClock
+from tests.nightly import nightly
 from tests.s3 import s3_server, s3proxy, store, versitygw
 
 pytestmark = pytest.mark.external
 ODD = ["a b", "a+b", "100%", "a%20b", "#x", "q?x=1", "é表", "e\u0301", "a:b", "~x", "{x}", "_x", ".hidden"]
 
 
-@pytest.fixture(scope="module", params=["moto", "moto-versioned", "s3proxy", "versitygw", "versitygw-versioned"])
+@pytest.fixture(
+    scope="module",
+    params=[nightly("moto"), nightly("moto-versioned"), "s3proxy", nightly("versitygw"), "versitygw-versioned"],
+)
 def properties(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """A server with an empty bucket, for the module."""
     if request.param == "s3proxy":

@@ -18,8 +18,9 @@ from tests.faults.lakehouse import Lakehouse, build, make_old
 from tests.faults.operations import REF, FaultOperation, do, open_ends
 from tests.faults.reading import read
 from tests.faults.storage_errors import FAULTS, Fault, Once, Place
+from tests.nightly import NIGHTLY
 
-MOST, LONG = 8, 300
+MOST, LONG = 8 if NIGHTLY else 3, 300
 
 
 @dataclass

@@ -18,12 +18,13 @@ from icewright.core.runs import OperationState
 from tests.integration.bench import Bench
 from tests.integration.beside import beside
 from tests.integration.tables import create, insert
+from tests.nightly import NIGHTLY
 
 pytestmark = pytest.mark.spark
 
-ROUNDS = 30
+ROUNDS = 30 if NIGHTLY else 12
 MOST_ROUNDS = 90  # until enough of them have met a table that needed work and a writer that let them commit
-COMMITS = 6
+COMMITS = 6 if NIGHTLY else 3
 PARTS = ("a", "b")
 BASE: Mapping[str, object] = {
     "compact.min_input_files": 2,
@@ -99,7 +100,7 @@ class Writers:
 
 @pytest.mark.cases(32, 33, 75, 79)
 def test_no_row_is_lost_or_comes_back(bench: Bench, new_name: Callable[[str], str]) -> None:
-    """Thirty rounds and more of all strategies between appends and merges: rows as written, nothing failed."""
+    """Many rounds of all strategies between appends and merges: rows as written, nothing failed."""
     name = new_name("races")
     merging = {"write.merge.mode": "merge-on-read", "write.merge.isolation-level": "snapshot"}  # appends do not disturb
     quoted = create(bench, name, "id bigint, v int, part string", "part", {**merging, "commit.retry.num-retries": "20"})

@@ -64,6 +64,7 @@ def test_tables_are_made_beside_the_s3_server(tmp_path: Path) -> None:
     assert max(each["last_modified"] for each in listed) <= now - timedelta(hours=6)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.external
 @pytest.mark.parametrize("kind", ["rest", "nessie"])

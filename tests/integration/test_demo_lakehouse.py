@@ -19,7 +19,7 @@ from icewright.app.demo.files import local
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 NAMES = [
     "web.clicks",

@@ -15,6 +15,7 @@ from icewright.core.runs import OperationState, Outcome
 from icewright.core.table import SnapshotRef
 from tests.integration.bench import Bench, hours_ago, paths, snapshot_ids, spark_time
 from tests.integration.tables import statistics, tangle, version_one
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +115,7 @@ def _payments(bench: Bench, name: str) -> None:
 @pytest.mark.parametrize(
     ("build", "hours", "keep"),
     [
-        pytest.param(_clicks, 72, 1, id="clicks"),
+        nightly(_clicks, 72, 1, id="clicks"),
         pytest.param(_orders, 1, 1, id="orders compacted"),
         pytest.param(_returns, 7, 1, id="deletion vectors"),
         pytest.param(_customers, 24, 2, id="evolved"),
@@ -144,7 +145,7 @@ def test_tag_and_branch_hold_what_they_need(bench: Bench, new_name: Callable[[st
 
 
 @pytest.mark.cases(3, 4, 7, 9, 10, 19)
-@pytest.mark.parametrize(("hours", "keep"), [(26, 1), (200, 2), (1, 1)])
+@pytest.mark.parametrize(("hours", "keep"), [(26, 1), nightly(200, 2), (1, 1)])
 def test_tangled_refs(hours: float, keep: int, bench: Bench, tangled: str) -> None:
     """Branches with ages and counts, refs that outlived theirs, staged, published and rolled-back snapshots."""
     with bench.aside(tangled):

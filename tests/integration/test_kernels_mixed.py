@@ -18,6 +18,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.pictures import KNOBS, compare, picture
 from tests.integration.playing import quick
 from tests.integration.tables import create, insert
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +57,7 @@ def _returns(bench: Bench, name: str) -> None:
     shop.returns(bench.lake, name, size=300)
 
 
-@pytest.mark.parametrize("build", [_orders, _payments, _clicks, _returns])
+@pytest.mark.parametrize("build", [_orders, nightly(_payments), nightly(_clicks), nightly(_returns)])
 def test_tables_of_the_demo(build: Callable[[Bench, str], None], bench: Bench, new_name: Name) -> None:
     """Position deletes, equality deletes, a stream of small files and deletion vectors: the same rows and deletes."""
     name = new_name("demo")

@@ -19,10 +19,11 @@ from tests.integration.bench import Bench
 from tests.integration.evolving import COLUMNS, Evolving
 from tests.integration.pictures import LONG, compare
 from tests.integration.playing import long_examples, quick
+from tests.nightly import NIGHTLY
 
 pytestmark = pytest.mark.spark
 
-HISTORIES = 500 if LONG else 25  # two or three seconds each
+HISTORIES = 500 if LONG else 25 if NIGHTLY else 9  # two or three seconds each
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
 BATCHES = [min(BATCH, HISTORIES - start) for start in range(0, HISTORIES, BATCH)]
 WEIGHTS = {"append": 4, "evolve": 4, "equality": 3, "vectors": 2, "delete": 1, "update": 1, "copy": 1}
@@ -95,6 +96,7 @@ def test_kernels_agree(batch: int, size: int, bench: Bench, happened: Counter[st
     play()
 
 
+@pytest.mark.nightly
 def test_the_histories_were_rich(happened: Counter[str]) -> None:
     """Every kind of step took place."""
     if happened["histories"] < HISTORIES:

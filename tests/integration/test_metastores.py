@@ -21,6 +21,7 @@ from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from tests.nightly import nightly
 
 pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
@@ -52,7 +53,7 @@ class Later(SystemClock):
         return super().now() + self.ahead
 
 
-@pytest.fixture(params=[("glue", "spark"), ("hive", "arrow")], ids="-".join)
+@pytest.fixture(params=[nightly("glue", "spark", id="glue-spark"), ("hive", "arrow")], ids=["glue-spark", "hive-arrow"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     """A catalog of the kind, with nothing but what users would say."""
     kind, kernel = request.param

@@ -29,13 +29,14 @@ from tests.integration.bench import Bench, Reading, paths
 from tests.integration.clusters import until
 from tests.integration.disks import full_disk
 from tests.integration.working import KNOBS, ROWS, Running, make, make_fast, make_slow, running, settled
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
 
 SECONDS_TO_STOP = 30  # on a busy machine
 
 
-@pytest.fixture(scope="module", params=list(Kernel))
+@pytest.fixture(scope="module", params=[Kernel.ARROW, nightly(Kernel.SPARK)])
 def kernel(request: pytest.FixtureRequest) -> Kernel:
     """Each in turn."""
     found: Kernel = request.param

@@ -103,6 +103,7 @@ def far(tmp_path: Path, catalog_properties: SqlCatalogProperties, server: str, b
     pool.stop()
 
 
+@pytest.mark.nightly
 def test_a_standalone_cluster(bench: Bench, new_name: Callable[[str], str], shell: Shell, tmp_path: Path) -> None:
     """A pool with a master compacts there: the commit bears the name of an application that the worker has run."""
     name = new_name("cluster")
@@ -138,6 +139,7 @@ def test_a_connect_server(bench: Bench, new_name: Callable[[str], str], shell: S
     assert len(bench.live(name)) == 2
 
 
+@pytest.mark.nightly
 def test_a_cancelled_compaction_stops_alone_on_a_server(
     bench: Bench, far: Bench, new_name: Callable[[str], str]
 ) -> None:

@@ -14,6 +14,7 @@ from icewright.core.partitions import PartitionKey
 from icewright.core.steps import Kernel, RewriteDataFiles
 from tests.integration.bench import Bench
 from tests.integration.working import make
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.spark
 
@@ -55,7 +56,7 @@ def name(bench: Bench) -> str:
     return "test.planned"
 
 
-@pytest.mark.parametrize("files", [1, 2, 3, 5])
+@pytest.mark.parametrize("files", [nightly(1), 2, nightly(3), 5])
 @pytest.mark.parametrize(
     ("target", "least", "most"),
     [(1 << 29, 400 << 20, 900 << 20), (100_000, 75_000, 180_000), (30_000, 3_000, 200_000), (20_000, 15_000, 21_000),
