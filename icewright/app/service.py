@@ -124,7 +124,7 @@ class Service:
         return self.loops.lags()
 
     def _cool(self) -> int:
-        self._runtime.store.cool(self._runtime.clock.now())
+        self._runtime.store.decay_query_rates(self._runtime.clock.now())
         return 0
 
     def _woken(self) -> None:

@@ -12,7 +12,7 @@ from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 
 Place = tuple[str, ...]  # a catalog, or a namespace of it; empty: all there is
-Sight = tuple[Place, ...] | None  # patterns of the places that somebody sees; None: all
+VisibilityFilter = tuple[Place, ...] | None  # patterns of the places that somebody sees; None: all
 
 DELETING = frozenset({Operation.EXPIRE_ROWS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS})
 _AMBIGUOUS = 3  # from so many parts on, a rule's pattern may mean a table or a nested namespace
@@ -129,7 +129,7 @@ class Principal:
             not grant.scopes or any(within(pattern, scope) for scope in grant.scopes) for grant in self._for(action)
         )
 
-    def sight(self, action: Action) -> Sight:
+    def sight(self, action: Action) -> VisibilityFilter:
         """Return the scopes in which the principal may do the action."""
         grants = self._for(action)
         if any(not grant.scopes for grant in grants):
@@ -162,12 +162,12 @@ def covers(scope: Place, place: Place) -> bool:
     return bool(place) and matches(scope, place[: len(scope)])
 
 
-def sees(sight: Sight, place: Place) -> bool:
+def sees(sight: VisibilityFilter, place: Place) -> bool:
     """Whether the place is in sight."""
     return sight is None or any(covers(scope, place) for scope in sight)
 
 
-def touches(sight: Sight, catalog: str) -> bool:
+def touches(sight: VisibilityFilter, catalog: str) -> bool:
     """Whether anything of the catalog can be in sight."""
     return sight is None or any(matches(scope[:1], (catalog,)) for scope in sight)
 
@@ -182,7 +182,7 @@ def within(pattern: Place, scope: Place) -> bool:
     return all(_holds(outer, inner) for outer, inner in zip(scope, pattern, strict=False))
 
 
-def overlaps(pattern: Place, sight: Sight) -> bool:
+def overlaps(pattern: Place, sight: VisibilityFilter) -> bool:
     """Whether a rule of this pattern can reach anything in sight."""
     return sight is None or any(
         all(matches((a,), (b,)) or matches((b,), (a,)) for a, b in zip(pattern, scope, strict=False)) for scope in sight

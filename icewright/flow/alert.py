@@ -53,7 +53,7 @@ def alert_due(runtime: Runtime, alerting: Alerting) -> int:
         return 0
     try:
         changes = judge(runtime, alerting.rules, now)
-        runtime.store.alerts_changed(changes, sorted(alerting.channels), now)
+        runtime.store.record_alert_changes(changes, sorted(alerting.channels), now)
         for kind, alert in _news(changes):
             runtime.emit(kind, alert)
         return len(changes) + _tell(runtime, alerting)
@@ -81,8 +81,8 @@ def _signs(
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
     enabled = [name for name in catalogs if runtime.scopes[name].enabled]
-    tables = runtime.store.table_signs(catalogs, enabled, below, overdue)
-    waiting, processes = runtime.store.waiting(), runtime.store.processes()
+    tables = runtime.store.table_inputs(catalogs, enabled, below, overdue)
+    waiting, processes = runtime.store.backlog(), runtime.store.processes()
     return AlertInputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
         failures=runtime.store.failures(catalogs),
@@ -186,9 +186,9 @@ def _tell(runtime: Runtime, alerting: Alerting) -> int:
         return 0
     now = runtime.clock.now()
     until = now + CLAIM
-    claimed = runtime.store.claim_tellings(sorted(alerting.channels), now, until)
+    claimed = runtime.store.claim_deliveries(sorted(alerting.channels), now, until)
     written_late = [telling for telling in claimed if _mark(telling) in alerting.unwritten]
-    runtime.store.told(written_late, now)
+    runtime.store.mark_delivered(written_late, now)
     alerting.unwritten.difference_update(map(_mark, written_late))
     done = 0
     new = (telling for telling in claimed if telling not in written_late)
@@ -216,11 +216,11 @@ def _tell_channel(
             left = [telling for rest in letters[place:] for telling in rest]
             failures = max(telling.failures for telling in left) + 1
             now = runtime.clock.now()
-            runtime.store.not_told(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
+            runtime.store.schedule_redelivery(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
             runtime.emit("alert_not_told", {"channel": name, "failures": failures, "error": str(error)})
             return done
         alerting.unwritten.update(map(_mark, group))
-        runtime.store.told(group, runtime.clock.now())
+        runtime.store.mark_delivered(group, runtime.clock.now())
         alerting.unwritten.difference_update(map(_mark, group))
         done += len(group)
     return done

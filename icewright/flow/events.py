@@ -44,7 +44,7 @@ def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, C
     named = 0
     for catalog, table in reports.items():
         now = runtime.clock.now()
-        last = runtime.store.reported(catalog)
+        last = runtime.store.commit_reports_read_up_to(catalog)
         try:
             new = table.since(last)
         except IcewrightError as error:
@@ -60,7 +60,7 @@ def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, C
             runtime.store.receive([Message(reading, (TableTouched(names),))], now, ask=False)
         if new.gap:
             runtime.store.detect_soon([catalog], now)
-        runtime.store.reports_read(catalog, new.snapshot_id, now)
+        runtime.store.record_commit_reports_read(catalog, new.snapshot_id, now)
         named += len(names)
     return named
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from icewright.core.permissions import Grant, Place, Sight
+from icewright.core.permissions import Grant, Place, VisibilityFilter
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token, without what only its bearer knows."""
+    """An API token, without the secret that only its bearer knows."""
 
     id: str
     digest: str = field(repr=False)
@@ -25,13 +25,13 @@ class TokenRow:
     used: datetime | None = None  # to the minute
 
     def holds(self, now: datetime) -> bool:
-        """Whether it still opens anything."""
+        """Return whether the token is neither expired nor revoked."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """Somebody who logged in by a browser."""
+    """The session of somebody who logged in by a browser."""
 
     digest: str = field(repr=False)
     name: str
@@ -44,7 +44,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A change, or a refusal: who, what, of what, from where, when."""
+    """An entry of the audit log: who changed what, or was refused, from where and when."""
 
     at: datetime
     actor: str
@@ -60,24 +60,24 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What is known of a request with an Idempotency-Key."""
+    """The state of a request with an Idempotency-Key."""
 
     body: str  # digest
     answer: Mapping[str, Any] | None  # None while the first is at it
 
 
 class AccessStore(Protocol):
-    """Who may, and who did."""
+    """API tokens, sessions, the audit log and idempotency keys."""
 
-    def stamp(self) -> Hashable | None:
-        """Another one after each change of the store by anybody: what was read since is what there is.
+    def change_token(self) -> Hashable | None:
+        """Return a value that differs after each change of the store by anybody.
 
         Cheap to ask; None where it is not known.
         """
         ...
 
     def add_token(self, token: TokenRow) -> None:
-        """Write down a new token."""
+        """Store a new API token; only the digest of its secret is kept."""
         ...
 
     def token(self, token_id: str) -> TokenRow | None:
@@ -85,26 +85,26 @@ class AccessStore(Protocol):
         ...
 
     def tokens(self) -> Sequence[TokenRow]:
-        """All tokens, those too that are over; newest first."""
+        """Return all API tokens, revoked and expired ones too, newest first."""
         ...
 
-    def token_used(self, token_id: str, now: datetime) -> None:
+    def record_token_use(self, token_id: str, now: datetime) -> None:
         """Record when an API token was last used."""
         ...
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
-        """End a token; False when there is none that goes on."""
+        """Revoke an API token; returns False when none of this id is active."""
         ...
 
     def add_session(self, session: SessionRow) -> None:
-        """Somebody logged in; sessions that are over are forgotten."""
+        """Store a new session, and delete expired ones."""
         ...
 
     def session(self, digest: str) -> SessionRow | None:
         """Return the session of this digest, or None."""
         ...
 
-    def session_seen(self, digest: str, now: datetime) -> None:
+    def record_session_use(self, digest: str, now: datetime) -> None:
         """Record when a session was last used."""
         ...
 
@@ -112,18 +112,20 @@ class AccessStore(Protocol):
         """Delete a session, as its user logged out."""
         ...
 
-    def audit(self, entry: AuditRow) -> None:
-        """Write down a change or a refusal."""
+    def append_audit(self, entry: AuditRow) -> None:
+        """Append an entry to the audit log; durable when the call returns."""
         ...
 
-    def audited(self, sight: Sight, before: int | None, limit: int, **equal: str | bool) -> Sequence[AuditRow]:
-        """Entries of the log, newest first, of smaller ids than `before`, whose columns are equal to these."""
+    def audit_entries(
+        self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
+    ) -> Sequence[AuditRow]:
+        """Return entries, newest first, of ids below `before`, whose columns have these values."""
         ...
 
     def begin_request(self, request_id: str, body: str, now: datetime) -> Answered | None:
-        """Keep a request from being done twice: None when this is the first, else what became of that."""
+        """Claim an idempotency key: None when this is its first request, else what became of that."""
         ...
 
     def end_request(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
-        """What it was answered; None: it was refused, and may be sent anew."""
+        """Store the response under the key; None: the request was refused and may be sent again."""
         ...

@@ -24,7 +24,7 @@ BATCH_ID = "icewright.archive-batch"  # in the summary of the snapshot that a ba
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one source. Which, is written down before the first of them is copied, and never changes."""
+    """Rows of one source. Which rows is recorded before the first is copied, and never changes."""
 
     batch_id: str  # later batches sort after earlier ones
     source: str
@@ -34,41 +34,41 @@ class Batch:
 
 
 class OldHistory(Protocol):
-    """The store's side. A job goes when all that it left has gone; what the store still works with stays."""
+    """The store's side of the archive. A job goes when all rows that it left have gone."""
 
     def waiting(self, before: datetime) -> Mapping[str, int]:
-        """How many rows of each source would go."""
+        """Return how many rows of each source are old enough."""
         ...
 
     def unfinished(self) -> Sequence[Batch]:
-        """Batches that were planned and not pruned, the oldest first."""
+        """Return batches that were planned and not pruned, oldest first."""
         ...
 
     def plan(self, source: str, before: datetime, now: datetime) -> Batch | None:
-        """Write down the next batch, of bounded size; None when nothing is left that is old enough.
+        """Record the next batch, of bounded size; None when nothing old enough is left.
 
         Raises `LeaseLost` when the source has an unfinished batch already: another process is at it.
         """
         ...
 
     def rows(self, batch: Batch) -> pa.Table:
-        """The batch's rows: `batch`, `table_name` and the columns of the source."""
+        """Return the rows of a batch: `batch`, `table_name` and the columns of the source."""
         ...
 
     def written(self, batch: Batch) -> None:
-        """Write down that the archive has the batch."""
+        """Record that the archive has the batch. May be repeated."""
         ...
 
     def prune(self, batch: Batch) -> None:
-        """Delete the rows of a written batch; one that was pruned already stays as it is."""
+        """Delete the rows of a written batch. May be repeated."""
         ...
 
 
 class Archive(Protocol):
-    """The side of the Iceberg tables."""
+    """The Iceberg tables that take old history in."""
 
     def write(self, batch: Batch, rows: pa.Table) -> None:
-        """Add the rows in one commit, unless the table has the batch already. Returns when the table has it.
+        """Append the rows in one commit, unless the table has the batch already. Returns when it has it.
 
         That the batch is missing and that it is added is one compare-and-set: whoever else writes the same batch at
         the same time, it is there once. Raises `CommitConflict` when somebody else committed, and

@@ -22,10 +22,10 @@ class Receipt:
 
 
 class EventStore(Protocol):
-    """Events in the store. Messages name catalogs as the configuration does."""
+    """Events that other systems push. Messages name catalogs as the configuration does."""
 
     def receive(self, messages: Sequence[Message], now: datetime, *, ask: bool = True) -> Receipt:
-        """Do what the messages say, in one transaction; one whose id came in the last day changes nothing.
+        """Apply messages in one transaction; one whose id came in the last day changes nothing.
 
         A table that changed is evaluated now, or once its evaluation cooldown is over, however many messages say so.
         Its catalog is asked soon too, if `ask`; that of a table that is not known always. Scans are added up by day,
@@ -33,22 +33,22 @@ class EventStore(Protocol):
         """
         ...
 
-    def cool(self, now: datetime) -> None:
-        """Let the queries per day fall of tables that nobody reads any more; call it about once an hour."""
+    def decay_query_rates(self, now: datetime) -> None:
+        """Lower the queries per day of tables that nobody reads any more; call it about once an hour."""
         ...
 
-    def reported(self, catalog: str) -> int | None:
-        """The snapshot up to which the catalog's table of commit reports was read."""
+    def commit_reports_read_up_to(self, catalog: str) -> int | None:
+        """Return the snapshot up to which the catalog's table of commit reports was read."""
         ...
 
-    def reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
-        """It was read up to this one."""
+    def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
+        """Record up to which snapshot commit reports were read. May be repeated."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NewReports:
-    """What a table of commit reports says since it was last read."""
+    """The commit reports since the table was last read."""
 
     snapshot_id: int | None  # its current one; nothing while it is empty
     tables: tuple[str, ...] = ()  # as they were reported
@@ -56,10 +56,10 @@ class NewReports:
 
 
 class CommitReports(Protocol):
-    """A table of commit reports."""
+    """A table to which engines write commit reports."""
 
     def since(self, snapshot_id: int | None) -> NewReports:
-        """The reports of the snapshots after this one.
+        """Return the reports of the snapshots after this one.
 
         Raises `TableNotFound`, `CatalogUnavailable` and `MetadataUnreadable`.
         """

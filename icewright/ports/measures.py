@@ -15,7 +15,7 @@ _Number = TypeVar("_Number")
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Tables by a number: how many are at or below each bound, how many there are, and the sum of their numbers."""
+    """A histogram of tables: how many are at or below each bound, how many there are, and their sum."""
 
     at_most: tuple[int, ...]  # by bound, each counting those below it too
     count: int
@@ -24,7 +24,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class QueueMeasure:
-    """Jobs that have an operation."""
+    """The number of jobs that have an operation, by state."""
 
     queued: int = 0
     running: int = 0
@@ -33,7 +33,7 @@ class QueueMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Numbers of now, and sums over all time."""
+    """Gauges of now, and counters since the store was made."""
 
     tables: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by catalog and state
     verdicts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # by catalog, operation and verdict
@@ -47,7 +47,7 @@ class Measures:
     totals: Mapping[Total, float] = field(default_factory=dict)
 
     def without(self, catalogs: Container[str]) -> Measures:
-        """What there is now beside these catalogs' tables; what was done in them stays done."""
+        """Return the gauges without these catalogs' tables; counters stay."""
 
         def others(counts: Mapping[_Key, _Number]) -> dict[_Key, _Number]:
             return {key: n for key, n in counts.items() if (key[0] if isinstance(key, tuple) else key) not in catalogs}
@@ -67,5 +67,5 @@ class MeasureReader(Protocol):
     """Aggregates of the store, for metrics."""
 
     def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
-        """Everything at once; `points` and `seconds` are the bounds that tables are counted by."""
+        """Return all aggregates; `points` and `seconds` are the bounds of the histograms."""
         ...

@@ -14,7 +14,7 @@ from icewright.ports.rows import CatalogRow, JobRow, LeaseStatus, ProcessRow, Ta
 
 
 class JobQueue(Protocol):
-    """Jobs. Each change is a compare-and-set: of two that want a table or a job, one gets it.
+    """Jobs. Each change is a compare-and-set: of two processes that want a table or a job, one gets it.
 
     A table has one job at a time, from the moment that it is queued.
     """
@@ -22,15 +22,15 @@ class JobQueue(Protocol):
     def enqueue(
         self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Let a job wait for a worker: its id, or None when the table has a job already."""
+        """Queue a job for a worker; returns its id, or None when the table has a job already."""
         ...
 
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
-        """Write down what the plan did not start, with reasons and places."""
+        """Record the due operations that the plan did not start, with reasons and places in the queue."""
         ...
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
-        """The best jobs that wait, begun by this process."""
+        """Start the best queued jobs, at most `limit`, as jobs of this process."""
         ...
 
     def claim(
@@ -43,7 +43,7 @@ class JobQueue(Protocol):
         pool: str = "default",
         options: Mapping[str, Any] | None = None,
     ) -> str | None:
-        """Start a job at once: its id, or None when another runs on the table. One that waits there gives way."""
+        """Start a job at once; returns its id, or None when another runs on the table. A queued one gives way."""
         ...
 
     def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
@@ -51,69 +51,69 @@ class JobQueue(Protocol):
         ...
 
     def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
-        """End a job and free its table."""
+        """End a job and release its table. May be repeated."""
         ...
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
-        """Running jobs whose lease ran out, or whose holder is `dead`: ended, their tables freed, for settling."""
+        """End running jobs whose lease expired or whose holder is `dead`, and release their tables; returns them."""
         ...
 
     def request_cancel(self, job_id: str, now: datetime) -> bool:
-        """Ask a job to stop; one that waits ends at once. False when it has ended already."""
+        """Ask a job to stop; a queued one ends at once. Returns False when it has ended already."""
         ...
 
     def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
-        """Jobs on tables of these catalogs that wait for a worker."""
+        """Return the queued jobs on tables of these catalogs."""
         ...
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
-        """How many of the table's last jobs ended so, up to now."""
+        """Return how many of the table's last jobs ended in this state, one after another."""
         ...
 
 
 class LoopStore(Protocol):
-    """What loops of many processes share."""
+    """The state that the loops of many processes share."""
 
     def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
-        """Those of the catalogs whose turn it is to be asked, for this process until then."""
+        """Claim those of the catalogs that are due to be listed, for this process until then."""
         ...
 
     def record_catalog_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
-        """The catalog answered, and is asked again then; sooner, if somebody asked for that since it was begun."""
+        """Record that a catalog was listed, and when it is next; sooner, if somebody asked for that meanwhile."""
         ...
 
     def record_catalog_failure(self, name: str, error: str, detect_at: datetime) -> None:
-        """The catalog could not be read, and is tried again then."""
+        """Record that a catalog could not be listed, and when it is tried again."""
         ...
 
     def detect_soon(self, names: Sequence[str], now: datetime) -> None:
-        """Ask these catalogs at the next opportunity."""
+        """Make these catalogs due to be listed at once."""
         ...
 
     def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
-        """The catalog's tables have been held against the policy of this fingerprint."""
+        """Record that the catalog's tables were compared with the policy of this fingerprint."""
         ...
 
     def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
-        """Vacuum has acted on this instant as the catalog's cut-off, and will not again."""
+        """Record that vacuum has applied this instant as the catalog's cut-off, so that it does not again."""
         ...
 
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
-        """Tables that are to be evaluated now, for this process until then."""
+        """Claim tables that are due to be evaluated, for this process until then."""
         ...
 
     def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """When tables are to be evaluated next; None: not before they move."""
+        """Set when tables are evaluated next; None: not before they change."""
         ...
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """Nothing is known to be due of tables, or wrong with them; when they are evaluated next is as `look_again`."""
+        """Delete the due operations and errors of tables, and schedule their next evaluation."""
         ...
 
     def acquire_lease(self, name: str, holder: str, now: datetime, until: datetime) -> str:
-        """Take or renew what one process alone does at a time; says who holds it now, blank: nobody any more."""
+        """Acquire or renew a named lease; returns its holder now, or a blank when nobody has it."""
         ...
 
     def release_lease(self, name: str, holder: str) -> None:
@@ -125,7 +125,7 @@ class LoopStore(Protocol):
         ...
 
     def release_claims_of_ended(self, dead: Callable[[str], bool]) -> None:
-        """Free the catalogs and tables that ended processes had claimed to read."""
+        """Release the catalogs and tables that processes which have ended had claimed."""
         ...
 
     def deregister(self, holders: Sequence[str]) -> None:
@@ -133,5 +133,5 @@ class LoopStore(Protocol):
         ...
 
     def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
-        """Adapt how many jobs a pool is given."""
+        """Set the concurrency limit of a pool."""
         ...

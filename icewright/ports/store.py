@@ -34,7 +34,7 @@ from icewright.ports.views import Views
 
 
 class DeletionLedger(Protocol):
-    """Deletions, written down before they happen."""
+    """The ledger of deletions: each file is recorded durably before anything deletes it."""
 
     def plan_deletions(
         self,
@@ -46,7 +46,7 @@ class DeletionLedger(Protocol):
         delete_after: datetime | None = None,
         operation: Operation | None = None,
     ) -> None:
-        """Write down files that an operation plans to delete; durable when the call returns.
+        """Record files that an operation plans to delete; durable when the call returns.
 
         `delete_after`: none of them is deleted before then.
         """
@@ -69,105 +69,105 @@ class DeletionLedger(Protocol):
         ...
 
     def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
-        """Orphans that scans of the table of this uuid have found and not deleted, with the time of the first."""
+        """Return orphans that scans of this table uuid found and did not delete: path and first time."""
         ...
 
     def forget_orphans(self, ref: TableRef, paths: Iterable[str]) -> None:
-        """Findings that a later scan did not repeat."""
+        """Delete findings that a later scan did not repeat. May be repeated."""
         ...
 
     def export_deletions(self, job_id: str) -> str:
-        """Write what the ledger says of a job as a Parquet file; says where it is, or why there is none."""
+        """Export the ledger of a job as a Parquet file; says where it is, or why there is none."""
         ...
 
     def set_commit_intent(self, job_id: str, intent: Intent | None) -> None:
-        """Write down a commit that must be looked after, or with None that it was; durable when the call returns."""
+        """Record a commit that must be checked afterwards, or None when it was; durable when the call returns."""
         ...
 
     def commit_intent(self, job_id: str) -> Intent | None:
-        """The commit of a job that nobody has looked after."""
+        """Return the commit of a job that nobody has checked yet, or None."""
         ...
 
     def unfinished(self, now: datetime) -> Sequence[Unfinished]:
-        """Deletions that are due of jobs that do not run any more, and commits of theirs that nobody looked after."""
+        """Return due deletions of jobs that have ended, and commits of theirs that nobody has checked."""
         ...
 
     def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
-        """Files that are still to be deleted, job by job, the oldest first."""
+        """Return files that wait to be deleted, summed by job, oldest first."""
         ...
 
     def later_deletions(self, job_id: str, since: datetime) -> Mapping[str, Mapping[str, str]]:
-        """Files of the table that other jobs planned since then and did not leave alone: path and state by job."""
+        """Return files of the table that other jobs planned since then: state by path, by job."""
         ...
 
     def waiting_paths(self, ref: TableRef) -> Sequence[str]:
-        """The paths of a table's files that some job is still to delete, or that an undo is about to take back."""
+        """Return the paths of a table that some job is still to delete, or that an undo is restoring."""
         ...
 
     def abandon_deletions(self, job_id: str, now: datetime) -> int:
-        """Leave the waiting files of a job where they are, for good; returns how many."""
+        """Give up the waiting deletions of a job for good; returns how many files stay."""
         ...
 
     def begin_undo(self, job_id: str) -> Mapping[str, int]:
-        """Take the waiting files of a job from whoever would delete them; returns how many of each state there were.
+        """Take the waiting files of a job from whoever would delete them; returns the number of files by state.
 
         One transaction. When any file of the job is deleted, or an attempt has begun, nothing changes.
         """
         ...
 
     def end_undo(self, job_id: str, now: datetime, *, undone: bool, in_use: Collection[str] = ()) -> None:
-        """Settle the files that `begin_undo` took: undone for good, or waiting as before.
+        """Settle the files that `begin_undo` took: undone for good, or waiting as before. May be repeated.
 
         `in_use` are paths of those that something else needs: they stay for good, whoever proved otherwise before.
         """
         ...
 
     def unfinished_undos(self) -> Sequence[str]:
-        """The jobs whose undo has begun and has not ended."""
+        """Return the jobs whose undo has begun and has not ended."""
         ...
 
     def record_removal(self, removal: Removal) -> None:
-        """Write down what a commit is about to remove from a table's metadata; durable when the call returns."""
+        """Record what a commit is about to remove from a table's metadata; durable when the call returns."""
         ...
 
     def removals(self, job_id: str) -> Sequence[Removal]:
-        """What the commits of a job removed, in their order."""
+        """Return what the commits of a job removed, in their order."""
         ...
 
     def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
-        """Write down that a removal was undone, or with None that its commit came to nothing."""
+        """Record that a removal was undone, or with None that its commit never landed."""
         ...
 
 
 class Registrations(Protocol):
-    """Every table that any catalog was ever seen to name."""
+    """Every table that any catalog was ever seen to name, with its places."""
 
     def registrations(self) -> Sequence[Registration]:
-        """All of them: those of now and former ones."""
+        """Return all registrations: those of now and former ones."""
         ...
 
     def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
-        """One of them; None when the table was never read under this name."""
+        """Return one registration; None when the table was never read under this name."""
         ...
 
     def register(self, registrations: Sequence[Registration], now: datetime) -> None:
-        """Write down tables as they were read. Places and folders that were known before stay known."""
+        """Record tables as they were read. Places and folders that were known before stay known. May be repeated."""
         ...
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
-        """What a person has said to be this table's own: uuids of earlier tables, places, metadata files."""
+        """Return what a person declared to be this table's own: uuids, places, metadata files."""
         ...
 
     def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
-        """Write down what a person said to be this table's own."""
+        """Record what a person declared to be this table's own. May be repeated."""
         ...
 
 
 class StoreReader(AlertReader, MeasureReader, Views, Protocol):
-    """What is known; the planner gets this and cannot write."""
+    """Read access to all state; the planner gets this and cannot write."""
 
     def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
-        """Every table, or those of one catalog; dropped ones too."""
+        """Return every table, or those of one catalog; dropped ones too."""
         ...
 
     def table(self, ref: TableRef) -> TableRow | None:
@@ -175,15 +175,15 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
-        """The last run of each operation on the table of this uuid; of an earlier one of the name nothing counts."""
+        """Return the last run of each operation on the table of this uuid; an earlier table's do not count."""
         ...
 
     def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
-        """Metrics of the newest runs that did their work, so many of each operation, and one of them for each table."""
+        """Return metrics of the newest runs that did work: at most so many of each operation, one a table."""
         ...
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
-        """The last evaluation as JSON, for people."""
+        """Return the last evaluation as JSON, or None."""
         ...
 
     def jobs(self, ref: TableRef | None = None, limit: int = 50) -> Sequence[JobRow]:
@@ -191,51 +191,51 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
     def job(self, job_id: str) -> JobRow | None:
-        """One job by its id or a unique beginning of it."""
+        """Return a job by its id or a unique beginning of it, or None."""
         ...
 
     def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """The operations of a job with metrics, statements, before and after."""
+        """Return the operations of a job with metrics, statements, before and after."""
         ...
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """What the ledger says of a job."""
+        """Return the files of a job in the ledger, with their states."""
         ...
 
     def pins(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
-        """Held snapshots of the table of this uuid, aged-out pins too."""
+        """Return the pinned snapshots of the table of this uuid, expired pins too."""
         ...
 
     def events(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
-        """Activities, newest first; of one job all of them, in their order."""
+        """Return events, newest first; of one job all of them, in their order."""
         ...
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
-        """Tables with something due, by their last evaluation; the flow adds what only configuration knows."""
+        """Return tables with due operations, by their last evaluation; the flow adds what configuration says."""
         ...
 
     def planned_from(self) -> Hashable:
-        """Changes with all that candidates, usage and pools' limits are read from; cheap to ask."""
+        """Return a value that changes with everything that candidates, usage and pool limits are read from."""
         ...
 
     def usage(self, day: datetime) -> Usage:
-        """What is queued or runs, and the GB-hours spent since the day began."""
+        """Return what is queued or runs, and the GB-hours spent since the day began."""
         ...
 
     def catalogs(self) -> Sequence[CatalogRow]:
-        """Every catalog that was ever asked."""
+        """Return every catalog that was ever listed."""
         ...
 
     def processes(self) -> Sequence[ProcessRow]:
-        """Services and workers, those too whose heartbeat has stopped."""
+        """Return services and workers, also those whose heartbeat has stopped."""
         ...
 
     def pool_limits(self) -> Mapping[str, int]:
-        """How many jobs each pool is given now, where that was adapted."""
+        """Return the concurrency limit of each pool whose limit was adapted."""
         ...
 
     def rules(self) -> Sequence[PolicyRule]:
-        """Policy rules that were set through the command line or API."""
+        """Return the policy rules that were set through the command line or API."""
         ...
 
 
@@ -245,41 +245,41 @@ class Store(
     """The state store: every port that keeps state, over one database."""
 
     def record_catalog_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
-        """Write down what a catalog lists: new, moved and dropped tables. Returns how many moved or are new."""
+        """Record what a catalog lists: new, moved and dropped tables. Returns how many are new or moved."""
         ...
 
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
-        """Write down an evaluation that began `now`, and the fingerprint of the policy, without table properties.
+        """Record an evaluation that began `now`, and the fingerprint of the policy, without table properties.
 
         One that began later and was done sooner stays.
         """
         ...
 
     def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
-        """A table whose evaluation failed whole, with the reason."""
+        """Record that the evaluation of a table failed as a whole, with the reason."""
         ...
 
     def record_run(self, run: RunRow, ref: TableRef) -> None:
-        """Write down one operation's outcome."""
+        """Record the outcome of one operation of a job. May be repeated."""
         ...
 
     def record_work(self, catalog: str, outcome: Outcome) -> None:
-        """Count what somebody finished of a run that had ended without a word."""
+        """Count what a later process finished of an interrupted run."""
         ...
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
-        """Pause a table with a reason, or resume it with None; False when the table is unknown."""
+        """Pause a table with a reason, or resume it with None; returns False when the table is unknown."""
         ...
 
     def pin(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
-        """Hold a snapshot; a reader's earlier pin moves.
+        """Pin a snapshot for a reader; an earlier pin of the reader moves.
 
         False when the table is unknown, or another job than `job_id` works on it: an expiry may be about to commit.
         """
         ...
 
     def unpin(self, ref: TableRef, reader: str) -> bool:
-        """Release a reader's pin; False when it has none."""
+        """Release a reader's pin; returns False when there is none."""
         ...
 
     def record_event(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
@@ -293,5 +293,5 @@ class Store(
     def put_rule(
         self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
     ) -> int | None:
-        """A new version of a rule; nothing set takes it back. None when the newest is not the one `expected`."""
+        """Store a new version of a rule, or its end; None when the newest is not the one `expected`."""
         ...

@@ -14,18 +14,18 @@ from icewright.ports.lake import Catalog, RemoveSnapshots, RestoreSnapshots
 
 
 class Branched(Catalog, Protocol):
-    """A catalog whose every commit, on any branch, is a state of all tables.
+    """A catalog in which every commit, on any branch, is a state of all tables.
 
     Raises `AccessDenied`, and `CatalogUnavailable` when it does not answer: never an emptier answer.
     """
 
     @property
     def branch(self) -> str:
-        """The branch or tag that `pointers`, `load` and `commit` are about."""
+        """Return the branch or tag that `pointers`, `load` and `commit` are about."""
         ...
 
     def gc_config(self) -> GcConfig | None:
-        """What the catalog itself has stored about its garbage."""
+        """Return the garbage collection settings that the catalog itself stores."""
         ...
 
     def references(self) -> Sequence[Reference]:
@@ -33,15 +33,15 @@ class Branched(Catalog, Protocol):
         ...
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
-        """The tables at the reference's hash, all or those of the keys."""
+        """Return the tables at the reference's hash, all or those of the keys."""
         ...
 
     def log(self, reference: Reference) -> Iterator[Commit]:
-        """The reference's commits from its hash on, newest first."""
+        """Yield the reference's commits from its hash on, newest first."""
         ...
 
     def read(self, content: Content) -> TableMetadata:
-        """The metadata file of a version, as it is stored."""
+        """Return the metadata file of a version, as it is stored."""
         ...
 
     def expire(
@@ -56,7 +56,7 @@ class Branched(Catalog, Protocol):
     def put_back(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
-        """Commit what undoes an expiry to the branch, likewise; `base` itself when there is nothing to put back."""
+        """Commit the undo of an expiry to the branch, likewise; `base` itself when nothing is to be restored."""
         ...
 
 
@@ -88,7 +88,7 @@ class LiveTable:
 
 @dataclass(frozen=True)
 class Survey:
-    """A catalog's live contents at one moment."""
+    """The live contents of a catalog at one moment."""
 
     policy: CutoffPolicy
     taken: datetime
@@ -99,7 +99,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class VacuumOf:
-    """What to do for one table, as a job."""
+    """The vacuum of one table, as a job."""
 
     table: LiveTable
     survey: Survey
@@ -120,7 +120,7 @@ class Vacuum(Protocol):
         ...
 
     def sweep(self, work: VacuumOf) -> Outcome:
-        """Delete files in the table's places that nothing live reaches and that are older than the grace period.
+        """Delete files in the table's locations that nothing live reaches and that are older than the grace.
 
         In a dry run old snapshots count as expired already.
         """

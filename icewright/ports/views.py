@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from icewright.core.permissions import Sight
+from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
@@ -20,7 +20,7 @@ STATES = ("well", "due", "changed", "new", "busy", "paused", "unreadable", "drop
 
 
 class TableSort(enum.StrEnum):
-    """What tables are sorted by; those that lack it come last."""
+    """The columns by which tables are sorted; tables without a value come last."""
 
     NAME = "name"
     HEALTH = "health"
@@ -57,7 +57,7 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class TableItem:
-    """A table in a list."""
+    """A table as lists show it."""
 
     row: TableRow
     state: str
@@ -83,7 +83,7 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class JobItem:
-    """A job in a list."""
+    """A job as lists show it."""
 
     job: JobRow
     pool: str
@@ -164,7 +164,7 @@ class Savings:
 
 @dataclass(frozen=True, slots=True)
 class FleetOverview:
-    """What there is at a glance. Each part of the funnel is in the one before."""
+    """The counts and sums of the overview. Each part of the funnel is in the one before."""
 
     tables: int = 0
     changed: int = 0
@@ -180,56 +180,62 @@ class FleetOverview:
 
 
 class Views(Protocol):
-    """Lists. An `after` that is not of the list raises `UsageError`."""
+    """Lists for people, page by page. A cursor `after` of another list raises `UsageError`."""
 
-    def list_tables(self, query: TableQuery, sight: Sight, after: After | None, limit: int) -> Page[TableItem]:
-        """Tables; dropped ones only where their state is asked for."""
+    def list_tables(
+        self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[TableItem]:
+        """Return a page of tables; dropped ones only where their state is asked for."""
         ...
 
     def table_item(self, ref: TableRef) -> TableItem | None:
-        """One table as lists show it."""
+        """Return one table as lists show it, or None."""
         ...
 
-    def list_jobs(self, query: JobQuery, sight: Sight, after: After | None, limit: int) -> Page[JobItem]:
+    def list_jobs(self, query: JobQuery, sight: VisibilityFilter, after: After | None, limit: int) -> Page[JobItem]:
         """Return a page of jobs that match the query, newest first."""
         ...
 
-    def list_runs(self, query: RunQuery, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Operations of jobs, newest first."""
+    def list_runs(
+        self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[Mapping[str, Any]]:
+        """Return a page of the operations of jobs, newest first."""
         ...
 
-    def list_queue(self, sight: Sight, limit: int) -> Sequence[JobItem]:
-        """Jobs that run, then those that wait for a worker, best first."""
+    def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
+        """Return the jobs that run, then those that wait for a worker, best first."""
         ...
 
     def list_waiting(
-        self, sight: Sight, after: After | None, limit: int, ref: TableRef | None = None
+        self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
-        """Due operations that no job has, by their place in the queue; of one table, or of all."""
+        """Return due operations that no job has, by their place in the queue; of one table, or of all."""
         ...
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """What the ledger says of a job."""
+        """Return a page of the files of a job in the ledger."""
         ...
 
     def list_deletions(
-        self, query: DeletionQuery, sight: Sight, after: After | None, limit: int
+        self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
-        """Files that are still to be deleted, job by job, those of the oldest job first."""
+        """Return a page of the files that wait to be deleted, those of the oldest job first."""
         ...
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Activities of a job, in their order."""
+        """Return a page of the events of a job, oldest first."""
         ...
 
-    def list_activity(self, kind: str | None, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """Activities, newest first, with their table as `ref`; those of no table where everything is in sight."""
+    def list_activity(
+        self, kind: str | None, sight: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[Mapping[str, Any]]:
+        """Return a page of events with their table as `ref`, newest first; those of no table need full sight."""
         ...
 
-    def overview(self, sight: Sight, since: datetime) -> FleetOverview:
-        """Everything at a glance; what was spent and saved since then."""
+    def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
+        """Return the overview; what was spent and saved counts from `since` on."""
         ...
 
     def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
-        """All versions of stored rules, newest first; of one pattern, or of all."""
+        """Return all versions of stored rules, newest first; of one pattern, or of all."""
         ...

@@ -60,7 +60,9 @@ def store(empty: Path, tmp_path: Path) -> Iterator[SqlStore]:
         connection.execute(sa.insert(VERDICTS).values(table_id=1, operation=COMPACT, verdict="due", reason="", at=NOW))
     made.record_catalog_read("lake", NOW, NOW, NOW)
     made.record_catalog_failure(ODD, "away", NOW)
-    made.alerts_changed([Begin(Condition(AlertRule.STALE, "x", "y"), Severity.WARNING, raised=True)], ["slack"], NOW)
+    made.record_alert_changes(
+        [Begin(Condition(AlertRule.STALE, "x", "y"), Severity.WARNING, raised=True)], ["slack"], NOW
+    )
     made.record_heartbeat(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))
     made.record_heartbeat(ProcessRow("b:1:1", "worker", NOW, NOW - timedelta(hours=1), 4, {}))
     yield made

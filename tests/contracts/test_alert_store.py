@@ -46,14 +46,14 @@ def see(store: SqlStore, *refs: TableRef) -> None:
 def raised(store: SqlStore, *channels: str, condition: Condition = FAILED) -> Alert:
     """One alert that is open, and the channels that are to hear of it."""
     see(store, OTHER)
-    store.alerts_changed([begin(condition)], channels, NOW)
+    store.record_alert_changes([begin(condition)], channels, NOW)
     (found,) = store.open_alerts()
     return found
 
 
 def claimed(store: SqlStore, *channels: str, now: datetime = NOW) -> Sequence[PendingDelivery]:
     """What the channels are to be told, claimed for five minutes."""
-    return store.claim_tellings(channels, now, now + 5 * MINUTE)
+    return store.claim_deliveries(channels, now, now + 5 * MINUTE)
 
 
 def told(found: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
@@ -64,27 +64,27 @@ def told(found: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
 def test_the_life_of_an_alert(store: SqlStore) -> None:
     """Noticed, raised with what is known then, resolved; each change is made once, and the row stays for the record."""
     see(store, OTHER)
-    store.alerts_changed([begin(DOWN, raised=False)], (), NOW)
+    store.record_alert_changes([begin(DOWN, raised=False)], (), NOW)
     (pending,) = store.open_alerts()
     assert (pending.key, pending.since, pending.raised_at, pending.ref) == (DOWN.key, NOW, None, None)
     assert store.alerts(resolved=True) == []
-    store.alerts_changed([Raise(pending, "worse", Severity.CRITICAL)], (), NOW + MINUTE)
-    store.alerts_changed([Raise(pending, "once more", Severity.INFO), Forget(pending)], (), NOW + 2 * MINUTE)
+    store.record_alert_changes([Raise(pending, "worse", Severity.CRITICAL)], (), NOW + MINUTE)
+    store.record_alert_changes([Raise(pending, "once more", Severity.INFO), Forget(pending)], (), NOW + 2 * MINUTE)
     (open_now,) = store.alerts()
     assert (open_now.message, open_now.severity, open_now.raised_at) == ("worse", Severity.CRITICAL, NOW + MINUTE)
-    store.alerts_changed([Resolve(open_now)], (), NOW + 3 * MINUTE)
-    store.alerts_changed([Resolve(open_now)], (), NOW + 4 * MINUTE)
+    store.record_alert_changes([Resolve(open_now)], (), NOW + 3 * MINUTE)
+    store.record_alert_changes([Resolve(open_now)], (), NOW + 4 * MINUTE)
     assert (store.open_alerts(), store.alerts()) == ([], [])
     (over,) = store.alerts(resolved=True)
     assert over == replace(open_now, resolved_at=NOW + 3 * MINUTE)
-    store.alerts_changed([begin(DOWN)], (), NOW + HOUR)
+    store.record_alert_changes([begin(DOWN)], (), NOW + HOUR)
     assert [a.resolved_at for a in store.alerts(resolved=True)] == [None, NOW + 3 * MINUTE], "newest first"
 
 
 def test_what_went_away_in_time_leaves_nothing(store: SqlStore) -> None:
     """A forgotten condition has no row, and nobody is to be told."""
-    store.alerts_changed([begin(DOWN, raised=False)], [SLACK], NOW)
-    store.alerts_changed([Forget(store.open_alerts()[0])], [SLACK], NOW + MINUTE)
+    store.record_alert_changes([begin(DOWN, raised=False)], [SLACK], NOW)
+    store.record_alert_changes([Forget(store.open_alerts()[0])], [SLACK], NOW + MINUTE)
     assert claimed(store, SLACK) == []
     with store.engine.begin() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(ALERTS)).scalar() == 0
@@ -103,7 +103,7 @@ def test_one_open_alert_a_key(store: SqlStore) -> None:
 
     def run(_: int) -> None:
         start.wait()
-        store.alerts_changed([begin(), begin(DOWN)], [SLACK], NOW)
+        store.record_alert_changes([begin(), begin(DOWN)], [SLACK], NOW)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(run, range(4)))
@@ -132,7 +132,7 @@ def test_a_claim_runs_out(store: SqlStore) -> None:
     assert claimed(store, SLACK, now=NOW + 4 * MINUTE) == []
     (again,) = claimed(store, SLACK, now=NOW + 5 * MINUTE)
     assert again == mine
-    store.told([again], NOW + 5 * MINUTE)
+    store.mark_delivered([again], NOW + 5 * MINUTE)
     assert claimed(store, SLACK, now=NOW + HOUR) == []
 
 
@@ -140,12 +140,12 @@ def test_a_channel_that_is_down(store: SqlStore) -> None:
     """It is tried again when its time has come, the failures counted; the other channel's state is its own."""
     raised(store, SLACK, MAIL)
     mail, slack = claimed(store, SLACK, MAIL)
-    store.told([mail], NOW)
-    store.not_told([slack], NOW + MINUTE)
+    store.mark_delivered([mail], NOW)
+    store.schedule_redelivery([slack], NOW + MINUTE)
     assert claimed(store, SLACK, MAIL, now=NOW + MINUTE - timedelta(microseconds=1)) == []
     (again,) = claimed(store, SLACK, MAIL, now=NOW + MINUTE)
     assert (again.channel, again.failures) == (SLACK, 1)
-    store.told([again], NOW + 2 * MINUTE)
+    store.mark_delivered([again], NOW + 2 * MINUTE)
     (alert,) = store.alerts()
     assert [(t.channel, t.resolved, t.failures, t.told_at) for t in alert.tellings] == [
         (MAIL, False, 0, NOW),
@@ -157,13 +157,13 @@ def test_the_end_comes_after_the_beginning(store: SqlStore) -> None:
     """An end waits until the channel took the beginning, though both are due."""
     alert = raised(store, SLACK, MAIL)
     mail, slack = claimed(store, SLACK, MAIL)
-    store.told([mail], NOW)
-    store.not_told([slack], NOW + MINUTE)
-    store.alerts_changed([Resolve(alert)], [SLACK, MAIL], NOW)
+    store.mark_delivered([mail], NOW)
+    store.schedule_redelivery([slack], NOW + MINUTE)
+    store.record_alert_changes([Resolve(alert)], [SLACK, MAIL], NOW)
     assert told(claimed(store, SLACK, MAIL)) == [(MAIL, True)]
     (late,) = claimed(store, SLACK, MAIL, now=NOW + MINUTE)
     assert (late.channel, late.resolved) == (SLACK, False)
-    store.told([late], NOW + MINUTE)
+    store.mark_delivered([late], NOW + MINUTE)
     (end,) = claimed(store, SLACK, now=NOW + MINUTE)
     assert (end.resolved, end.alert.resolved_at) == (True, NOW)
 
@@ -172,15 +172,15 @@ def test_alerts_of_one_key_come_in_order(store: SqlStore) -> None:
     """Of an alert that was raised again while a channel was down, it hears as of two: begun, over, begun."""
     alert = raised(store, SLACK)
     (first,) = claimed(store, SLACK)
-    store.not_told([first], NOW + MINUTE)
-    store.alerts_changed([Resolve(alert)], [SLACK], NOW)
-    store.alerts_changed([begin(), begin(DOWN)], [SLACK], NOW)
+    store.schedule_redelivery([first], NOW + MINUTE)
+    store.record_alert_changes([Resolve(alert)], [SLACK], NOW)
+    store.record_alert_changes([begin(), begin(DOWN)], [SLACK], NOW)
     heard = []
     for minutes in range(6):
         now = NOW + minutes * MINUTE
         found = claimed(store, SLACK, now=now)
         heard += [(telling.alert.rule, telling.resolved) for telling in found]
-        store.told(found, now)
+        store.mark_delivered(found, now)
     down, failed = AlertRule.CATALOG_UNREACHABLE, AlertRule.JOB_FAILED
     assert heard == [(down, False), (failed, False), (failed, True), (failed, False)]
 
@@ -188,7 +188,7 @@ def test_alerts_of_one_key_come_in_order(store: SqlStore) -> None:
 def test_channels_come_and_go(store: SqlStore) -> None:
     """A new channel hears of what is open, not of what is over; one that is gone holds nothing up."""
     first = raised(store, SLACK)
-    store.alerts_changed([Resolve(first), begin(DOWN)], [MAIL], NOW)
+    store.record_alert_changes([Resolve(first), begin(DOWN)], [MAIL], NOW)
     assert told(claimed(store, MAIL)) == [(MAIL, False)]
     assert told(claimed(store, "pagerduty")) == []
 
@@ -197,11 +197,11 @@ def test_many_alerts_at_once(store: SqlStore) -> None:
     """A storm of thousands is written, claimed and told by few statements."""
     refs = [TableRef("lake", ("sales",), f"t{n}") for n in range(3000)]
     see(store, *refs)
-    store.alerts_changed([begin(replace(FAILED, subject=str(ref), ref=ref)) for ref in refs], [SLACK], NOW)
+    store.record_alert_changes([begin(replace(FAILED, subject=str(ref), ref=ref)) for ref in refs], [SLACK], NOW)
     found = claimed(store, SLACK)
     assert {telling.alert.ref for telling in found} == set(refs)
-    store.told(found, NOW)
-    store.alerts_changed([Resolve(telling.alert) for telling in found], [SLACK], NOW)
+    store.mark_delivered(found, NOW)
+    store.record_alert_changes([Resolve(telling.alert) for telling in found], [SLACK], NOW)
     assert told(claimed(store, SLACK)) == [(SLACK, True)] * 3000
 
 
@@ -247,10 +247,10 @@ def test_signs_of_tables(store: SqlStore) -> None:
     change(store, POND, health=0)
     for ref, (values, _) in zip(refs, SIGNS, strict=True):
         change(store, ref, **values)
-    found = {signs.ref: signs for signs in store.table_signs(["lake"], ["lake"], 50, NOW - 24 * HOUR)}
+    found = {signs.ref: signs for signs in store.table_inputs(["lake"], ["lake"], 50, NOW - 24 * HOUR)}
     wanted = zip(refs, SIGNS, strict=True)
     assert found == {ref: TableInputs(ref, **signs) for ref, (_, signs) in wanted if signs is not None}
-    at_rest = store.table_signs(["lake"], [], 50, NOW - 24 * HOUR)
+    at_rest = store.table_inputs(["lake"], [], 50, NOW - 24 * HOUR)
     assert [(signs.paused, signs.error) for signs in at_rest] == [("by hand", None), (None, "broken"), (None, "torn")]
 
 
@@ -333,9 +333,9 @@ def test_unsupported_tables(store: SqlStore) -> None:
 def test_the_queue(store: SqlStore) -> None:
     """How many jobs wait, and since when the oldest does; a running one does not."""
     see(store, REF, OTHER)
-    assert store.waiting() == QueueBacklog(0, None)
+    assert store.backlog() == QueueBacklog(0, None)
     for minutes, ref in enumerate((OTHER, REF)):
         store.enqueue(PlannedJob(ref, "u1", (COMPACT,), 1.0, 1.0, 1.0, "due"), ME, NOW + minutes * MINUTE)
-    assert store.waiting() == QueueBacklog(2, NOW)
+    assert store.backlog() == QueueBacklog(2, NOW)
     store.dequeue("host:1:2", ["lake"], NOW, 1)
-    assert store.waiting() == QueueBacklog(1, NOW + MINUTE)
+    assert store.backlog() == QueueBacklog(1, NOW + MINUTE)

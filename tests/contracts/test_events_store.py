@@ -317,18 +317,18 @@ def test_heat_comes_from_scans_and_goes(store: SqlStore) -> None:
     push(store, scan(), now=NOW, message_id="2")
     assert 10 < first < heat(store) < 15
     assert heat(store, OTHER) == 0
-    store.cool(NOW + 3 * DAY)
+    store.decay_query_rates(NOW + 3 * DAY)
     assert first / 2.5 < heat(store) < first / 1.5
-    store.cool(NOW + 60 * DAY)
+    store.decay_query_rates(NOW + 60 * DAY)
     assert heat(store) == 0
 
 
 def test_where_the_reading_of_commit_reports_ended(store: SqlStore) -> None:
     """Is kept for each catalog, whether it was asked before or not."""
-    assert store.reported("lake") is None
-    store.reports_read("lake", 2**62, NOW)
+    assert store.commit_reports_read_up_to("lake") is None
+    store.record_commit_reports_read("lake", 2**62, NOW)
     see(store, REF)
-    store.reports_read("pond", 7, NOW)
-    assert (store.reported("lake"), store.reported("pond")) == (2**62, 7)
-    store.reports_read("lake", None, NOW)
-    assert store.reported("lake") is None
+    store.record_commit_reports_read("pond", 7, NOW)
+    assert (store.commit_reports_read_up_to("lake"), store.commit_reports_read_up_to("pond")) == (2**62, 7)
+    store.record_commit_reports_read("lake", None, NOW)
+    assert store.commit_reports_read_up_to("lake") is None

@@ -132,7 +132,7 @@ def test_alerts(store: SqlStore) -> None:
     """Open ones by rule and severity, and what each channel has not taken."""
     conditions = [Condition(AlertRule.CATALOG_UNREACHABLE, name, "away") for name in "abc"]
     changes = [Begin(c, Severity.CRITICAL, raised=c.subject != "c") for c in conditions]
-    store.alerts_changed(changes, ["slack"], NOW)
+    store.record_alert_changes(changes, ["slack"], NOW)
     found = measured(store)
     assert found.alerts == {("catalog_unreachable", "critical"): 2}
     assert found.untold == {"slack": 2}

@@ -19,34 +19,34 @@ WRITE = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('delet
 def test_a_commit_of_anybody(store: SqlStore) -> None:
     """Of this store, of another one, and of another process; reading is none."""
     if store.engine.dialect.name != "sqlite":
-        assert store.stamp() is None
+        assert store.change_token() is None
         return
     other = SqlStore(open_database(str(store.engine.url)))
-    seen = [store.stamp()]
+    seen = [store.change_token()]
     for writer in (store, other, store):
         writer.record_event("something", NOW)
-        seen.append(store.stamp())
+        seen.append(store.change_token())
     subprocess.run([sys.executable, "-c", WRITE, str(store.engine.url.database)], check=True)
-    seen.append(store.stamp())
+    seen.append(store.change_token())
     assert len(set(seen)) == len(seen)
     store.tables()
     other.tables()
-    assert store.stamp() == seen[-1]
+    assert store.change_token() == seen[-1]
     other.engine.dispose()
 
 
 def test_a_new_connection_counts_anew(store: SqlStore) -> None:
     """Its stamps are none of those before."""
     if store.engine.dialect.name == "sqlite":
-        before = store.stamp()
+        before = store.change_token()
         store.engine.dispose()
-        assert store.stamp() not in (None, before)
+        assert store.change_token() not in (None, before)
 
 
 def test_in_memory() -> None:
     """One connection does it all, and counts nothing."""
     store = SqlStore(open_database("sqlite:///:memory:"))
-    assert store.stamp() is None
+    assert store.change_token() is None
     store.engine.dispose()
 
 
@@ -55,5 +55,5 @@ def test_unavailable(tmp_path: Path) -> None:
     (tmp_path / "state.db").mkdir()
     store = SqlStore(open_database(f"sqlite:///{tmp_path}/state.db"))
     with pytest.raises(StorageUnavailable):
-        store.stamp()
+        store.change_token()
     store.engine.dispose()

@@ -44,10 +44,10 @@ def test_alerts_about_tables_that_move(store: SqlStore) -> None:
 
     def raised() -> None:
         about = [Condition(AlertRule.JOB_FAILED, str(ref), "failed", ref) for ref in TABLES]
-        store.alerts_changed([Begin(one, Severity.WARNING, raised=True) for one in about], [], NOW)
+        store.record_alert_changes([Begin(one, Severity.WARNING, raised=True) for one in about], [], NOW)
 
     move("m0")
     for turn in range(1, 11):
         _at_once(lambda turn=turn: move(f"m{turn}"), raised)  # type: ignore[misc]
-        store.alerts_changed([Resolve(alert) for alert in store.open_alerts()], [], NOW)
+        store.record_alert_changes([Resolve(alert) for alert in store.open_alerts()], [], NOW)
         assert {row.metadata_location for row in store.tables()} == {f"m{turn}"}

@@ -153,7 +153,7 @@ def test_tokens_sessions_and_audit(store: SqlStore) -> None:
     token = TokenRow("a1", "digest", "ci", (Grant(Role.OWNER, SALES),), "me", NOW, NOW + timedelta(days=1))
     store.add_token(token)
     assert store.token("a1") == token
-    store.token_used("a1", NOW)
+    store.record_token_use("a1", NOW)
     assert store.revoke_token("a1", NOW)
     assert not store.revoke_token("a1", NOW)
     assert [(row.used, row.revoked) for row in store.tokens()] == [(NOW, NOW)]
@@ -163,10 +163,10 @@ def test_tokens_sessions_and_audit(store: SqlStore) -> None:
     store.end_session("d")
     assert store.session("d") is None
     for place in (None, ("lake", "sales"), ("lake", "hr")):
-        store.audit(AuditRow(NOW, "me", "token", "jobs.run", "x", place, False, "here", {"k": 1}))
-    assert [row.place for row in store.audited(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
-    (mine,) = store.audited(SALES, None, 10, actor="me", refused=False)
-    assert store.audited(SALES, mine.id, 10) == []
+        store.append_audit(AuditRow(NOW, "me", "token", "jobs.run", "x", place, False, "here", {"k": 1}))
+    assert [row.place for row in store.audit_entries(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
+    (mine,) = store.audit_entries(SALES, None, 10, actor="me", refused=False)
+    assert store.audit_entries(SALES, mine.id, 10) == []
 
 
 def test_requests_are_done_once(store: SqlStore) -> None:

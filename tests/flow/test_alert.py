@@ -312,7 +312,7 @@ class _Forgetful:
         if self.fails and tellings:
             self.fails -= 1
             raise StorageUnavailable("away")
-        self._store.told(tellings, now)
+        self._store.mark_delivered(tellings, now)
 
 
 def test_a_store_that_is_away_when_it_was_told(bench: Bench) -> None:

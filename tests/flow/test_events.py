@@ -126,6 +126,6 @@ def test_reports_that_are_read_twice_count_once(quiet: Bench) -> None:
     runtime = quiet.runtime()
     read_reports(runtime, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
     assert evaluated(quiet) == ["orders"]
-    quiet.store.reports_read("lake", None, quiet.clock.now())
+    quiet.store.record_commit_reports_read("lake", None, quiet.clock.now())
     read_reports(runtime, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
     assert evaluated(quiet) == []

@@ -75,7 +75,7 @@ def test_every_route_by_every_role(served: Served, role: Role) -> None:
             allowed = False  # the channels are everybody's
         assert (answer.status_code != 403) is allowed, (method, path, answer.text)
         assert answer.status_code < 500, (method, path, answer.text)
-    refused = served.bench.store.audited(None, None, 500, refused=True)
+    refused = served.bench.store.audit_entries(None, None, 500, refused=True)
     wanted = {str(a) for _, _, a in routes(served) if a is not None and role not in PERMISSIONS[a].roles}
     assert {entry.action for entry in refused} >= wanted
 
@@ -143,7 +143,7 @@ def test_strangers(served: Served, header: str) -> None:
     answer = served.client().get(f"{API}/tables", headers=[(b"authorization", header.encode("latin-1"))])
     problem(answer, 401)
     assert answer.headers["www-authenticate"].startswith("Bearer")
-    (entry,) = served.bench.store.audited(None, None, 10)
+    (entry,) = served.bench.store.audit_entries(None, None, 10)
     assert (entry.refused, entry.source) == (True, "127.0.0.1")
     assert "_x" not in str(entry)
 

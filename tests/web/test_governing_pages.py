@@ -60,7 +60,7 @@ def test_who_gets_which_page(served: Served, role: Role) -> None:
     for path, action in FORMS.items():
         if not who.may_somewhere(action):
             assert client.post(path, data={"csrf": csrf}, headers=headers).status_code == 403, path
-            assert served.bench.store.audited(None, None, 1, refused=True)[0].action == str(action)
+            assert served.bench.store.audit_entries(None, None, 1, refused=True)[0].action == str(action)
 
 
 def token_of_bearer(client: Any, headers: dict[str, str]) -> str:

@@ -128,5 +128,5 @@ def test_sights_are_kept_apart(served: Served) -> None:
         assert client.get(f"{API}/tables", headers=elsewhere).json()["total"] == 0
         assert client.get(f"{API}/tables/{served.ref}", headers=everywhere).status_code == 200
         assert client.get(f"{API}/tables/{served.ref}", headers=elsewhere).status_code == 404
-    refused = served.bench.store.audited(None, None, 10, refused=True, action=str(Action.TABLES_READ))
+    refused = served.bench.store.audit_entries(None, None, 10, refused=True, action=str(Action.TABLES_READ))
     assert len(refused) == 2

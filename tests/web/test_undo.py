@@ -74,12 +74,12 @@ def test_undo_by_the_api(workspace: Workspace, client: TestClient) -> None:
     url = f"{API}/jobs/{job_id}/undo"
     said = client.post(url, json={"dry_run": True}).json()
     assert (said["dry_run"], said["undone_by"], len(said["snapshots"])) == (True, None, 3)
-    assert workspace.app.runtime.store.audited(None, None, 10) == []
+    assert workspace.app.runtime.store.audit_entries(None, None, 10) == []
     done = client.post(url, json={}).json()
     same = ("snapshots", "refs", "files", "bytes", "not_restored")
     assert {name: done[name] for name in same} == {name: said[name] for name in same}
     assert workspace.read() == before
-    (entry,) = workspace.app.runtime.store.audited(None, None, 10)
+    (entry,) = workspace.app.runtime.store.audit_entries(None, None, 10)
     assert (entry.action, entry.details["undone_by"], entry.details["what"]) == ("jobs.undo", done["undone_by"], "undo")
     assert client.get(f"{API}/jobs/{done['undone_by']}").json()["options"] == {"undo": job_id}
     assert client.get(f"{API}/jobs/{job_id}").json()["removed"][0]["undone_at"]
@@ -112,7 +112,7 @@ def test_deletions_are_given_up(workspace: Workspace, client: TestClient) -> Non
     assert client.post(f"{API}/jobs/{job_id}/give-up").json() == {"job_id": job_id, "table": TABLE, "files": files}
     assert client.get(f"{API}/deletions").json()["items"] == []
     assert states(workspace, job_id) == {LedgerState.GIVEN_UP}
-    (entry,) = workspace.app.runtime.store.audited(None, None, 10)
+    (entry,) = workspace.app.runtime.store.audit_entries(None, None, 10)
     assert (entry.action, entry.details["files"]) == ("jobs.undo", files)
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import inserting, stamp
 from icewright.adapters.store.schema import AUDIT, REQUESTS, SESSIONS, TOKENS
 from icewright.adapters.store.views import SqlViews, in_sight
-from icewright.core.permissions import Grant, Role, Sight
+from icewright.core.permissions import Grant, Role, VisibilityFilter
 from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
 
 _REMEMBERED = timedelta(days=1)  # how long a key keeps a request from being done twice
@@ -22,7 +22,7 @@ _AT_MOST = timedelta(minutes=1)  # that a request takes
 class SqlAccess(SqlViews):
     """The access part of the Store port."""
 
-    def stamp(self) -> Hashable | None:
+    def change_token(self) -> Hashable | None:
         """Another one after each change of the store by anybody."""
         return stamp(self.engine)
 
@@ -46,7 +46,7 @@ class SqlAccess(SqlViews):
             rows = connection.execute(sa.select(TOKENS).order_by(TOKENS.c.created.desc(), TOKENS.c.id))
             return [_token(row) for row in rows]
 
-    def token_used(self, token_id: str, now: datetime) -> None:
+    def record_token_use(self, token_id: str, now: datetime) -> None:
         """When its bearer was last here."""
         with self._begin() as connection:
             connection.execute(sa.update(TOKENS).where(TOKENS.c.id == token_id).values(used=now))
@@ -74,7 +74,7 @@ class SqlAccess(SqlViews):
             return None
         return SessionRow(**{**_plain(row), "grants": _read(row.grants)})
 
-    def session_seen(self, digest: str, now: datetime) -> None:
+    def record_session_use(self, digest: str, now: datetime) -> None:
         """When it was last used."""
         with self._begin() as connection:
             connection.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(seen=now))
@@ -86,7 +86,7 @@ class SqlAccess(SqlViews):
 
     # -- the audit log
 
-    def audit(self, entry: AuditRow) -> None:
+    def append_audit(self, entry: AuditRow) -> None:
         """Append an entry to the audit log."""
         values = {name: getattr(entry, name) for name in AuditRow.__dataclass_fields__ if name not in ("id", "place")}
         if entry.place:
@@ -96,7 +96,9 @@ class SqlAccess(SqlViews):
         with self._begin() as connection:
             connection.execute(sa.insert(AUDIT).values(**values))
 
-    def audited(self, sight: Sight, before: int | None, limit: int, **equal: str | bool) -> Sequence[AuditRow]:
+    def audit_entries(
+        self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
+    ) -> Sequence[AuditRow]:
         """Return entries of the audit log, newest first."""
         query = sa.select(AUDIT).where(*(AUDIT.c[name] == value for name, value in equal.items()))
         if before is not None:

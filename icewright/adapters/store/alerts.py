@@ -70,7 +70,7 @@ class SqlAlerts(SqlEvents):
 
     # -- what rules look at
 
-    def table_signs(
+    def table_inputs(
         self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
     ) -> Sequence[TableInputs]:
         """Tables with which something may be wrong, by one pass: what no rule asks of tables that rest is left out."""
@@ -108,7 +108,7 @@ class SqlAlerts(SqlEvents):
         with self._reading() as connection:
             return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
-    def waiting(self) -> QueueBacklog:
+    def backlog(self) -> QueueBacklog:
         """Return how many jobs are queued, and since when the oldest waits."""
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
         with self._reading() as connection:
@@ -134,7 +134,7 @@ class SqlAlerts(SqlEvents):
                     told[row.alert_id].append(Delivery(row.channel, row.resolved, row.failures, row.told_at))
         return [_alert(row, told[row.id]) for row in rows]
 
-    def alerts_changed(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
+    def record_alert_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         """Alerts and what is to be told of them, in one transaction: a process that dies loses nothing."""
         with self._begin() as connection:
             _begun(connection, [c for c in changes if isinstance(c, Begin)], now)
@@ -153,7 +153,7 @@ class SqlAlerts(SqlEvents):
 
     # -- telling
 
-    def claim_tellings(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
+    def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         """What waits and nobody is at."""
         ripe = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
         claimed = sa.update(TELLINGS).where(*ripe, ~_something_before()).values(try_at=until)
@@ -166,11 +166,11 @@ class SqlAlerts(SqlEvents):
         found = [PendingDelivery(alerts[row.alert_id], row.channel, row.resolved, row.failures) for row in rows]
         return sorted(found, key=lambda telling: (telling.channel, telling.resolved, telling.alert.id))
 
-    def told(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
+    def mark_delivered(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
         """Mark notifications as delivered to their channel."""
         self._settled(tellings, {"told_at": now})
 
-    def not_told(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
+    def schedule_redelivery(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
         """Schedule the redelivery of notifications that failed."""
         self._settled(tellings, {"failures": TELLINGS.c.failures + 1, "try_at": try_at})
 

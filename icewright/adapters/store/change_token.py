@@ -9,7 +9,7 @@ from collections.abc import Hashable
 import sqlalchemy as sa
 
 
-class Stamps:
+class ChangeTokens:
     """Stamps of an SQLite database: two are equal when nobody committed anything in between.
 
     SQLite counts for each connection what others commit, those of other processes too: so it is asked by one that

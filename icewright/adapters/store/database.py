@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from icewright.adapters.store.change_token import Stamps
+from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StorageUnavailable
 
@@ -72,7 +72,7 @@ def _sqlite(url: URL) -> sa.Engine:
             _make_folder(url.database)
         options = {_TURN: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
         engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
-        engine.update_execution_options(**{_STAMPS: Stamps(engine)})
+        engine.update_execution_options(**{_STAMPS: ChangeTokens(engine)})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
 
@@ -168,7 +168,7 @@ def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 def stamp(engine: sa.Engine) -> Hashable | None:
     """Another one after each commit of anybody; None where that is not known cheaply. Raises `StorageUnavailable`."""
-    stamps: Stamps | None = engine.get_execution_options().get(_STAMPS)
+    stamps: ChangeTokens | None = engine.get_execution_options().get(_STAMPS)
     try:
         return None if stamps is None else stamps.now()
     except (SQLAlchemyError, sqlite3.Error) as error:

@@ -42,20 +42,20 @@ class SqlEvents(SqlLoops):
         refs = tuple(sorted(ref_of(row) for row in rows.values()))
         return Receipt(len(fresh), len(messages) - len(fresh), refs, tuple(dict.fromkeys(found.unknown)))
 
-    def cool(self, now: datetime) -> None:
+    def decay_query_rates(self, now: datetime) -> None:
         """Average anew over all tables that were read of late."""
         with self._begin() as connection:
             warm = sa.select(TABLES.c.id).where(TABLES.c.queries_per_day > 0).order_by(TABLES.c.id)
             _average(connection, connection.execute(warm).scalars().all(), now)
 
-    def reported(self, catalog: str) -> int | None:
+    def commit_reports_read_up_to(self, catalog: str) -> int | None:
         """The snapshot up to which commit reports were read."""
         with self._begin() as connection:
             query = sa.select(CATALOGS.c.reported).where(CATALOGS.c.name == catalog)
             snapshot_id: int | None = connection.execute(query).scalar()
             return snapshot_id
 
-    def reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
+    def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
         """Commit reports were read up to this snapshot."""
         with self._begin() as connection:
             new = {"name": catalog, "detect_at": now, "failures": 0, "reported": snapshot_id}

@@ -12,7 +12,7 @@ from icewright.adapters.store.access import SqlAccess
 from icewright.adapters.store.measures import STATE
 from icewright.adapters.store.schema import JOBS, POLICIES, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.views import in_sight
-from icewright.core.permissions import Sight
+from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.ports.views import FleetOverview, RuleVersion, Savings, Spend
@@ -20,10 +20,10 @@ from icewright.ports.views import FleetOverview, RuleVersion, Savings, Spend
 _TENS = 10
 
 
-class SqlGlance(SqlAccess):
+class SqlOverview(SqlAccess):
     """The overview of the Store port, and its rules."""
 
-    def overview(self, sight: Sight, since: datetime) -> FleetOverview:
+    def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
         """Everything in one transaction, so that the numbers belong together."""
         with self._reading() as connection:
             mine = in_sight(connection, sight) & ~TABLES.c.dropped

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store import totals
 from icewright.adapters.store.history import last_runs
 from icewright.adapters.store.ledger import NAMED, named, of_table
-from icewright.adapters.store.overview import SqlGlance
+from icewright.adapters.store.overview import SqlOverview
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import PolicyRule
 from icewright.core.policy import Operation
@@ -25,7 +25,7 @@ _TOLD = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).s
 _RULES = sa.select(POLICIES.c.scope, POLICIES.c.settings).order_by(POLICIES.c.id)
 
 
-class SqlStore(SqlGlance):
+class SqlStore(SqlOverview):
     """The store on one SQLAlchemy engine."""
 
     # -- runs

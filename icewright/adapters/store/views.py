@@ -15,7 +15,7 @@ from icewright.adapters.store.paging import Key, cursor, ordered, seek
 from icewright.adapters.store.queue import job_of
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
 from icewright.adapters.store.tables import ref_of, table_of
-from icewright.core.permissions import Sight, covers
+from icewright.core.permissions import VisibilityFilter, covers
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -46,7 +46,7 @@ _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
 _OPEN = (JobState.RUNNING, JobState.QUEUED)
 
 
-def in_sight(connection: sa.Connection, sight: Sight, of: sa.Table = TABLES) -> sa.ColumnElement[bool]:
+def in_sight(connection: sa.Connection, sight: VisibilityFilter, of: sa.Table = TABLES) -> sa.ColumnElement[bool]:
     """Rows of places that somebody sees; patterns are held against the places that there are."""
     if sight is None:
         return sa.true()
@@ -63,7 +63,9 @@ def in_sight(connection: sa.Connection, sight: Sight, of: sa.Table = TABLES) -> 
 class SqlViews(SqlMeasures):
     """The lists of the Store port."""
 
-    def list_tables(self, query: TableQuery, sight: Sight, after: After | None, limit: int) -> Page[TableItem]:
+    def list_tables(
+        self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[TableItem]:
         """Return a page of tables that match the query."""
         keys = _table_keys(query)
         with self._reading() as connection:
@@ -81,7 +83,7 @@ class SqlViews(SqlMeasures):
             row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
             return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
 
-    def list_jobs(self, query: JobQuery, sight: Sight, after: After | None, limit: int) -> Page[JobItem]:
+    def list_jobs(self, query: JobQuery, sight: VisibilityFilter, after: After | None, limit: int) -> Page[JobItem]:
         """Return a page of jobs that match the query, newest first."""
         keys = (Key(JOBS.c.created, datetime, descending=True), Key(JOBS.c.job_id, str, descending=True))
         wanted = _of_places(query.ref, query.catalog)
@@ -98,7 +100,7 @@ class SqlViews(SqlMeasures):
             rows = connection.execute(_jobs().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
 
-    def list_queue(self, sight: Sight, limit: int) -> Sequence[JobItem]:
+    def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         """Jobs that run, then those that wait, best first."""
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
         order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
@@ -107,7 +109,9 @@ class SqlViews(SqlMeasures):
             rows = connection.execute(_jobs().where(mine).order_by(*order).limit(limit))
             return [_job_item(row) for row in rows]
 
-    def list_runs(self, query: RunQuery, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+    def list_runs(
+        self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[Mapping[str, Any]]:
         """Operations of jobs, newest first."""
         keys = (Key(RUNS.c.id, int, descending=True),)
         wanted = _of_places(query.ref, query.catalog)
@@ -124,7 +128,7 @@ class SqlViews(SqlMeasures):
         return _page([{**_mapped(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
 
     def list_waiting(
-        self, sight: Sight, after: After | None, limit: int, ref: TableRef | None = None
+        self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
         """Due operations that no job has."""
         keys = (
@@ -149,7 +153,7 @@ class SqlViews(SqlMeasures):
         return self._of_job(DELETIONS, columns, job_id, after, limit)
 
     def list_deletions(
-        self, query: DeletionQuery, sight: Sight, after: After | None, limit: int
+        self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
         """Files that are still to be deleted, job by job."""
         keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
@@ -165,7 +169,9 @@ class SqlViews(SqlMeasures):
         """Return a page of the events of a job, oldest first."""
         return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
 
-    def list_activity(self, kind: str | None, sight: Sight, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
+    def list_activity(
+        self, kind: str | None, sight: VisibilityFilter, after: After | None, limit: int
+    ) -> Page[Mapping[str, Any]]:
         """Return a page of events of all tables, newest first."""
         keys = (Key(EVENTS.c.id, int, descending=True),)
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]

@@ -89,7 +89,7 @@ def _audit(runtime: Runtime, token: str, **details: object) -> None:
         source="command line",
         details=details,
     )
-    runtime.store.audit(entry)
+    runtime.store.append_audit(entry)
 
 
 def _said(grants: tuple[Grant, ...]) -> str:

@@ -65,7 +65,7 @@ def create_app(opened: AppState, settings: Settings, watch: Watch) -> FastAPI:
     )
     app.state.opened, app.state.watch = opened, watch
     app.state.senders, app.state.access = settings.senders, settings.access
-    app.state.recent, app.state.secret = ResponseCache(opened.runtime.store.stamp), secrets.token_urlsafe(32)
+    app.state.recent, app.state.secret = ResponseCache(opened.runtime.store.change_token), secrets.token_urlsafe(32)
     app.state.closing, app.state.followers = threading.Event(), pages.Followers()
     app.state.simulations = pages.Simulations()
     problems.install(app)

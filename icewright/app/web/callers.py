@@ -15,7 +15,7 @@ from icewright.app.web.response_cache import response_cache_of
 from icewright.app.web.segments import LONGEST  # whose convertor the routes are declared with
 from icewright.app.web.threads import in_thread
 from icewright.core.errors import UsageError
-from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, Sight, place_of
+from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, VisibilityFilter, place_of
 from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, TableRow
@@ -40,7 +40,7 @@ class Caller:
         return replace(runtime, trigger=replace(runtime.trigger, kind=MANUAL, actor=self.principal.name))
 
     @property
-    def sight(self) -> Sight:
+    def sight(self) -> VisibilityFilter:
         """Return the visibility filter of what the caller may read."""
         return self.principal.sight(self.action)
 
@@ -95,7 +95,7 @@ class Caller:
 
     def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
         request_id = self.request.scope.get("state", {}).get("request_id")
-        self.opened.runtime.store.audit(
+        self.opened.runtime.store.append_audit(
             AuditRow(
                 at=self.opened.runtime.clock.now(),
                 actor=self.principal.name,

@@ -132,11 +132,11 @@ def begin_session(
     row = SessionRow(digest(secret), name, grants, now, now, now + access.lifetime, token.id if token else None)
     to.runtime.store.add_session(row)
     set_cookie(answer, request, COOKIE, secret, int(access.lifetime.total_seconds()))
-    to.runtime.store.audit(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
+    to.runtime.store.append_audit(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
 
 
 def _refused(request: Request, to: AppState, name: str, why: str) -> Problem:
-    to.runtime.store.audit(_entry(request, to, name, refused=True, why=why))
+    to.runtime.store.append_audit(_entry(request, to, name, refused=True, why=why))
     return Problem(403, why)
 
 

@@ -92,7 +92,7 @@ def audit(
     wanted = {"actor": actor, "action": action, "refused": refused}
     equal = {name: value for name, value in wanted.items() if value is not None}
     before = None if after is None else int(after[0])
-    rows = by.runtime.store.audited(by.sight, before, limit + 1, **equal)
+    rows = by.runtime.store.audit_entries(by.sight, before, limit + 1, **equal)
     names = [name for name in models.AuditEntry.model_fields if name != "details"]
     items = [
         models.AuditEntry(**{n: getattr(row, n) for n in names}, details=dict(row.details)) for row in rows[:limit]
