@@ -29,7 +29,7 @@ from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import look, run_cycle
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_table, read_facts
+from icewright.flow.evaluate import evaluate_and_record, read_facts
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
@@ -93,7 +93,8 @@ class Ours:
                 orphans = _listing_other_files(app, listing)
                 runtime = replace(runtime, engine=replace(app.engines, orphans=orphans))
             detect(runtime, ["lake"])  # a table that the store does not know cannot be claimed
-            evaluate_table(runtime, ref, runtime.clock.now())
+            for row in runtime.store.tables("lake"):  # a service has evaluated every table before it deletes beside it
+                evaluate_and_record(runtime, row.ref, runtime.clock.now())
             request = Request(ref, (Operation(operation),), manual=True, dry_run=dry_run)
             with profiled(profile), self._measured() as found:
                 result = execute(runtime, request)

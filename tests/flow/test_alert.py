@@ -307,7 +307,7 @@ class _Forgetful:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def told(self, tellings: list[PendingDelivery], now: Any) -> None:
+    def mark_delivered(self, tellings: list[PendingDelivery], now: Any) -> None:
         """Away, then back."""
         if self.fails and tellings:
             self.fails -= 1

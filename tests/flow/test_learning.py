@@ -138,7 +138,7 @@ def test_a_table_without_runs_begins_with_what_others_taught(
 
     def cost(ref: TableRef) -> float:
         bench.rot(ref)
-        evaluation = evaluate_and_record(bench.runtime(typical=calibration), ref, bench.clock.now())
+        evaluation = evaluate_and_record(bench.runtime(calibration=calibration), ref, bench.clock.now())
         assert evaluation is not None
         found = evaluation.verdicts[Operation.COMPACT]
         assert isinstance(found, Due)

@@ -125,7 +125,7 @@ def test_a_viewer_is_shown_and_given_nothing_to_change(site: Site, desk: Opener)
     )
     expect(page.locator("h1")).to_have_text("Forbidden")
     expect(page.locator("main")).to_contain_text("tables.pause on")
-    assert site.store.audited(None, None, 1, refused=True)[0].action == "tables.pause"
+    assert site.store.audit_entries(None, None, 1, refused=True)[0].action == "tables.pause"
     assert site.store.table(CLICKS).paused is None
 
 
@@ -188,7 +188,7 @@ def test_in_by_the_provider(site: Site, desk: Opener) -> None:
     expect(page.locator(".next")).to_contain_text("Paused")
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("status")).to_contain_text("Resumed")
-    assert site.store.audited(None, None, 1)[0].actor == "ann@example.com"
+    assert site.store.audit_entries(None, None, 1)[0].actor == "ann@example.com"
 
 
 def test_the_queue_follows(site: Site, desk: Opener) -> None:

@@ -80,7 +80,7 @@ def test_a_rule_from_its_draft_to_its_end(site: Site, desk: Opener) -> None:
     page.locator("#preview").get_by_role("button", name="Take the rule back").click()
     expect(page.get_by_role("status")).to_contain_text("is taken back")
     assert not site.store.rule_versions(CLICKS.parts)[0].settings
-    assert [e.action for e in site.store.audited(None, None, 2)] == ["policies.change"] * 2
+    assert [e.action for e in site.store.audit_entries(None, None, 2)] == ["policies.change"] * 2
 
 
 def test_two_who_change_the_same_rule(site: Site, desk: Opener) -> None:
@@ -119,7 +119,7 @@ def test_who_may_change_what(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("button", name="Save the rule")).to_have_count(0)
     page.locator("#rule").evaluate("form => { form.action = '/do/policy/save'; form.submit(); }")
     expect(page.locator("h1")).to_have_text("Forbidden")
-    assert site.store.audited(None, None, 1, refused=True)[0].action == "policies.change"
+    assert site.store.audit_entries(None, None, 1, refused=True)[0].action == "policies.change"
     page.goto("/activity")
     expect(page.locator("main")).not_to_contain_text("fleet")
 
