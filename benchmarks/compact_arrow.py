@@ -57,7 +57,7 @@ class Shape:
         """Both in turn."""
         saved = self.save(sides)
         outputs = Outputs(saved)
-        knobs = {"compact.target_file_size_mb": str(self.target), "compact.kernel": "arrow"}
+        knobs = {"compact.target_file_size_mb": str(self.target), "compact.engine": "arrow"}
         more: Mapping[str, str] = {}
         if self.deleted_from:
             knobs["compact.delete_file_threshold"] = "1"

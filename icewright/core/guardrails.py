@@ -11,7 +11,7 @@ from typing import Any
 
 from icewright.core.errors import ConfigError
 from icewright.core.knob import UNSET, Knob, ValueKind, written
-from icewright.core.policy import KNOBS
+from icewright.core.policy import KNOBS, find_knob
 from icewright.core.words import kind
 
 _FORM = re.compile(r"\s*([a-z_.]+)(?:\s*(>=|<=|=)\s*|\s+(in)\s+)([^\s=<>].*?)\s*", re.DOTALL)
@@ -88,10 +88,11 @@ def parse_guardrail(path: str, text: object) -> Guardrail:
     if found is None:
         raise ConfigError([f"{path}: {text!r} is no guardrail; {_WRITE_ONE}"])
     name, sign, value = found[1], found[2] or found[3], found[4]
-    if name not in KNOBS:
+    knob = find_knob(name)
+    if knob is None:
         raise ConfigError([f"{path}: there is no knob {name}{nearest_knob(name)}"])
     try:
-        return _values(KNOBS[name], sign, value) if sign in {"in", "="} else _bound(KNOBS[name], sign, value)
+        return _values(knob, sign, value) if sign in {"in", "="} else _bound(knob, sign, value)
     except ValueError as error:
         raise ConfigError([f"{path}: {text!r} is no guardrail; {error}"]) from error
 

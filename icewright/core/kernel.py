@@ -50,15 +50,15 @@ def kernels(facts: TableFacts, partitions: Sequence[PartitionFacts], knobs: Knob
     """Choose for each partition. What concerns the table as a whole concerns each of them."""
     said = knobs[policy.KERNEL]
     if said == Kernel.SPARK:
-        return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.kernel says so",))
+        return Kernels({p.key: Kernel.SPARK for p in partitions}, ("kernel spark: compact.engine says so",))
     against = next(_of_table(facts, order), None)
     reasons = {p.key: against or _of_partition(facts, p) for p in partitions}
     different = [reason for reason in dict.fromkeys(reasons.values()) if reason is not None]
     if said == Kernel.ARROW and different:
-        refused = f"compact.kernel is arrow, but {different[0]}: set it to auto or spark"
+        refused = f"compact.engine is arrow, but {different[0]}: set it to auto or spark"
         return Kernels({}, (), refused)
     chosen = {key: Kernel.ARROW if reason is None else Kernel.SPARK for key, reason in reasons.items()}
-    arrow = EQUAL if said == "auto" else "compact.kernel says so"
+    arrow = EQUAL if said == "auto" else "compact.engine says so"
     why = [f"kernel arrow: {arrow}"] if None in reasons.values() else []
     return Kernels(chosen, (*why, *(f"kernel spark: {reason}" for reason in different)))
 

@@ -14,7 +14,7 @@ from icewright.core.errors import ConfigError, UsageError
 from icewright.core.guardrails import Guardrail, nearest_knob
 from icewright.core.knob import written
 from icewright.core.polaris import Served
-from icewright.core.policy import KNOBS, PRESET, Ignored, Knobs, Origin
+from icewright.core.policy import KNOBS, PRESET, Ignored, Knobs, Origin, find_knob
 from icewright.core.presets import PRESETS
 from icewright.core.properties import Allowance, from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
@@ -172,7 +172,7 @@ def parse_settings(path: str, raw: object, guardrails: Sequence[Guardrail] = ())
     faults: list[str] = []
     settings: dict[str, Any] = {}
     for name, value in raw.items():
-        knob = KNOBS.get(str(name))
+        knob = find_knob(str(name))
         if knob is None:
             faults.append(f"{path}.{name}: there is no such knob{nearest_knob(str(name))}")
             continue

@@ -30,6 +30,19 @@ class Operation(enum.StrEnum):
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHANS = "remove_orphans"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Operation | None:
+        """Accept the name of the Iceberg procedure that does the same, such as `rewrite_data_files`."""
+        name = _PROCEDURES.get(str(value))
+        return None if name is None else cls(name)
+
+
+_PROCEDURES: Mapping[str, str] = {
+    "rewrite_data_files": "compact",
+    "rewrite_position_delete_files": "rewrite_deletes",
+    "remove_orphan_files": "remove_orphans",
+}
+
 
 ON_POOL = frozenset({Operation.EXPIRE_ROWS, Operation.COMPACT, Operation.REWRITE_DELETES})  # always Spark's work
 
@@ -136,7 +149,7 @@ MAX_CONCURRENT_GROUPS = _integer(
 )
 STRATEGY = _choice("compact.strategy", "binpack", ("binpack", "sort", "zorder"), "how rows are laid out")
 KERNEL = _choice(
-    "compact.kernel",
+    "compact.engine",
     "auto",
     ("auto", "arrow", "spark"),
     "who rewrites rows: Arrow in tasks of Spark, or Spark's own path; auto: Arrow wherever its result is the same",
@@ -349,10 +362,16 @@ PROPERTIES_ALLOW: Knob[str | None] = _knob(
     None,
     "knobs that the table's own properties may set beside the harmless ones: names and wildcards, such as importance, "
     "impact.*; no property sets this one",
-    check=partial(check_names, tuple(_DECLARED.knobs)),
+    check=partial(check_names, (*_DECLARED.knobs, "compact.kernel")),
 )
 
 KNOBS: Mapping[str, Knob[Any]] = _DECLARED.knobs
+RENAMED: Mapping[str, str] = {"compact.kernel": "compact.engine"}  # earlier names, accepted for one more release
+
+
+def find_knob(name: str) -> Knob[Any] | None:
+    """Return the knob of this name, or of this earlier name; None when there is none."""
+    return KNOBS.get(RENAMED.get(name, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from icewright.core.policy import (
     HOT_MAX_HOURS,
     HOT_MINUTES,
     HOT_PARTITIONS,
-    KNOBS,
     MAX_DELETE_RATIO,
     MAX_FILE_SIZE_RATIO,
     MAX_OVERLAP,
@@ -41,6 +40,7 @@ from icewright.core.policy import (
     PROPERTIES_ALLOW,
     READER_PINS,
     REMOVE_DANGLING,
+    RENAMED,
     RETENTION,
     SORT_ORDER,
     STRATEGY,
@@ -50,6 +50,7 @@ from icewright.core.policy import (
     WINDOWS,
     Ignored,
     Knobs,
+    find_knob,
 )
 from icewright.core.table import TableMetadata
 
@@ -107,7 +108,7 @@ class Allowance:
         if knob is PROPERTIES_ALLOW:
             return "rules alone set what the properties of a table may set"
         opened = self.rules[PROPERTIES_ALLOW]
-        if knob.name in _HARMLESS or (opened is not None and named(opened, knob.name)):
+        if knob.name in _HARMLESS or (opened is not None and _opens(opened, knob)):
             return ""
         why = f"a table property may not set {knob.name}"
         if knob.name in _AT_MOST | _AT_LEAST:
@@ -153,7 +154,7 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
                 found[knob.name] = (name, knob.saturate(_amount(text) / divisor))
     for name, text in metadata.properties.items():
         if name.startswith("icewright."):
-            own = KNOBS.get(name.removeprefix("icewright."))
+            own = find_knob(name.removeprefix("icewright."))
             if own is None:
                 faults.append(f"table property {name}: there is no such knob")
                 continue
@@ -171,6 +172,11 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
     if PRESET.name in found:
         found[PRESET.name] = found.pop(PRESET.name)
     return Properties(found, tuple(ignored), tuple(faults))
+
+
+def _opens(patterns: str, knob: Knob[Any]) -> bool:
+    """Whether an allow-list has the knob, by its name or an earlier one."""
+    return named(patterns, knob.name) or any(named(patterns, old) for old, new in RENAMED.items() if new == knob.name)
 
 
 def _cut(text: str) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from icewright.core import policy
+from icewright.core.guardrails import parse_guardrail
 from icewright.core.knob import Knob, ValueKind
+from icewright.core.layering import Policy, PolicyRule, parse_settings
 from icewright.core.policy import ENABLED, KNOBS, ORDERS, Knobs, Operation, Origin
 from icewright.core.presets import PRESETS
-from icewright.testing import NOW
+from icewright.testing import NOW, metadata
 
 LONG_MAX = 2**63 - 1
 AUTO: Knob[Any] = Knob("every", ValueKind.INTEGER, 168, "how often", unit="hours", minimum=1, also="auto")
@@ -166,6 +168,22 @@ def test_compliance_leaves_no_file_of_erased_rows() -> None:
     assert found[policy.ORPHAN_AGE.name] == found[policy.ORPHAN_EVERY.name] == policy.ORPHAN_AGE.minimum
 
 
+@pytest.mark.parametrize(
+    ("procedure", "operation"),
+    [
+        ("rewrite_data_files", Operation.COMPACT),
+        ("rewrite_position_delete_files", Operation.REWRITE_DELETES),
+        ("remove_orphan_files", Operation.REMOVE_ORPHANS),
+        ("rewrite_manifests", Operation.REWRITE_MANIFESTS),
+    ],
+)
+def test_operations_go_by_the_names_of_procedures(procedure: str, operation: Operation) -> None:
+    """Whoever knows Iceberg's procedures may name them; any other name is refused."""
+    assert Operation(procedure) is operation
+    with pytest.raises(ValueError, match="is not a valid"):
+        Operation(f"{procedure}s")
+
+
 def test_orders_hold_every_operation() -> None:
     """Whatever the order, each operation has exactly one place in it."""
     for order in ORDERS.values():
@@ -182,6 +200,16 @@ def test_seaweedfs_order() -> None:
         Operation.REMOVE_ORPHANS,
         Operation.REWRITE_MANIFESTS,
     ]
+
+
+def test_an_earlier_name_of_a_setting_is_accepted() -> None:
+    """Rules, guardrails, properties and allow-lists that say it mean the one that took its place."""
+    old = {"compact.kernel": "spark"}
+    assert parse_settings("set", old) == {"compact.engine": "spark"}
+    assert parse_guardrail("g", "compact.kernel in auto, spark").knob == "compact.engine"
+    rule = PolicyRule((), {policy.PROPERTIES_ALLOW.name: "compact.kernel"})
+    table = metadata(properties={"icewright.compact.kernel": "spark"})
+    assert Policy((rule,)).knobs_for(table.ref, table)[policy.KERNEL] == "spark"
 
 
 def test_specified_defaults() -> None:

@@ -142,7 +142,7 @@ HARMFUL = {
     "expire_snapshots.clean_expired_metadata": "true",
     "expire_snapshots.max_pin_age_hours": "1",
     "deletion.delay_hours": "0",
-    "compact.kernel": "spark",
+    "compact.engine": "spark",
     "compact.task_memory_mb": "1000000",
     "compact.max_concurrent_file_group_rewrites": "1000",
     "compact.max_file_group_size_mb": "1000000000",

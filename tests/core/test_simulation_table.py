@@ -181,7 +181,7 @@ def test_kernels_cost_differently() -> None:
     table = written(small())
     costs = []
     for kernel in Kernel:
-        found = verdict(Operation.COMPACT, table.facts(SIZES), knobs({"compact.kernel": kernel}), {}, NOW)
+        found = verdict(Operation.COMPACT, table.facts(SIZES), knobs({"compact.engine": kernel}), {}, NOW)
         assert isinstance(found, Due)
         costs.append(begin(table, found.work.steps[0], NOW).gb_hours)
     assert 0 < costs[0] < costs[1]

@@ -40,7 +40,7 @@ class Trial:
 
 @dataclass
 class Sweeps:
-    """Does deeds in one lakehouse, from the same beginning each time."""
+    """Runs operations in one lakehouse, from the same beginning each time."""
 
     workspace: Lakehouse
     now: datetime

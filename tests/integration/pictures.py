@@ -126,11 +126,11 @@ def compare(bench: Bench, name: str, knobs: Mapping[str, object] | None = None) 
     """Compact by each kernel from the same bytes; Arrow's result stays."""
     said = {**KNOBS, **(knobs or {})}
     saved, before = bench.save(name), picture(bench, name)
-    done = bench.run(name, Operation.COMPACT, {**said, "compact.kernel": "spark"})
+    done = bench.run(name, Operation.COMPACT, {**said, "compact.engine": "spark"})
     assert done.state is OperationState.COMMITTED, done
     by_spark = picture(bench, name)
     saved.restore()
-    done = bench.run(name, Operation.COMPACT, {**said, "compact.kernel": "arrow"})
+    done = bench.run(name, Operation.COMPACT, {**said, "compact.engine": "arrow"})
     assert done.state is OperationState.COMMITTED, done
     return Compared(before, by_spark, picture(bench, name), done)
 

@@ -34,7 +34,7 @@ BASE: Mapping[str, object] = {
 }
 KINDS: tuple[tuple[Operation, Mapping[str, object]], ...] = (
     (Operation.COMPACT, BASE),
-    (Operation.COMPACT, {**BASE, "compact.kernel": "spark"}),
+    (Operation.COMPACT, {**BASE, "compact.engine": "spark"}),
     (Operation.COMPACT, {**BASE, "compact.strategy": "sort", "compact.sort_order": "id"}),
     (Operation.COMPACT, {**BASE, "compact.strategy": "zorder", "compact.sort_order": "id, v"}),
     (Operation.COMPACT, {**BASE, "compact.partial_progress_from_mb": 0}),

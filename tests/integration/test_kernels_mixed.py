@@ -36,7 +36,7 @@ def compact(bench: Bench, name: str, kernel: str = "auto") -> Outcome:
     """One compaction that keeps every row."""
     query = f"SELECT * FROM {bench.lake.quoted(name)}"  # noqa: S608 - quoted
     before = sorted(map(str, bench.sql(query)))
-    found = bench.run(name, Operation.COMPACT, {**KNOBS, "compact.kernel": kernel})
+    found = bench.run(name, Operation.COMPACT, {**KNOBS, "compact.engine": kernel})
     assert sorted(map(str, bench.sql(query))) == before
     return found
 
@@ -76,7 +76,7 @@ def test_older_specs_are_left_to_spark(bench: Bench, new_name: Name) -> None:
     insert(bench, quoted, "(3, 'a', 'x')", "(4, 'a', 'x')")
     refused = compact(bench, name, "arrow")
     assert refused.state is OperationState.SKIPPED
-    assert f"compact.kernel is arrow, but {OLDER}" in refused.reason
+    assert f"compact.engine is arrow, but {OLDER}" in refused.reason
     done = compact(bench, name)
     assert done.state is OperationState.COMMITTED, done
     assert any(OLDER in note for note in done.notes)
@@ -119,10 +119,10 @@ def test_an_order_of_transforms_is_left_to_spark(bench: Bench, new_name: Name) -
     insert(bench, quoted, "(1, 'b'), (2, 'a')", "(3, 'c')")
     assert bench.metadata(name).sort_order_id == 1
     told = {**KNOBS, "compact.strategy": "sort", "compact.sort_order": "s"}
-    for knobs in ({**KNOBS, "compact.kernel": "arrow"}, {**told, "compact.kernel": "arrow"}):
+    for knobs in ({**KNOBS, "compact.engine": "arrow"}, {**told, "compact.engine": "arrow"}):
         refused = bench.run(name, Operation.COMPACT, knobs)
         assert refused.state is OperationState.SKIPPED, refused
-        assert "compact.kernel is arrow, but the table's sort order has transforms" in refused.reason
+        assert "compact.engine is arrow, but the table's sort order has transforms" in refused.reason
     done = compact(bench, name)
     assert done.state is OperationState.COMMITTED, done
     assert any("kernel spark: the table's sort order has transforms" in note for note in done.notes)

@@ -91,7 +91,7 @@ def test_sorted_in_little_memory(strategy: str, bench: Bench, new_name: Name) ->
     done = run(
         bench,
         name,
-        {**knobs, "compact.kernel": "arrow", "compact.task_memory_mb": 256, "compact.target_file_size_mb": 20},
+        {**knobs, "compact.engine": "arrow", "compact.task_memory_mb": 256, "compact.target_file_size_mb": 20},
     )
     assert done.state is OperationState.COMMITTED, done
     assert bench.read(name) == before
@@ -114,12 +114,12 @@ def test_keys_that_are_too_large(bench: Bench, new_name: Name) -> None:
         )
     knobs = {"compact.strategy": "sort", "compact.sort_order": "k DESC, id", "compact.task_memory_mb": 256}
     paths = {file.path for file in data_files(bench, name, rows=False)}
-    done = run(bench, name, {**knobs, "compact.kernel": "arrow"})
+    done = run(bench, name, {**knobs, "compact.engine": "arrow"})
     assert any("the columns that order its rows" in note for note in done.notes), done
     assert {file.path for file in data_files(bench, name, rows=False)} >= paths - {
         path for path in paths if "part=2" in path
     }
-    done = run(bench, name, {**knobs, "compact.kernel": "auto"})
+    done = run(bench, name, {**knobs, "compact.engine": "auto"})
     assert done.state is OperationState.COMMITTED, done
     assert any("left to Spark's own path" in note for note in done.notes)
     files = data_files(bench, name, rows=False)
@@ -135,7 +135,7 @@ def test_an_older_spec_is_refused_where_arrow_is_forced(bench: Bench, new_name: 
     for number in range(2):
         bench.sql(f"INSERT INTO {quoted} VALUES ({number}, 'a')")  # noqa: S608 - quoted
     bench.sql(f"ALTER TABLE {quoted} ADD PARTITION FIELD part")
-    done = run(bench, name, {"compact.kernel": "arrow"})
+    done = run(bench, name, {"compact.engine": "arrow"})
     assert done.state is OperationState.SKIPPED
     assert "older partition spec" in done.reason
 
@@ -197,7 +197,7 @@ def test_a_broken_file_spoils_its_own_group_alone(
     victim = Path(local_path(str(task.file().location())) or "")
     damage(victim, task.deletes()[0])
     before = bench.files(name)
-    done = run(bench, name, {"compact.kernel": "arrow"})
+    done = run(bench, name, {"compact.engine": "arrow"})
     assert done.state is OperationState.COMMITTED, done
     assert done.metrics["bins"] == 2
     assert "2 data files could not be rewritten" in done.notes
@@ -221,7 +221,7 @@ def test_an_entry_that_counts_other_rows(bench: Bench, new_name: Name) -> None:
     victim = java.live()[0].file
     builder = java.java.DataFiles.builder(java.table.spec()).copy(victim).withRecordCount(victim.recordCount() + 1)
     java.table.newOverwrite().deleteFile(victim).addFile(builder.build()).commit()
-    done = run(bench, name, {"compact.kernel": "arrow"})
+    done = run(bench, name, {"compact.engine": "arrow"})
     assert done.state is OperationState.COMMITTED, done
     assert done.metrics["bins"] == 2
     assert str(victim.location()) in bench.lake.spark().table(f"lake.{name}.files").toArrow()["file_path"].to_pylist()

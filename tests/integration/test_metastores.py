@@ -37,7 +37,7 @@ cache: {{folder: "{home}/cache"}}
 policy:
   - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1, expire_snapshots.min_snapshots_to_keep: 1}}
   - set: {{compact.hot_partitions: include, compact.min_input_files: 2}}
-  - set: {{compact.kernel: {kernel}}}
+  - set: {{compact.engine: {kernel}}}
 """
 GLUE = """{{warehouse: "s3://lake/warehouse", glue.endpoint: "{at}", s3.endpoint: "{at}", client.region: us-east-1,
       client.access-key-id: key, client.secret-access-key: hush}}"""

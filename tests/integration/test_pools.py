@@ -46,7 +46,7 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
 @pytest.fixture
 def knobs(kernel: Kernel) -> Mapping[str, object]:
     """By which the kernel compacts."""
-    return {**KNOBS, "compact.kernel": kernel.value}
+    return {**KNOBS, "compact.engine": kernel.value}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_cancelled_compaction_stops_alone(
     before, of_other = bench.read(slow), bench.read(other)
     with running(bench, slow, knobs) as job:
         job.wait_for_commits(2)
-        with running(bench, other, {**KNOBS, "compact.kernel": "spark"}) as untouched:
+        with running(bench, other, {**KNOBS, "compact.engine": "spark"}) as untouched:
             job.cancel()
             kept_what_it_had_done(job, before)
             assert untouched.result.result(60).state is JobState.SUCCEEDED

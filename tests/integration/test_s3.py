@@ -35,7 +35,7 @@ policy:
   - set: {{deletion.delay_hours: 0, expire_snapshots.retention_hours: 1,
            expire_snapshots.min_snapshots_to_keep: 1, remove_orphans.mode: delete}}
   - set: {{compact.hot_partitions: include, remove_orphans.max_delete_ratio: 1.0}}
-  - {{match: lake.sales.by_spark, set: {{compact.kernel: spark}}}}
+  - {{match: lake.sales.by_spark, set: {{compact.engine: spark}}}}
 """
 
 

@@ -15,7 +15,7 @@ from icewright.adapters.store.ledger import NAMED, named, of_table
 from icewright.adapters.store.overview import SqlOverview
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, POLICIES, RUNS, TABLES
 from icewright.core.layering import PolicyRule
-from icewright.core.policy import Operation
+from icewright.core.policy import RENAMED, Operation
 from icewright.core.runs import History, OperationState, Outcome
 from icewright.core.table import TableRef
 from icewright.core.tally import of_run, of_work
@@ -128,4 +128,7 @@ class SqlStore(SqlOverview):
         """The newest version of each scope's rule."""
         with self._reading() as connection:
             newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
-        return [PolicyRule(scope, settings, "store") for scope, settings in newest.items()]
+        return [
+            PolicyRule(scope, {RENAMED.get(name, name): value for name, value in settings.items()}, "store")
+            for scope, settings in newest.items()
+        ]

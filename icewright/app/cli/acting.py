@@ -100,10 +100,15 @@ def run(
 def _operations(text: str | None) -> tuple[Operation, ...]:
     """The named operations in the canonical order. When none is named, all but the one that deletes rows."""
     harmless = [op for op in Operation if op is not Operation.EXPIRE_ROWS]
-    names = [n.strip() for n in text.split(",")] if text else harmless
-    if bad := [n for n in names if n not in list(Operation)]:
-        raise UsageError(f"--op {bad[0]}: there is no such operation; there is: {', '.join(Operation)}")
-    return tuple(op for op in Operation if op in names)
+    asked = [_operation(name.strip()) for name in text.split(",")] if text else harmless
+    return tuple(op for op in Operation if op in asked)
+
+
+def _operation(name: str) -> Operation:
+    try:
+        return Operation(name)
+    except ValueError:
+        raise UsageError(f"--op {name}: there is no such operation; there is: {', '.join(Operation)}") from None
 
 
 @app.command()

@@ -224,7 +224,7 @@ def _by_spark_after_all(
 ) -> StepResult:
     """What Arrow does not do, by Spark's own path. Raises `Refused` where the policy insists on Arrow."""
     if not step.may_fall_back:
-        raise Refused(f"compact.kernel is arrow, but {reasons[0]}: set it to auto or spark")
+        raise Refused(f"compact.engine is arrow, but {reasons[0]}: set it to auto or spark")
     rest = by_spark(session)
     notes = (*done.notes, *(f"left to Spark's own path: {why}" for why in reasons))
     return replace(done, rows=(*done.rows, *rest.rows), notes=notes)
