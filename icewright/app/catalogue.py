@@ -13,10 +13,10 @@ from icewright.core.policy import Operation
 from icewright.core.steps import VERDICT_NAMES
 from icewright.core.tally import DURATIONS, ENDLESS, Total
 from icewright.ports import CatalogRow, Distribution, Measures, ProcessRow, QueueMeasure
+from icewright.ports.views import STATES
 
 POINTS = (10, 25, 50, 75, 90, 100)
 AGES = (3600, 6 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
-STATES = ("well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
 
 class MetricKind(enum.StrEnum):

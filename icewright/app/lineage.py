@@ -76,7 +76,7 @@ class LineageSender:
 
     def hear(self, kind: str, details: Mapping[str, Any]) -> None:
         """Whatever is told; never waits, and never fails."""
-        state = {"job_started": "START", "job_broken": "FAIL"}.get(kind)
+        state = {"job_started": "START", "job_crashed": "FAIL"}.get(kind)
         if kind == "job_finished":
             state = _ENDED.get(str(details.get("state")))
         if state is None:

@@ -22,8 +22,10 @@ LEVELS: Mapping[str, int] = {
     "error": logging.ERROR,
 }
 _FOREIGN = logging.WARNING  # of other libraries only this and worse: below it they quote addresses and payloads
-_ERRORS = frozenset({"job_broken", "loop_failed", "catalog_failed", "reports_failed", "unreadable", "alert_not_told"})
-_WARNINGS = frozenset({"alert_raised", "settled", "left_without_a_word", "lineage_not_sent"})
+_ERRORS = frozenset(
+    {"job_crashed", "loop_failed", "catalog_failed", "reports_failed", "unreadable", "alert_delivery_failed"}
+)
+_WARNINGS = frozenset({"alert_raised", "reconciled", "deregister_failed", "lineage_not_sent"})
 _BAD_STATES = frozenset({"failed", "partial", "interrupted"})
 
 

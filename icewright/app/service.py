@@ -76,7 +76,7 @@ class Worker:
             execute_taken(self._runtime, job)
         except Exception as error:  # noqa: BLE001 - a fault of ours in one job ends no other
             said = f"unexpected {type(error).__name__}: {error}"
-            self._runtime.emit("job_broken", {"job_id": job.job_id, "table": str(job.ref), "error": said})
+            self._runtime.emit("job_crashed", {"job_id": job.job_id, "table": str(job.ref), "error": said})
 
     def _ended(self, future: Future[None]) -> None:
         with self._lock:
@@ -104,7 +104,7 @@ class Service:
         loops = [Loop("heartbeat", HEARTBEAT, self._beat)]
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, lambda: detect_due(runtime).moved, (evaluate,))
-            loops += [detect, evaluate, self._plan, Loop("settle", 15 * _SECOND, self._settling.due)]
+            loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._settling.due)]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
             loops += [Loop("heat", timedelta(hours=1), self._cool)]
@@ -164,11 +164,11 @@ class Service:
             self._ended_within(grace, self.worker)
         try:
             runtime = self._runtime
-            for name in ("plan", "settle", "alerts"):
+            for name in ("plan", "reconcile", "alerts"):
                 runtime.store.release_lease(name, runtime.trigger.holder)
             runtime.store.deregister([runtime.trigger.holder])
         except IcewrightError as error:  # the store is away: others see by the heartbeat that this one is gone
-            self._runtime.emit("left_without_a_word", {"error": str(error)})
+            self._runtime.emit("deregister_failed", {"error": str(error)})
 
     def _ended_within(self, grace: timedelta, worker: Worker) -> bool:
         """Whether its jobs came to their end; meanwhile others hear that this process is there still."""

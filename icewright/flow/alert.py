@@ -217,7 +217,7 @@ def _tell_channel(
             failures = max(telling.failures for telling in left) + 1
             now = runtime.clock.now()
             runtime.store.schedule_redelivery(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
-            runtime.emit("alert_not_told", {"channel": name, "failures": failures, "error": str(error)})
+            runtime.emit("alert_delivery_failed", {"channel": name, "failures": failures, "error": str(error)})
             return done
         alerting.unwritten.update(map(_mark, group))
         runtime.store.mark_delivered(group, runtime.clock.now())

@@ -100,5 +100,5 @@ def _guarded(runtime: Runtime, request: Request) -> JobResult:
         return execute(runtime, request)
     except Exception as error:  # noqa: BLE001
         reason = f"unexpected {type(error).__name__}: {error}"
-        runtime.emit("job_broken", {"table": str(request.ref), "error": reason})
+        runtime.emit("job_crashed", {"table": str(request.ref), "error": reason})
         return JobResult(request.ref, None, JobState.FAILED, (), request.dry_run, reason)

@@ -26,7 +26,7 @@ def reconcile_interrupted(runtime: Runtime) -> list[str]:
         finished, said = _resumed(runtime, unfinished)
         (done if finished else waiting).append(said)
     for line in done:
-        runtime.store.record_event("settled", runtime.clock.now(), said=line)
+        runtime.store.record_event("reconciled", runtime.clock.now(), said=line)
     return done + waiting
 
 
@@ -49,13 +49,13 @@ class Reconciler:
     def due(self) -> int:
         """Settle what there is; returns 0, for what is left then waits for its reason to end."""
         runtime = self._runtime
-        if not runtime.try_acquire_lease("settle", TURN):
+        if not runtime.try_acquire_lease("reconcile", TURN):
             return 0
         runtime.store.release_claims_of_ended(runtime.process_has_ended)
         said = reconcile_interrupted(runtime)
         for line in said:
             if line not in self._told:
-                runtime.emit("settled", {"said": line})
+                runtime.emit("reconciled", {"said": line})
         self._told = frozenset(said)
         _let_go(runtime)
         ended = [p for p in runtime.store.processes() if runtime.clock.now() - p.heartbeat > SILENT]
@@ -70,7 +70,7 @@ def _let_go(runtime: Runtime) -> None:
     for job in runtime.store.queued(lost) if lost else ():
         runtime.store.request_cancel(job.job_id, now)
         said = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"
-        runtime.store.record_event("settled", now, said=said)
+        runtime.store.record_event("reconciled", now, said=said)
 
 
 def _resumed(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:

@@ -16,7 +16,7 @@ from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
 T = TypeVar("T")
 After = tuple[Any, ...]  # the sorting values of the last item that was seen
 
-STATES = ("well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
+STATES = ("healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
 
 class TableSort(enum.StrEnum):

@@ -136,7 +136,7 @@ def test_no_secret_is_logged(capsys: CAPTURE) -> None:
     logs.configure(secrets=[SECRET])
     deep = {"error": f"x{SECRET}y", "repr": repr(SECRET), "list": [{"a": (SECRET,)}], SECRET: 1}
     logs.listener()(
-        "job_broken", {**deep, "url": "http://h/hush%2F4711%20%22quoted%22%5C", "object": ValueError(SECRET)}
+        "job_crashed", {**deep, "url": "http://h/hush%2F4711%20%22quoted%22%5C", "object": ValueError(SECRET)}
     )
     said = capsys.readouterr().err
     assert "4711" not in said

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from icewright.app.catalogue import AGES, CATALOGUE, STATES, MetricKind
+from icewright.app.catalogue import AGES, CATALOGUE, MetricKind
 from icewright.app.monitoring import LAYOUT, RULES, dashboard, files
 from icewright.app.prometheus_rules import rules
 from icewright.core.runs import OperationState
+from icewright.ports.views import STATES
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy" / "monitoring"
 EXPRESSIONS = [

@@ -72,8 +72,8 @@ def test_tables_by_state(store: SqlStore) -> None:
         {**looked, "dropped": True, "error": "broken"},
     )
     rows(store, looked, looked, catalog="pond")
-    states = ("new", "well", "due", "changed", "busy", "paused", "unreadable", "dropped")
-    assert measured(store).tables == {**{("lake", state): 1 for state in states}, ("pond", "well"): 2}
+    states = ("new", "healthy", "due", "changed", "busy", "paused", "unreadable", "dropped")
+    assert measured(store).tables == {**{("lake", state): 1 for state in states}, ("pond", "healthy"): 2}
 
 
 def test_how_numbers_are_distributed(store: SqlStore) -> None:

@@ -224,7 +224,7 @@ def test_a_channel_that_is_down(bench: Bench) -> None:
     assert mail.titles == [f"[warning] job_failed: {REF}"]
     waits = [round((b - a) / timedelta(minutes=1)) for a, b in pairwise(attempts)]
     assert waits == [1, 2, 4, 8, 16]
-    assert bench.told[-1] == ("alert_not_told", {"channel": "c0", "failures": 6, "error": "refused"})
+    assert bench.told[-1] == ("alert_delivery_failed", {"channel": "c0", "failures": 6, "error": "refused"})
     slack.down = ""
     for _ in range(3):
         bench.clock.advance(hours=1)

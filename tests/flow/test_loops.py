@@ -121,7 +121,7 @@ def test_what_the_dead_had_claimed_is_free_at_once(bench: Bench) -> None:
     detect_due(bench.runtime())
     until = NOW + timedelta(hours=1)
     bench.store.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
-    assert bench.store.acquire_lease("settle", "dead:1:1", NOW, until) == "dead:1:1"
+    assert bench.store.acquire_lease("reconcile", "dead:1:1", NOW, until) == "dead:1:1"
     assert bench.store.acquire_lease("plan", "alive:1:1", NOW, until) == "alive:1:1"
     runtime = replace(bench.runtime(), process_has_ended=lambda holder: holder == "dead:1:1")
     Reconciler(runtime).due()

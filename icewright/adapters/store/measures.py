@@ -23,7 +23,7 @@ STATE = sa.case(  # the first that holds
     (TABLES.c.evaluated_at.is_(None), "new"),
     (TABLES.c.metadata_location.is_distinct_from(TABLES.c.evaluated_location), "changed"),
     (TABLES.c.due_since.is_not(None), "due"),
-    else_="well",
+    else_="healthy",
 )
 _LATER = sa.case(  # since when something is due and nothing succeeded
     (TABLES.c.error.is_not(None), None),  # which is told of itself

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import BeforeValidator
 
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
@@ -29,8 +30,13 @@ router = APIRouter(
     responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
     route_class=OneThread,
 )
-_STATE = Literal["well", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
+_STATE = Literal["healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
 assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
+
+
+def _renamed(state: object) -> object:
+    """The state that an earlier release called `well` is accepted for one more release."""
+    return "healthy" if state == "well" else state
 
 
 @router.get("", summary="List tables", openapi_extra=said(Action.TABLES_READ))
@@ -39,7 +45,9 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
     catalog: Annotated[models.Text | None, Query(description="this catalog alone")] = None,
     namespace: Annotated[models.Text | None, Query(description="this namespace alone, as in a.b")] = None,
     search: Annotated[models.Text | None, Query(description="within table and namespace, in any case")] = None,
-    state: Annotated[list[_STATE] | None, Query(description="one of these")] = None,
+    state: Annotated[
+        list[Annotated[_STATE, BeforeValidator(_renamed)]] | None, Query(description="one of these")
+    ] = None,
     due: Annotated[Operation | None, Query(description="this operation is due")] = None,
     health_below: Annotated[int | None, Query(ge=0, le=101)] = None,
     sort: Annotated[TableSort, Query(description="tables that lack it come last")] = TableSort.NAME,

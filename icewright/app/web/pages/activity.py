@@ -28,7 +28,8 @@ _KINDS = (
     "operation_finished",
     "job_finished",
     "paused",
-    "settled",
+    "reconciled",
+    "settled",  # by an earlier release
     "vacuumed",
     "archived",
     "catalog_failed",

@@ -13,7 +13,9 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 TONES: Mapping[str, str] = {
-    **dict.fromkeys(("well", "succeeded", "committed", "not_due", "ok", "Successful", "resolved", "deleted"), "good"),
+    **dict.fromkeys(
+        ("healthy", "succeeded", "committed", "not_due", "ok", "Successful", "resolved", "deleted"), "good"
+    ),
     **dict.fromkeys(("due", "partial", "warning", "deferred", "planned", "changed"), "warn"),
     **dict.fromkeys(("unreadable", "failed", "interrupted", "critical", "refused", "Failed"), "bad"),
     **dict.fromkeys(("busy", "running", "queued", "new", "info", "found"), "live"),
