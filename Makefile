@@ -41,11 +41,12 @@ model: install ## play 10,000 steps of writers, strangers, clones, crashes and I
 mutants: install ## change the code that decides deletions and commits: does a test notice? MODULES=... of it
 	$(BIN)/python -m tools.mutants $(MODULES)
 
-lint: install ## style, types and walls
+lint: install ## style, types, walls and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.prose
 
 docs: install ## write the reference pages anew from the code
 	$(BIN)/python -m icewright.app.reference docs/reference

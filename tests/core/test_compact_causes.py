@@ -126,7 +126,7 @@ def test_what_a_rewrite_does_not_mend(last: LastRun | None, due: bool) -> None:
     verdict = judged(partition("eu"), partition("us", files=1), by={}, last=last)
     assert isinstance(verdict, Due) is due
     if not due:
-        assert verdict == NotDue("no files eligible for compaction; rewritten before to no avail: region=eu")
+        assert verdict == NotDue("no files eligible for compaction; previous rewrite had no effect: region=eu")
 
 
 def test_deletes_come_without_a_write() -> None:

@@ -92,7 +92,7 @@ def test_sorting_in_vain_is_done_once(bench: Bench, new_name: Callable[[str], st
     insert(bench, quoted, "(1, 1, 'other', 'b')")
     found = bench.evaluate(name, knobs).verdicts[Operation.COMPACT]
     assert isinstance(found, NotDue)
-    assert found.reason == "no files eligible for compaction; rewritten before to no avail: part=a"
+    assert found.reason == "no files eligible for compaction; previous rewrite had no effect: part=a"
     fill(bench, quoted, 100, files=3)
     assert isinstance(bench.evaluate(name, knobs).verdicts[Operation.COMPACT], Due)
 

@@ -38,7 +38,7 @@ class Choice:
 
     due: tuple[tuple[Cause, PartitionFacts], ...]
     hot: tuple[PartitionFacts, ...]  # left to their writers
-    stuck: tuple[PartitionFacts, ...]  # rewritten before, to no avail
+    stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
 
     def by(self, *causes: Cause) -> tuple[PartitionFacts, ...]:
         """The partitions that are rewritten for one of these causes."""
@@ -264,7 +264,7 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
 
 
 def _left_out(facts: TableFacts, choice: Choice) -> list[str]:
-    said = (("hot, left to the writer", choice.hot), ("rewritten before to no avail", choice.stuck))
+    said = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.stuck))
     return [f"{why}: {_named(facts, partitions)}" for why, partitions in said if partitions]
 
 
