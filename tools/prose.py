@@ -58,7 +58,7 @@ def faults(path: Path) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{number}: {found[0]!r}: write {better!r}"
         for sentence in _END.split(prose):
             if len(sentence.split()) > MOST_WORDS:
-                yield f"{path.relative_to(ROOT)}:{number}: {len(sentence.split())} words in one sentence: {sentence[:60]}"
+                yield f"{path.relative_to(ROOT)}:{number}: a sentence of {len(sentence.split())} words: {sentence[:60]}"
 
 
 def main() -> int:

@@ -191,7 +191,7 @@ class StoreReader(AlertReader, MeasureReader, Views, Protocol):
         ...
 
     def job(self, job_id: str) -> JobRow | None:
-        """Return a job by its id or a unique beginning of it, or None."""
+        """Return a job by its id or a unique prefix of it, or None."""
         ...
 
     def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:

@@ -270,7 +270,7 @@ class SqlQueue(SqlTables):
             return [job_of(row) for row in connection.execute(query if ref is None else query.where(*of_table(ref)))]
 
     def job(self, job_id: str) -> JobRow | None:
-        """A job by its id or a beginning of it that no other has."""
+        """Return a job by its id or a unique prefix of it, or None."""
         begins = sa.select(JOBS.c.job_id).where(JOBS.c.job_id.startswith(job_id, autoescape=True)).limit(2)
         with self._reading() as connection:
             rows = connection.execute(_jobs().where(JOBS.c.job_id == job_id)).all()

@@ -19,7 +19,7 @@ from icewright.flow.undo import undo as undo_job
 from icewright.flow.undoable import ended_job
 from icewright.ports import WaitingDeletions
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or a beginning of it.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or a unique prefix of one.")]
 
 
 @app.command()

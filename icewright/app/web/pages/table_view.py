@@ -175,7 +175,7 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
         return Outlook("calm", "The table was dropped. Nothing is done to it any more.")
     if detail.job is not None:
         held = f"Paused: {detail.paused}. " if detail.paused is not None else ""
-        return Outlook("live", f"{held}A job has its turn with this table", job=detail.job)
+        return Outlook("live", f"{held}A job is running on this table", job=detail.job)
     if detail.error is not None:
         return Outlook("bad", f"It cannot be read: {detail.error}", detail.evaluate_at)
     if detail.paused is not None:
