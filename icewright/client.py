@@ -49,27 +49,27 @@ class Client:
         return self._get("/overview")
 
     def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:  # noqa: ANN401
-        """All tables, page by page."""
+        """Return all tables, page by page."""
         return self._pages("/tables", {"sort": sort, "order": order, **filters})
 
     def table(self, name: str) -> Document:
-        """One table: health, facts, verdicts, pins."""
+        """Return one table: health, facts, verdicts, pins."""
         return self._get(f"/tables/{_segment(name)}")
 
     def knobs(self, name: str) -> Document:
-        """Every knob of a table, and who set it."""
+        """Return every knob of a table, and who set it."""
         return self._get(f"/tables/{_segment(name)}/knobs")
 
     def snapshots(self, name: str) -> Document:
-        """Snapshots and refs of a table."""
+        """Return snapshots and refs of a table."""
         return self._get(f"/tables/{_segment(name)}/snapshots")
 
     def plan(self, catalog: str | None = None) -> Document:
-        """What would start now, and what would wait."""
+        """Return what would start now, and what would wait."""
         return self._get("/plan", catalog=catalog, limit=500)
 
     def queue(self) -> Document:
-        """What runs, and what waits."""
+        """Return what runs, and what waits."""
         return self._get("/queue")
 
     def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:  # noqa: ANN401
@@ -78,15 +78,15 @@ class Client:
         return [job for job, _ in zip(found, range(limit), strict=False)]
 
     def job(self, job_id: str) -> Document:
-        """One job with its runs."""
+        """Return one job with its runs."""
         return self._get(f"/jobs/{_segment(job_id)}")
 
     def files(self, job_id: str) -> Iterator[Document]:
-        """What a job deleted, found or kept."""
+        """Return what a job deleted, found or kept."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
     def deletions(self, **filters: Any) -> Iterator[Document]:  # noqa: ANN401
-        """Files that are still to be deleted, by job and operation."""
+        """Return files that are still to be deleted, by job and operation."""
         return self._pages("/deletions", {name: value for name, value in filters.items() if value is not None})
 
     def policies(self) -> Document:
@@ -139,7 +139,7 @@ class Client:
         self._ask("POST", f"/tables/{_segment(table)}/resume")
 
     def rule(self, scope: str) -> Document | None:
-        """The newest version of a stored rule; None when there is none."""
+        """Return the newest version of a stored rule; None when there is none."""
         found = self._get(f"/policies/{_segment(scope)}/versions")["items"]
         return cast(Document, found[0]) if found else None
 

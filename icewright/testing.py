@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
 from icewright.core import table
+from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, IcewrightError, MetadataUnreadable, Refused, TableNotFound
 from icewright.core.layering import Policy, parse_settings
-from icewright.core.policy import MEGABYTE, Knobs
+from icewright.core.policy import MEGABYTE
 from icewright.core.runs import Outcome, committed
 from icewright.core.simulation.scenario import policy_failures, read_policy_tests
 from icewright.core.verdicts import thresholds
@@ -45,7 +46,7 @@ class FixedClock:
     slept: list[float] = field(default_factory=list)
 
     def now(self) -> datetime:
-        """The time that was set."""
+        """Return the time that was set."""
         return self.time
 
     def sleep(self, seconds: float) -> None:
@@ -67,7 +68,7 @@ def snapshot(
     now: datetime = NOW,
     **overrides: Any,  # noqa: ANN401 - any field of `Snapshot`
 ) -> table.Snapshot:
-    """An append, `age` hours old; without `parent_id` it is the first of its line."""
+    """Return an append, `age` hours old; without `parent_id` it is the first of its line."""
     made = table.Snapshot(
         snapshot_id=snapshot_id,
         parent_id=parent_id,
@@ -81,7 +82,7 @@ def snapshot(
 
 
 def lineage(ages: Sequence[float], *, first_id: int = 1, parent_id: int | None = None) -> tuple[table.Snapshot, ...]:
-    """Snapshots of these ages in hours, each the parent of the next, with ids that count up from `first_id`."""
+    """Return snapshots of these ages in hours, each the parent of the next, with ids that count up from `first_id`."""
     made: list[table.Snapshot] = []
     for snapshot_id, age in enumerate(ages, first_id):
         made.append(snapshot(snapshot_id, age=age, parent_id=made[-1].snapshot_id if made else parent_id))
@@ -89,7 +90,7 @@ def lineage(ages: Sequence[float], *, first_id: int = 1, parent_id: int | None =
 
 
 def spec(spec_id: int = 0, /, **transforms: str) -> table.PartitionSpec:
-    """A partition spec over columns of `SCHEMA`: `spec(region="identity", ts="day")`."""
+    """Return a partition spec over columns of `SCHEMA`: `spec(region="identity", ts="day")`."""
     ids = {column["name"]: column["id"] for column in SCHEMA["fields"]}
     return table.PartitionSpec(
         spec_id,
@@ -108,7 +109,7 @@ def metadata(
     refs: Sequence[table.SnapshotRef] = (),
     **overrides: Any,  # noqa: ANN401 - any field of `TableMetadata`
 ) -> table.TableMetadata:
-    """A table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
+    """Return a table whose main branch has one snapshot for each age in hours, oldest first, with ids from 1.
 
     `refs` come beside main, which is made unless they name it. With `snapshots` the history is given as it is, and
     main leads to the last unless `current_snapshot_id` says otherwise.
@@ -254,7 +255,7 @@ class MemoryCatalog:
     _written: int = 0
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every table with its current metadata file."""
+        """Return every table with its current metadata file."""
         self._answer()
         return [Pointer(ref, found.metadata_location) for ref, found in sorted(self.tables.items())]
 
@@ -271,14 +272,14 @@ class MemoryCatalog:
         return [Pointer(found.ref, found.metadata_location) for found in self.beyond]
 
     def neighbour(self, pointer: Pointer) -> table.TableMetadata:
-        """The table of `beyond` with this metadata file."""
+        """Return the table of `beyond` with this metadata file."""
         for found in self.beyond:
             if found.metadata_location == pointer.metadata_location:
                 return found
         raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
 
     def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
-        """The refs whose names somebody has taken since."""
+        """Return the refs whose names somebody has taken since."""
         taken = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
         return "; ".join(f"{name}, as somebody has set it since" for name in taken)
 
@@ -304,7 +305,7 @@ class MemoryCatalog:
         return made
 
     def concurrently(self, ref: table.TableRef, **changes: Any) -> table.TableMetadata:  # noqa: ANN401 - any field
-        """What somebody else's commit does: these fields are changed, in a new metadata file."""
+        """Return what somebody else's commit does: these fields are changed, in a new metadata file."""
         with self._lock:
             return self._swing(replace(self.tables[ref], **changes))
 
@@ -354,7 +355,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
 
 
 def _ref(name: str, raw: Mapping[str, Any]) -> table.SnapshotRef:
-    """A ref from the JSON of the spec, without its retention."""
+    """Return a ref from the JSON of the spec, without its retention."""
     return table.SnapshotRef(name, table.RefKind(raw["type"]), raw["snapshot-id"])
 
 
@@ -368,7 +369,7 @@ class FunctionEngine:
     probes: list[Probe] = field(default_factory=list)
 
     def run(self, assignment: StepRequest) -> Outcome:
-        """What the function answers, or raises."""
+        """Return what the function answers, or raises."""
         self.assignments.append(assignment)
         return self.function(assignment)
 

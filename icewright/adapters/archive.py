@@ -70,7 +70,7 @@ class IcebergArchive:
     # -- the tables
 
     def _table(self, source: str, columns: pa.Schema) -> Table:
-        """The source's table, made when it is missing, with all columns that the rows have."""
+        """Return the source's table, made when it is missing, with all columns that the rows have."""
         catalog, name = self._catalog(), (*self.namespace, source)
         try:
             table = catalog.load_table(name)
@@ -98,7 +98,7 @@ class IcebergArchive:
     # -- files and commits
 
     def _files(self, table: Table, source: str, rows: pa.Table) -> list[DataFile]:
-        """The rows as data files, one a day. They are the table's when they are committed."""
+        """Return the rows as data files, one a day. They are the table's when they are committed."""
         schema, spec, time = table.schema(), table.spec(), SOURCES[source]
         said = [(schema.find_column_name(f.source_id), f.transform) for f in spec.fields]
         if said not in ([], [(time, DayTransform())]):
@@ -193,7 +193,7 @@ def _whole(batch: Batch, found: int) -> bool:
 
 
 def _schema(columns: pa.Schema) -> Schema:
-    """The columns as Iceberg's, all optional, so that later versions may leave some out."""
+    """Return the columns as Iceberg's, all optional, so that later versions may leave some out."""
     kinds: Mapping[pa.DataType, iceberg.IcebergType] = {
         pa.string(): iceberg.StringType(),
         pa.int64(): iceberg.LongType(),
@@ -211,13 +211,13 @@ def _by_day(schema: Schema, source: str) -> PartitionSpec:
 
 
 def _days(rows: pa.Table, time: str) -> dict[int, pa.Table]:
-    """The rows by day, as days since 1970."""
+    """Return the rows by day, as days since 1970."""
     days = pc.floor_temporal(rows[time], unit="day").cast(pa.int64())
     micros = 24 * 3600 * 10**6
     return {day // micros: rows.filter(pc.equal(days, day)) for day in sorted(pc.unique(days).to_pylist())}
 
 
 def _first(error: Exception) -> str:
-    """What it says, without statements and parameters."""
+    """Return what it says, without statements and parameters."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()
     return f"{type(error).__name__}: {said[0] if said else 'no message'}"

@@ -11,7 +11,7 @@ class SystemClock:
     """The time of this machine."""
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """Return the time, aware, in UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:

@@ -26,7 +26,7 @@ class LRUCache(Generic[K, V]):
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def get(self, key: K) -> V | None:
-        """The value, which is then the last used; None when there is none."""
+        """Return the value, which is then the last used; None when there is none."""
         with self._lock:
             found = self._values.pop(key, None)
             if found is not None:

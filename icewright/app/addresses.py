@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; a name other than `localhost` may mean anything."""
+    """Return whether only this machine reaches the address; a name other than `localhost` may mean anything."""
     if host == "localhost":
         return True
     try:

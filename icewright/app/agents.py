@@ -35,7 +35,7 @@ class Commands:
         self._begin = (sys.executable, "-m", "icewright", "--config", config)
 
     async def __call__(self, *arguments: str, about: Sequence[str] = ()) -> Any:  # noqa: ANN401 - JSON
-        """What the command prints as JSON. `about` are names, never taken for options."""
+        """Return what the command prints as JSON. `about` are names, never taken for options."""
         command = [*self._begin, *arguments, "--json", *(("--", *about) if about else ())]
         done = await anyio.run_process(command, check=False)
         try:
@@ -46,7 +46,7 @@ class Commands:
 
 
 def server(config: str, *, allow_changes: bool) -> MCPServer:
-    """The server over a configuration; only where changes are allowed it offers to make them."""
+    """Return the server over a configuration; only where changes are allowed it offers to make them."""
     made = MCPServer("icewright", title="Icewright", version=__version__, instructions=_INSTRUCTIONS)
     commands = Commands(config)
     _looking(made, commands)

@@ -23,7 +23,7 @@ class AlertsConfig:
 
 
 def _rule_section(rule: AlertRule, kind: RuleKind) -> type[Section]:
-    """The keys of one rule."""
+    """Return the keys of one rule."""
     fields: dict[str, Any] = {
         "enabled": (bool, True),
         "severity": (Literal["info", "warning", "critical"], str(kind.severity)),
@@ -44,7 +44,7 @@ class AlertsSection(Section):
 
 
 def rule_terms(given: Mapping[AlertRule, Section]) -> Mapping[AlertRule, RuleTerms]:
-    """Every rule's terms, those that the file does not name as they are by default."""
+    """Return every rule's terms, those that the file does not name as they are by default."""
     terms = {}
     for rule, model in RULE_SECTIONS.items():
         said = (given.get(rule) or model.model_validate({})).model_dump()
@@ -62,7 +62,7 @@ def read_alerts(
     section: Callable[[str, type[Any], Any], Any],
     faults: list[str],
 ) -> AlertsConfig:
-    """The section as configured. `section` reads one by its model, None when that has faults, which it keeps."""
+    """Return the section as configured. `section` reads one by its model, None when that has faults, which it keeps."""
     found: AlertsSection | None = section("alerts", AlertsSection, raw)
     if found is None:
         return AlertsConfig()

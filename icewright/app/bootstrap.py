@@ -81,11 +81,11 @@ class Application:
     store_faults: Callable[[], Sequence[str]]
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
-        """How many old files under the table's location nothing of it reaches."""
+        """Return how many old files under the table's location nothing of it reaches."""
         return self.engines.orphans.count(self.runtime.catalog(ref).load(ref), older_than)
 
     def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
-        """What can be asked of a catalog beyond its list of tables, each as a question that may raise."""
+        """Yield what can be asked of a catalog beyond its list of tables, each as a question that may raise."""
         catalog = self.runtime.catalogs[name]
         if not isinstance(catalog, RestCatalog):
             return
@@ -109,7 +109,7 @@ def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) ->
 
 
 def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
-    """What is said of catalogs whose pool is a Connect server, so that verdicts say it too."""
+    """Return what is said of catalogs whose pool is a Connect server, so that verdicts say it too."""
     return tuple(
         PolicyRule((name,), {KERNEL.name: Kernel.SPARK.value}, f"pool {entry.pool} is a Spark Connect server")
         for name, entry in config.catalogs.items()
@@ -118,7 +118,7 @@ def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
 
 
 def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
-    """How the paths of a table's catalog are spelt, as far as the policy says."""
+    """Return how the paths of a table's catalog are spelt, as far as the policy says."""
     knobs = policy().knobs_for(ref, None)
     return Spelling.of(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
 
@@ -260,7 +260,7 @@ def application(
 
 
 def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
-    """The configuration, its catalogs' properties checked too."""
+    """Return the configuration, its catalogs' properties checked too."""
     return load_config(path, Checks(check_catalog, check_address, check_channels))
 
 
@@ -276,7 +276,7 @@ def open_store(config: Config) -> SqlStore:
 
 
 def store_faults(store: SqlStore) -> Sequence[str]:
-    """Why the state store cannot be worked with; nothing while it can."""
+    """Return why the state store cannot be worked with; nothing while it can."""
     try:
         return () if is_current(store.engine) else ("state: the database has another shape than this program's",)
     except StorageUnavailable as error:
@@ -284,7 +284,7 @@ def store_faults(store: SqlStore) -> Sequence[str]:
 
 
 def directory(config: Config) -> Directory:
-    """The catalogs as others may name them."""
+    """Return the catalogs as others may name them."""
     return Directory({name: Known(c.aliases, c.allowed_locations) for name, c in config.catalogs.items()})
 
 
@@ -298,17 +298,17 @@ def upgrade_store(config: Config) -> None:
 
 
 def pyiceberg_catalog_properties(catalog: CatalogConfig) -> dict[str, str]:
-    """The same catalog for PyIceberg."""
+    """Return the same catalog for PyIceberg."""
     return pyiceberg_properties(_properties(catalog))
 
 
 def java_of(config: Config) -> Path:
-    """The Java home that Spark is started with, for other servers too. Raises `EngineUnavailable`."""
+    """Return the Java home that Spark is started with, for other servers too. Raises `EngineUnavailable`."""
     return java_home(config.java_home, config.cache_folder)
 
 
 def _stores(config: Config) -> list[tuple[str, Mapping[str, str]]]:
-    """Which catalog's properties open which place."""
+    """Return which catalog's properties open which place."""
     return [(p, c.properties) for c in config.catalogs.values() for p in c.allowed_locations]
 
 
@@ -345,7 +345,7 @@ def _vacuums(
 
 
 def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -> Served:
-    """What the table's catalog has policies of its own for."""
+    """Return what the table's catalog has policies of its own for."""
     catalog = catalogs.get(ref.catalog)
     if not isinstance(catalog, RestCatalog):
         return Served()
@@ -355,13 +355,13 @@ def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -
 
 
 def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
-    """What the catalog that a file belongs to lends for it."""
+    """Return what the catalog that a file belongs to lends for it."""
     lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
     return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:
-    """The pool knows every catalog that uses it."""
+    """Return a pool that knows every catalog that uses it."""
     mine: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
     conf: dict[str, str] = {}
     packages: set[str] = set()

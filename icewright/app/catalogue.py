@@ -62,7 +62,7 @@ class Declared:
 
 
 def _total(name: str) -> Source:
-    """A sum by catalog and operation."""
+    """Return a sum by catalog and operation."""
 
     def read(seen: Seen) -> Iterator[Sample]:
         for total, value in seen.measures.totals.items():
@@ -73,7 +73,7 @@ def _total(name: str) -> Source:
 
 
 def _catalogs(seen: Seen) -> list[str]:
-    """Those that have tables: of each there is every series, so that none comes and goes with its number."""
+    """Return those that have tables: of each there is every series, so that none comes and goes with its number."""
     return sorted({catalog for catalog, _ in seen.measures.tables})
 
 
@@ -93,7 +93,7 @@ def _deferred(seen: Seen) -> Iterator[Sample]:
 
 
 def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequence[int]) -> Source:
-    """How many tables of each catalog are at most at each bound."""
+    """Return how many tables of each catalog are at most at each bound."""
 
     def read(seen: Seen) -> Iterator[Sample]:
         for catalog, found in of(seen.measures).items():

@@ -83,12 +83,12 @@ class Config:
 
 
 def server_token() -> str | None:
-    """What a server is asked with, from ICEWRIGHT_TOKEN: never from a command line, which others can see."""
+    """Return what a server is asked with, from ICEWRIGHT_TOKEN: never from a command line, which others can see."""
     return os.environ.get("ICEWRIGHT_TOKEN") or None
 
 
 def has_display() -> bool:
-    """Whether somebody sits before this machine who can be shown a page."""
+    """Return whether somebody sits before this machine who can be shown a page."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
@@ -311,7 +311,7 @@ class _Reader:
         return catalogs
 
     def _archive(self, raw: Any, catalogs: dict[str, CatalogConfig], names: Sequence[str]) -> ArchiveSection | None:  # noqa: ANN401
-        """The section; its tables are in their catalog's scope, whatever else is."""
+        """Return the section; its tables are in their catalog's scope, whatever else is."""
         found = None if raw is None else self._section("archive", ArchiveSection, raw)
         if found is not None:
             self.faults += archive_faults(found, names)
@@ -326,7 +326,7 @@ class _Reader:
         return alerts
 
     def _log(self, raw: Any) -> LogSection:  # noqa: ANN401 - YAML
-        """The section; ICEWRIGHT_LOG wins over its level."""
+        """Return the section; ICEWRIGHT_LOG wins over its level."""
         found = self._section("log", LogSection, raw) or LogSection()
         wanted = os.environ.get("ICEWRIGHT_LOG")
         if not wanted:
@@ -361,7 +361,7 @@ class _Reader:
 
 
 def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:
-    """The limits that all sections say together."""
+    """Return the limits that all sections say together."""
     return Limits(
         section.total,
         {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
@@ -373,7 +373,7 @@ def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs:
 
 
 def default_limits() -> Limits:
-    """The limits where no configuration says any."""
+    """Return the limits where no configuration says any."""
     return limits_of(LimitsSection.model_validate({}), _default_pools(), {})
 
 
@@ -382,7 +382,7 @@ def _default_pools() -> dict[str, PoolConfig]:
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
-    """The warehouse where it is a place: a name, as REST servers have them, or none allows nothing."""
+    """Return the warehouse where it is a place: a name, as REST servers have them, or none allows nothing."""
     place = properties.get("warehouse", "")
     return [place] if kind == "sql" or is_location(place) else []
 

@@ -38,7 +38,7 @@ def with_dbt(
 def dbt_rules(
     manifest: str, catalogs: Mapping[str, Sequence[str]], guardrails: Sequence[Guardrail]
 ) -> tuple[tuple[PolicyRule, ...], list[str]]:
-    """A rule for each node with `meta.icewright`, and the faults, each with the node's name.
+    """Return a rule for each node with `meta.icewright`, and the faults, each with the node's name.
 
     `catalogs` are ours with the names that dbt may know them by.
     """
@@ -64,7 +64,7 @@ def dbt_rules(
 
 
 def _settings(node: Any) -> Any:  # noqa: ANN401 - JSON
-    """What the node says of us: in `config.meta`, where newer versions of dbt want it, else in `meta`."""
+    """Return what the node says of us: in `config.meta`, where newer versions of dbt want it, else in `meta`."""
     if not isinstance(node, Mapping) or node.get("resource_type") not in _STORED:
         return None
     config = node.get("config") or {}

@@ -24,7 +24,7 @@ class Check:
 
 
 def examine(app: Application) -> tuple[Check, ...]:
-    """Every check; one that fails does not stop the next."""
+    """Return every check; one that fails does not stop the next."""
     return tuple(_checks(app))
 
 

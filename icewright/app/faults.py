@@ -37,7 +37,7 @@ def unclear_lineage(lineage: OpenLineageSection) -> Iterator[str]:
 
 
 def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, Any]) -> Iterator[str]:
-    """An alias means one catalog; `catalogs` are the sections as the file has them."""
+    """Yield faults: an alias means one catalog; `catalogs` are the sections as the file has them."""
     for i, alias in enumerate(aliases):
         path = f"catalogs.{name}.aliases[{i}]"
         other = next((o for o, section in catalogs.items() if str(o) != name and _goes_by(o, section, alias)), None)
@@ -48,7 +48,7 @@ def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, 
 
 
 def archive_faults(archive: ArchiveSection, catalogs: Sequence[str]) -> Iterator[str]:
-    """The archive's tables need a catalog that there is, and a name."""
+    """Yield faults: the archive's tables need a catalog that there is, and a name."""
     if archive.catalog not in catalogs:
         yield f"archive.catalog: there is no catalog {archive.catalog}{near(archive.catalog, tuple(catalogs))}"
     if not all(part.strip() for part in archive.namespace.split(".")):

@@ -16,7 +16,7 @@ def holder() -> str:
 
 
 def is_dead(name: str) -> bool:
-    """Whether a holder's process is surely gone: it ran on this host, and runs no more."""
+    """Return whether a holder's process is surely gone: it ran on this host, and runs no more."""
     host, pid, started = name.rsplit(":", 2)
     return host == _host() and _started(int(pid)) != started
 

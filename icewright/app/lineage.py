@@ -40,7 +40,7 @@ Send = Callable[["RunEvent"], Any]
 
 
 def opened(section: OpenLineageSection, folder: Path) -> Send:
-    """How to send an event. A relative file lies in the folder. Raises `ConfigError` without the client."""
+    """Return how to send an event. A relative file lies in the folder. Raises `ConfigError` without the client."""
     try:
         from openlineage.client.transport.file import FileConfig, FileTransport  # noqa: PLC0415 - an extra
         from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport  # noqa: PLC0415
@@ -155,7 +155,7 @@ class LineageSender:
 
 
 def _fields(schema: Mapping[str, Any]) -> list[schema_dataset.SchemaDatasetFacetFields]:
-    """The columns, structures with what they hold."""
+    """Return the columns, structures with what they hold."""
     from openlineage.client.facet_v2 import schema_dataset  # noqa: PLC0415 - an extra
 
     made = []

@@ -107,7 +107,7 @@ def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 
 def _text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    """A line for people: time, level, what happened, then key=value."""
+    """Return a line for people: time, level, what happened, then key=value."""
     said = " ".join(f"{key}={_plain(event[key])}" for key in event if key not in ("ts", "level", "event"))
     return f"{event.get('ts', '')} {event.get('level', ''):<7} {event.get('event', '')} {said}".rstrip()
 

@@ -32,7 +32,7 @@ class Loop:
 
     @property
     def stuck_after(self) -> timedelta:
-        """A loop that has not come round for so long has stopped."""
+        """Return a loop that has not come round for so long has stopped."""
         return max(timedelta(minutes=10), 10 * self.pause)
 
 
@@ -68,7 +68,7 @@ class LoopThreads:
             thread.join()
 
     def state(self) -> Mapping[str, Mapping[str, object]]:
-        """What there is to say of each."""
+        """Return what there is to say of each."""
         late = self.lags()
         return {
             loop.name: {"failures": loop.failures, "error": loop.error, "lag_seconds": round(late[loop.name], 3)}
@@ -94,7 +94,7 @@ class LoopThreads:
             loop.wake.wait(wait.total_seconds())
 
     def _once(self, loop: Loop) -> int:
-        """One round; what goes wrong is told, and the loop goes on."""
+        """Return one round; what goes wrong is told, and the loop goes on."""
         began = self._clock.now()
         try:
             done = loop.body()

@@ -84,7 +84,7 @@ def expression(metric: Declared) -> str:
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     return {
         "uid": "icewright",
         "title": "Icewright",
@@ -103,7 +103,7 @@ def _source() -> dict[str, Any]:
 
 
 def _variable(label: str) -> dict[str, Any]:
-    """A choice of label values, all at first."""
+    """Return a choice of label values, all at first."""
     query = f"label_values(icewright_verdicts, {label})"
     return {
         "name": label,
@@ -171,7 +171,7 @@ def _title(metric: Declared) -> str:
 
 
 def files() -> dict[str, str]:
-    """Each file's text by its name."""
+    """Return each file's text by its name."""
     made = "# made by `make monitoring` from the code: change it there\n"
     return {
         DASHBOARD: json.dumps(dashboard(), indent=2) + "\n",

@@ -75,12 +75,12 @@ def rows(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]]) 
 
 
 def details(said: Mapping[str, Any]) -> str:
-    """What an event says, as `name=value`."""
+    """Return what an event says, as `name=value`."""
     return " ".join(f"{name}={value}" for name, value in said.items() if value not in (None, ""))
 
 
 def coloured(cell: object) -> str:
-    """A cell as text; words that name a state in their colour."""
+    """Return a cell as text; words that name a state in their colour."""
     text = "-" if cell is None else str(cell)
     colour = _COLOURS.get(text)
     return f"[{colour}]{text}[/]" if colour else escape(text)
@@ -98,7 +98,7 @@ def size(count: float | None) -> str:
 
 
 def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
-    """A job as `run --json` prints it."""
+    """Return a job as `run --json` prints it."""
     return {
         "table": str(job.ref),
         "job_id": job.job_id,
@@ -130,7 +130,7 @@ def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
 
 
 def cycle_document(result: CycleResult) -> dict[str, Any]:
-    """A cycle as `cycle --json` prints it."""
+    """Return a cycle as `cycle --json` prints it."""
     return {
         "funnel": {"tables": result.tables, "changed": result.changed, "due": result.due, "run": result.run},
         "jobs": [job_document(job) for job in result.jobs],
@@ -143,7 +143,7 @@ def cycle_document(result: CycleResult) -> dict[str, Any]:
 
 
 def vacuum_document(result: VacuumResult) -> dict[str, Any]:
-    """A vacuum as `--json` prints it."""
+    """Return a vacuum as `--json` prints it."""
     return {
         "catalog": result.catalog,
         "state": str(result.state),
@@ -196,7 +196,7 @@ def show_job(job: JobResult, *, files: bool) -> None:
 
 
 def job_row_document(job: JobRow) -> dict[str, Any]:
-    """A job of the history."""
+    """Return a job of the history."""
     return {
         "job_id": job.job_id,
         "table": str(job.ref),
@@ -211,7 +211,7 @@ def job_row_document(job: JobRow) -> dict[str, Any]:
 
 
 def alert_document(alert: Alert) -> dict[str, Any]:
-    """An alert with what became of telling it."""
+    """Return an alert with what became of telling it."""
     return {
         "rule": str(alert.rule),
         "severity": str(alert.severity),

@@ -136,7 +136,7 @@ RULES: tuple[AlertingRule, ...] = (
 
 
 def rules() -> dict[str, Any]:
-    """All rules as a rule file of Prometheus."""
+    """Return all rules as a rule file of Prometheus."""
     return {"groups": [{"name": "icewright", "rules": [_rule(rule) for rule in RULES]}]}
 
 

@@ -27,7 +27,7 @@ class Redaction:
         return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
-        """The same for what a log line holds, however deep; what is no plain value becomes its text first."""
+        """Return the same for what a log line holds, however deep; what is no plain value becomes its text first."""
         match value:
             case None | bool() | int() | float():
                 return value
@@ -41,7 +41,7 @@ class Redaction:
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """The text without values that came from environment or files, the short ones too, however it is quoted."""
+    """Return the text without values that came from environment or files, the short ones too, however it is quoted."""
     for secret in sorted(secrets, key=len, reverse=True):
         for said in (secret, repr(secret)[1:-1]):
             text = text.replace(said, HIDDEN)

@@ -25,7 +25,7 @@ _MADE = "<!-- made by `make docs` from the code: change it there -->\n\n"
 
 
 def pages() -> dict[str, str]:
-    """Each page's text by its file name."""
+    """Return each page's text by its file name."""
     makers = {
         "knobs.md": _knobs,
         "metrics.md": _metrics,

@@ -21,7 +21,7 @@ class Section(BaseModel):
 
 
 def _joined(value: object) -> object:
-    """A wildcard list as people write it: one text with commas, or a YAML list."""
+    """Return a wildcard list as people write it: one text with commas, or a YAML list."""
     return ", ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
 
 
@@ -84,7 +84,7 @@ _OperationName = Literal[
 
 
 def default_limits_per_operation() -> dict[_OperationName, int]:
-    """Jobs at the same time that have the operation, where the file does not say."""
+    """Return jobs at the same time that have the operation, where the file does not say."""
     return {
         "expire_rows": 2,
         "compact": 2,
@@ -208,7 +208,7 @@ class OpenLineageSection(Section):
 
 
 def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
-    """The keys of the section that a fault's path leads to."""
+    """Return the keys of the section that a fault's path leads to."""
     for part in path[:-1]:
         inner = next((f.annotation for name, f in model.model_fields.items() if part in (name, f.alias)), None)
         if not isinstance(inner, type) or not issubclass(inner, BaseModel):
@@ -218,7 +218,7 @@ def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
 
 
 def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """A fault in our words: where, what kind of value stands there, and what would be right. Never the value."""
+    """Return a fault in our words: where, what kind of value stands there, and what would be right. Never the value."""
     loc = tuple(part for part in item["loc"] if part not in _UNION_BRANCHES)
     where = ".".join([path, *(str(part) for part in loc)])
     context = item.get("ctx", {})

@@ -65,7 +65,7 @@ class Worker:
         return len(jobs)
 
     def wait(self, timeout: timedelta) -> bool:
-        """Whether all jobs came to their end in time."""
+        """Return whether all jobs came to their end in time."""
         self._pool.shutdown(wait=False)
         with self._lock:
             running = set(self._running)
@@ -148,7 +148,7 @@ class Service:
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
 
     def faults(self) -> list[str]:
-        """Why this process cannot do its work; nothing while it can."""
+        """Return why this process cannot do its work; nothing while it can."""
         return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
 
     def start(self) -> None:
@@ -171,7 +171,7 @@ class Service:
             self._runtime.emit("deregister_failed", {"error": str(error)})
 
     def _ended_within(self, grace: timedelta, worker: Worker) -> bool:
-        """Whether its jobs came to their end; meanwhile others hear that this process is there still."""
+        """Return whether its jobs came to their end; meanwhile others hear that this process is there still."""
         until = time.monotonic() + grace.total_seconds()
         while not worker.wait(min(HEARTBEAT, timedelta(seconds=max(0.0, until - time.monotonic())))):
             if time.monotonic() >= until:

@@ -118,7 +118,7 @@ def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[st
 
 
 def slots(config: Config | None) -> Slots:
-    """What may run at the same time: as configured, or as it is where nothing is."""
+    """Return what may run at the same time: as configured, or as it is where nothing is."""
     if config is None:
         return Slots(default_limits())
     return Slots(config.limits, {name: catalog.pool for name, catalog in config.catalogs.items()})
@@ -132,7 +132,7 @@ def simulate_all(
     room: Slots,
     tell: Tell,
 ) -> dict[str, Result]:
-    """Each policy's result, by its name."""
+    """Return each policy's result, by its name."""
     days = (span.end - span.begin).total_seconds() / 86_400
     if len(policies) > 1 and len(sources) * days >= _LONG and (os.cpu_count() or 1) > 1:
         return _side_by_side(origin, policies, span, room, tell)

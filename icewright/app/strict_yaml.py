@@ -17,7 +17,7 @@ class StrictLoader(yaml.SafeLoader):
     """YAML in which a key that stands twice is a fault: the second would silently win."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - any value
-        """A value. What looks like a number or a time and is none is a fault with its place, too."""
+        """Return a value. What looks like a number or a time and is none is a fault with its place, too."""
         kind = node.tag.rpartition(":")[2]
         try:
             made = super().construct_object(node, deep)
@@ -47,7 +47,7 @@ StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _ma
 
 
 def read_yaml(path: Path) -> object:
-    """What a YAML file says. Raises `ConfigError` with the place where it is none."""
+    """Return what a YAML file says. Raises `ConfigError` with the place where it is none."""
     try:
         return yaml.load("".join(read_lines(path)), StrictLoader)  # noqa: S506 - a safe loader, made stricter
     except RecursionError as error:
@@ -59,7 +59,7 @@ def read_yaml(path: Path) -> object:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """A text file line by line, however large. Raises `ConfigError` when it cannot be read."""
+    """Yield a text file line by line, however large. Raises `ConfigError` when it cannot be read."""
     try:
         with path.open(encoding="utf-8") as lines:
             yield from lines

@@ -73,7 +73,7 @@ class Telemetry(Collector):
         ProcessCollector(registry=self._registry)
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def loop_ran(self, loop: str, seconds: float, *, failed: bool = False) -> None:
@@ -101,7 +101,7 @@ class Telemetry(Collector):
         return iter(())
 
     def _look(self) -> Seen | None:
-        """The store as it is, or was a moment ago; None when it does not answer."""
+        """Return the store as it is, or was a moment ago; None when it does not answer."""
         with self._lock:
             now = self._clock.now()
             if self._seen is not None and abs(now - self._seen.now) < FRESH:

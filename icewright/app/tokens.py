@@ -16,14 +16,14 @@ _ID_BYTES, _SECRET_BYTES = 6, 32
 
 
 def digest(secret: str) -> str:
-    """What is kept of a secret of 256 random bits; nothing slower is needed to keep such a one."""
+    """Return what is kept of a secret of 256 random bits; nothing slower is needed to keep such a one."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def new_token(
     grants: Sequence[Grant], name: str, author: str, now: datetime, days: int | None = None
 ) -> tuple[str, TokenRow]:
-    """The token for its bearer, and what is kept of it."""
+    """Return the token for its bearer, and what is kept of it."""
     token_id = secrets.token_hex(_ID_BYTES)
     text = f"{PREFIX}_{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     expires = now + timedelta(days=days) if days is not None else None
@@ -31,7 +31,7 @@ def new_token(
 
 
 def token_id(text: str) -> str | None:
-    """Which token a text says that it is; None when it is none of ours."""
+    """Return which token a text says that it is; None when it is none of ours."""
     prefix, _, rest = text.partition("_")
     found, _, secret = rest.partition("_")
     right = prefix == PREFIX and secret and len(found) == 2 * _ID_BYTES

@@ -11,7 +11,7 @@ from icewright.ports import Removal, RestoreSnapshots, WaitingDeletions
 
 
 def undo_document(done: UndoResult) -> dict[str, Any]:
-    """What an undo brought back, or would bring back."""
+    """Return what an undo brought back, or would bring back."""
     back = done.back
     return {
         "job_id": done.job.job_id,
@@ -30,7 +30,7 @@ def undo_document(done: UndoResult) -> dict[str, Any]:
 
 
 def removal_document(removal: Removal) -> dict[str, Any]:
-    """What one commit of an expiry removed."""
+    """Return what one commit of an expiry removed."""
     refs = RestoreSnapshots.from_json(removal.document).refs
     return {
         "at": removal.at,
@@ -44,7 +44,7 @@ def removal_document(removal: Removal) -> dict[str, Any]:
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot that an expiry removed."""
+    """Return a snapshot that an expiry removed."""
     return {
         "snapshot_id": snapshot.snapshot_id,
         "parent_id": snapshot.parent_id,
@@ -55,7 +55,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def waiting_document(waiting: WaitingDeletions) -> dict[str, Any]:
-    """Files that are still to be deleted."""
+    """Return files that are still to be deleted."""
     same = ("job_id", "files", "bytes", "failed", "planned_at", "delete_after", "reason")
     document = {name: getattr(waiting, name) for name in same}
     return document | {"table": str(waiting.ref), "operations": [str(op) for op in waiting.operations]}

@@ -150,7 +150,7 @@ class RuleTerms:
 
 
 def default_terms() -> Mapping[AlertRule, RuleTerms]:
-    """The terms where the configuration says nothing."""
+    """Return the terms where the configuration says nothing."""
     return {
         rule: RuleTerms(
             enabled=True,
@@ -174,7 +174,7 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """What is alerted on once at a time."""
+        """Return what is alerted on once at a time."""
         return f"{self.rule} {self.subject}"
 
 
@@ -254,7 +254,7 @@ def evaluate(
     now: datetime,
     unknown: Callable[[Alert], bool] = lambda _: False,
 ) -> tuple[AlertChange, ...]:
-    """What changes. `unknown` says of which alerts nobody can tell now whether they still hold: those stay."""
+    """Return what changes. `unknown` says of which alerts nobody can tell now whether they still hold: those stay."""
     present: dict[str, Condition] = {}
     for condition in conditions:
         present.setdefault(condition.key, condition)

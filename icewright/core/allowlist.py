@@ -23,15 +23,15 @@ class Allowlist:
     locations: tuple[str, ...] | None = None
 
     def knows_host(self, host: str) -> bool:
-        """Whether the host may be asked."""
+        """Return whether the host may be asked."""
         return self.hosts is None or any(fnmatchcase(host.lower(), known.lower()) for known in self.hosts)
 
     def holds(self, path: str) -> bool:
-        """Whether the path lies in one of the locations; one that climbs out of it by `..` does not."""
+        """Return whether the path lies in one of the locations; one that climbs out of it by `..` does not."""
         return self.locations is None or any(_within(path, place) for place in self.locations)
 
     def outside(self, paths: Iterable[str]) -> list[str]:
-        """The paths that lie in none of the locations."""
+        """Return the paths that lie in none of the locations."""
         return [path for path in paths if not self.holds(path)]
 
 
@@ -77,7 +77,7 @@ def _within(path: str, place: str) -> bool:
 
 
 def _plain(text: str) -> Location:
-    """The path in its parts, spelt one way."""
+    """Return the path in its parts, spelt one way."""
     location = split(text)
     authority = "" if location.scheme in ("", "file") and location.authority == "localhost" else location.authority
     return Location(_SAME_SCHEME.get(location.scheme, location.scheme), authority, posixpath.normpath(location.path))

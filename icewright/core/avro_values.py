@@ -14,7 +14,7 @@ _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def varint(number: int) -> bytes:
-    """An Avro int or long: zig-zag, seven bits a byte."""
+    """Return an Avro int or long: zig-zag, seven bits a byte."""
     value = (number << 1) ^ (number >> 63)
     out = bytearray()
     while value >= _LAST_BYTE:
@@ -25,7 +25,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends."""
+    """Return the number at `position`, and where it ends."""
     value = shift = 0
     while True:
         byte = content[position]
@@ -37,7 +37,7 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
 
 
 def skipper(schema: Schema, named: dict[str, Schema]) -> Skip:
-    """How to get past a value; `named` gathers the types that later parts of the schema refer to by name."""
+    """Return how to get past a value; `named` gathers the types that later parts of the schema refer to by name."""
     if isinstance(schema, list):
         return _skip_union([skipper(branch, named) for branch in schema])
     if isinstance(schema, str):

@@ -92,7 +92,7 @@ class AlertInputs:
 
 
 def conditions(signs: AlertInputs, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> list[Condition]:
-    """What is so now, of the rules that are enabled."""
+    """Return what is so now, of the rules that are enabled."""
     found: list[Condition] = []
     for rule, terms in rules.items():
         if terms.enabled:
@@ -171,7 +171,7 @@ def _unreachable(signs: AlertInputs, _parameters: Mapping[str, int], _now: datet
 
 
 def _not_asked(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
-    """A catalog that was asked and failed has an alert of its own.
+    """Yield a catalog that was asked and failed has an alert of its own.
 
     Only a service can tell that nobody asks, once it has had the time to ask itself: a single pass sees but its own
     moment, and need not be about every catalog.

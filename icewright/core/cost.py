@@ -43,7 +43,7 @@ def spark_cost(rewritten_bytes: int, jobs: int = 1) -> float:
 
 
 def predicted(found: Due) -> dict[str, float]:
-    """What the metrics of a run keep of its prediction, by which the next one is corrected."""
+    """Return what the metrics of a run keep of its prediction, by which the next one is corrected."""
     said = {"gb_hours_predicted": round(found.cost, 9), "cost_factor": round(found.factors.cost, 6)}
     if found.work.operation in _GONE:
         said |= {"files_predicted": round(found.files, 3), "benefit_factor": round(found.factors.benefit, 6)}
@@ -51,7 +51,7 @@ def predicted(found: Due) -> dict[str, float]:
 
 
 def learned(operation: Operation, metrics: Mapping[str, float], typical: Factors) -> Factors:
-    """The factors after the run that last did its work on the table, whose metrics these are.
+    """Return the factors after the run that last did its work on the table, whose metrics these are.
 
     One run moves them half of the way (in proportion), so that one slow night does not decide. A table without runs
     begins with what is `typical`.
@@ -99,13 +99,13 @@ def _bounded(factor: float) -> float:
 
 
 def _cost_off(metrics: Mapping[str, float]) -> float | None:
-    """How many times as much the run took as was said; None when nobody knows."""
+    """Return how many times as much the run took as was said; None when nobody knows."""
     real, said = metrics.get("gb_hours", 0.0), metrics.get("gb_hours_predicted", 0.0)
     return real / said if real > 0 and said > 0 else None
 
 
 def _benefit_off(operation: Operation, metrics: Mapping[str, float]) -> float | None:
-    """How many times as many files went as was said, bounded as it may be none; None when nobody knows."""
+    """Return how many times as many files went as was said, bounded as it may be none; None when nobody knows."""
     told = [sign * metrics[name] for name, sign in _GONE.get(operation, {}).items() if name in metrics]
     said = metrics.get("files_predicted", 0.0)
     return _bounded(sum(told) / said) if told and said > 0 else None
@@ -117,17 +117,17 @@ def service_cost(files: int) -> float:
 
 
 def compaction_benefit(files_removed: int, delete_files_removed: int, deleted_bytes: float) -> float:
-    """Files that no scan opens any more, and rows that no scan reads to throw away."""
+    """Return files that no scan opens any more, and rows that no scan reads to throw away."""
     return OPEN_COST_MB * (files_removed + delete_files_removed) + deleted_bytes / MEGABYTE
 
 
 def storage_benefit(files: int, size_bytes: int = 0) -> float:
-    """Files that no listing, planning or bill meets any more: worth less than what slows scans."""
+    """Return files that no listing, planning or bill meets any more: worth less than what slows scans."""
     return 0.1 * files + 0.01 * size_bytes / MEGABYTE
 
 
 def expected_files(size_bytes: int, target: int, minimum: int, maximum: int) -> int:
-    """How many files Iceberg writes for a group of so many bytes (core `SizeBasedFileRewritePlanner`).
+    """Return how many files Iceberg writes for a group of so many bytes (core `SizeBasedFileRewritePlanner`).
 
     The remainder becomes a file of its own only when that file would not be a candidate again, or when spreading it
     would make the others too large.

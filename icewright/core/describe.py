@@ -6,8 +6,9 @@ import heapq
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from icewright.core.effective import Ignored, Knobs
 from icewright.core.partitions import partition_name
-from icewright.core.policy import KNOBS, Ignored, Knobs
+from icewright.core.policy import KNOBS
 from icewright.core.steps import VERDICT_NAMES, Due, NotDue, Verdict, why
 from icewright.core.table import FileHistogram, TableFacts
 from icewright.core.verdicts import Evaluation
@@ -37,13 +38,13 @@ def facts_summary(facts: TableFacts) -> dict[str, Any]:
 
 
 def file_sizes(histogram: FileHistogram) -> dict[str, int]:
-    """Files by size class, without the classes that have none."""
+    """Return files by size class, without the classes that have none."""
     limits = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
     return {name: count for name, count in zip(limits, histogram.counts, strict=True) if count}
 
 
 def facts_document(facts: TableFacts) -> dict[str, Any]:
-    """The summary, with the file sizes and the partitions that have most to gain."""
+    """Return the summary, with the file sizes and the partitions that have most to gain."""
     histogram = sum((p.histogram for p in facts.partitions), FileHistogram.empty())
     worst = heapq.nlargest(SHOWN_PARTITIONS, facts.partitions, key=lambda p: p.candidate_files + p.delete_files)
     return {
@@ -71,7 +72,7 @@ def facts_document(facts: TableFacts) -> dict[str, Any]:
 
 
 def verdict_document(operation: str, verdict: Verdict) -> dict[str, Any]:
-    """One verdict; a due one with its benefit, its cost and what it would do."""
+    """Return one verdict; a due one with its benefit, its cost and what it would do."""
     document: dict[str, Any] = {
         "operation": operation,
         "verdict": VERDICT_NAMES[type(verdict)],
@@ -111,7 +112,7 @@ def ignored_document(ignored: Iterable[Ignored]) -> list[dict[str, str]]:
 
 
 def knobs_document(knobs: Knobs) -> list[dict[str, Any]]:
-    """Every knob: its value, the level and rule that set it, and what that overrides."""
+    """Return every knob: its value, the level and rule that set it, and what that overrides."""
     listed = []
     for name, knob in KNOBS.items():
         origins = knobs.origins.get(name, ())

@@ -41,7 +41,7 @@ class Bound:
 
     @property
     def limit(self) -> float:
-        """The last value within the bound; a whole number stays whole, on the safe side of it."""
+        """Return the last value within the bound; a whole number stays whole, on the safe side of it."""
         if KNOBS[self.knob].kind is not ValueKind.INTEGER:
             return self.bound
         return math.ceil(self.bound) if self.at_least else math.floor(self.bound)

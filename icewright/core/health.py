@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from icewright.core.cost import expected_files
-from icewright.core.policy import DELETE_RATIO_THRESHOLD, MEGABYTE, MIN_INPUT_FILES, MIN_MANIFESTS, Knobs
+from icewright.core.effective import Knobs
+from icewright.core.policy import DELETE_RATIO_THRESHOLD, MEGABYTE, MIN_INPUT_FILES, MIN_MANIFESTS
 from icewright.core.retention import Expiry
 from icewright.core.table import ManifestContent, PartitionFacts, TableFacts
 
@@ -37,14 +38,14 @@ def health_parts(facts: TableFacts, knobs: Knobs, expiry: Expiry, orphan_share: 
 
 
 def overall(parts: Mapping[str, HealthPart]) -> int | None:
-    """The weighted mean of the parts that are known."""
+    """Return the weighted mean of the parts that are known."""
     known = [(WEIGHTS[name], part.score) for name, part in parts.items() if part.score is not None]
     weight = sum(w for w, _ in known)
     return round(sum(w * s for w, s in known) / weight) if weight else None
 
 
 def files_to_save(partition: PartitionFacts, facts: TableFacts) -> int:
-    """How many files fewer the partition would have after a rewrite of its candidates."""
+    """Return how many files fewer the partition would have after a rewrite of its candidates."""
     t = facts.thresholds.of(partition.data_bytes)
     if partition.candidate_files < 2:  # noqa: PLR2004 - one file cannot be merged with itself
         return 0

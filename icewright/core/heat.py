@@ -12,7 +12,7 @@ _DECAY = log(2) / (HALF_LIFE / timedelta(days=1))  # per day
 
 
 def queries_per_day(queries: Mapping[date, int], now: datetime) -> float:
-    """The exponentially decayed average of the days' sums, with a half life of three days.
+    """Return the exponentially decayed average of the days' sums, with a half life of three days.
 
     A query of `t` days ago counts `ln 2 / 3 * 2^(-t / 3)`: of a table that is read at a steady rate the sum comes to
     that rate, half of it after the first three days, and it halves every three days when nobody reads any more. What

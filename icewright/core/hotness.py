@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from icewright.core.policy import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS, Knobs
+from icewright.core.effective import Knobs
+from icewright.core.policy import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, TableMetadata
 
 _A_RHYTHM = 3  # commits that make one

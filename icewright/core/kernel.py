@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from icewright.core import policy
+from icewright.core.effective import Knobs
 from icewright.core.ordering import Ordering
 from icewright.core.partitions import PartitionKey
-from icewright.core.policy import Knobs
 from icewright.core.sortedness import ordering_fields
 from icewright.core.steps import Kernel
 from icewright.core.table import PartitionFacts, TableFacts
@@ -70,7 +70,7 @@ def _of_partition(facts: TableFacts, partition: PartitionFacts) -> str | None:
 
 
 def _of_table(facts: TableFacts, order: str | None) -> Iterator[str]:
-    """What only Spark's own path does."""
+    """Yield what only Spark's own path does."""
     metadata = facts.metadata
     properties = metadata.properties
     written = properties.get("write.format.default", "parquet").lower()

@@ -44,7 +44,7 @@ class Knob(Generic[T]):
 
     @property
     def expects(self) -> str:
-        """What a right value looks like, in words."""
+        """Return what a right value looks like, in words."""
         if self.numbers:
             return f"a {self.kind} of names to whole numbers"
         text = f"one of {', '.join(self.choices)}" if self.kind is ValueKind.CHOICE else f"a {self.kind}"
@@ -88,7 +88,7 @@ class Knob(Generic[T]):
         return cast(T, parsed)
 
     def saturate(self, number: float) -> T:
-        """The nearest value within the bounds: Iceberg writes its largest long for "never"."""
+        """Return the nearest value within the bounds: Iceberg writes its largest long for "never"."""
         bounded = max(number, self.minimum if self.minimum is not None else number)
         bounded = min(bounded, self.maximum if self.maximum is not None else bounded)
         return cast(T, round(bounded) if self.kind is ValueKind.INTEGER else bounded)
@@ -140,7 +140,7 @@ def check_names(known: Iterable[str], text: str) -> None:
 
 
 def named(patterns: str, name: str) -> bool:
-    """Whether a comma-separated list of knobs and wildcards has the name; an empty list has none."""
+    """Return whether a comma-separated list of knobs and wildcards has the name; an empty list has none."""
     return any(fnmatchcase(name, entry.strip()) for entry in patterns.split(","))
 
 

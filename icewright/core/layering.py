@@ -10,11 +10,12 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
+from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.guardrails import Guardrail, nearest_knob
 from icewright.core.knob import written
 from icewright.core.polaris import Served
-from icewright.core.policy import KNOBS, PRESET, Ignored, Knobs, Origin, find_knob
+from icewright.core.policy import KNOBS, PRESET, find_knob
 from icewright.core.presets import PRESETS
 from icewright.core.properties import Allowance, from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
@@ -49,7 +50,7 @@ class Policy:
         return sha256(repr((said, self.guardrails, _said(self.command))).encode()).hexdigest()[:16]
 
     def knobs_for(self, ref: TableRef, metadata: TableMetadata | None) -> Knobs:
-        """The knobs of one table with their origins; without metadata only what is said on this side.
+        """Return the knobs of one table with their origins; without metadata only what is said on this side.
 
         Raises `ConfigError` when the table's own properties are faulty, and `CatalogUnavailable` when its catalog has
         policies that nobody has seen and cannot be asked for them: such a table is left alone.
@@ -78,7 +79,7 @@ class Policy:
         return replace(knobs, ignored=ignored)
 
     def _knobs(self, settings: Sequence[tuple[str, Origin]]) -> Knobs:
-        """The knobs of settings from the strongest to the weakest, with the defaults that guardrails replace."""
+        """Return the knobs of settings from the strongest to the weakest, with the defaults that guardrails replace."""
         origins: dict[str, list[Origin]] = {}
         for name, origin in settings:
             origins.setdefault(name, []).append(self._held(name, origin))
@@ -91,7 +92,7 @@ class Policy:
         return Knobs({name: tuple(found) for name, found in origins.items()})
 
     def _expanded(self, level: str, rule: str, settings: Mapping[str, Any]) -> Iterable[tuple[str, Origin]]:
-        """The settings of one rule, and behind them those of the preset that it names."""
+        """Yield the settings of one rule, and behind them those of the preset that it names."""
         for name, value in settings.items():
             yield name, Origin(level, rule, value)
         if PRESET.name in settings:
@@ -127,7 +128,7 @@ class Policy:
 
 
 def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether each part matches its pattern; `*` and `?` are wildcards, everything else stands for itself."""
+    """Return whether each part matches its pattern; `*` and `?` are wildcards, everything else stands for itself."""
     return len(pattern) == len(parts) and all(
         _compiled(p).fullmatch(v) is not None for p, v in zip(pattern, parts, strict=True)
     )
@@ -138,7 +139,7 @@ def _said(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def matches_any(patterns: str, name: str) -> bool:
-    """Whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
+    """Return whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
     wanted = _listed(patterns)
     return not wanted or any(_compiled(p).fullmatch(name) for p in wanted)
 

@@ -30,7 +30,7 @@ class MaintenanceStatus:
 
 
 def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceStatus:
-    """The status of one operation. Whether it is enabled counts first; when it last ran is told all the same.
+    """Return the status of one operation. Whether it is enabled counts first; when it last ran is told all the same.
 
     A run that found nothing to do was successful; one that was deferred has not done its work.
     """
@@ -47,5 +47,5 @@ def maintenance_status(last: LastRun | None, *, enabled: bool) -> MaintenanceSta
 
 
 def table_status(history: History, enabled: Mapping[Operation, bool]) -> dict[Operation, MaintenanceStatus]:
-    """Every operation of a table."""
+    """Return every operation of a table."""
     return {op: maintenance_status(history.get(op), enabled=enabled[op]) for op in Operation}

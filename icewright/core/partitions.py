@@ -16,7 +16,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
-    """The partition of this text; days are dates whichever way their writer stored them."""
+    """Return the partition of this text; days are dates whichever way their writer stored them."""
     values = tuple(
         _EPOCH + timedelta(days=value) if field.transform == "day" and isinstance(value, int) else value
         for field, value in zip(spec.fields, partition_values(text), strict=True)
@@ -25,7 +25,7 @@ def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
 
 
 def partition_name(metadata: TableMetadata, key: PartitionKey) -> str:
-    """The partition as people know it: `day=2026-01-01/region=eu`."""
+    """Return the partition as people know it: `day=2026-01-01/region=eu`."""
     spec_id, values = key
     spec = next((s for s in metadata.specs if s.spec_id == spec_id), None)
     if spec is None:
@@ -35,12 +35,12 @@ def partition_name(metadata: TableMetadata, key: PartitionKey) -> str:
 
 
 def partition_text(values: Iterable[Any]) -> str:
-    """A partition tuple as canonical JSON; types that JSON lacks are tagged."""
+    """Return a partition tuple as canonical JSON; types that JSON lacks are tagged."""
     return json.dumps([_tagged(v) for v in values], ensure_ascii=False, separators=(",", ":"))
 
 
 def partition_values(text: str) -> tuple[Any, ...]:
-    """The tuple back from its text."""
+    """Return the tuple back from its text."""
     return tuple(_untagged(v) for v in json.loads(text))
 
 

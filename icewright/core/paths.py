@@ -33,7 +33,7 @@ def split(text: str) -> Location:
 
 
 def local_path(text: str) -> str | None:
-    """The file system's path, when the text names a local file."""
+    """Return the file system's path, when the text names a local file."""
     location = split(text)
     if location.scheme not in ("", "file") or location.authority not in ("", "localhost"):
         return None
@@ -41,12 +41,12 @@ def local_path(text: str) -> str | None:
 
 
 def is_location(text: str) -> bool:
-    """Whether a text names a place, and is no name, id or ARN by which a catalog knows one."""
+    """Return whether a text names a place, and is no name, id or ARN by which a catalog knows one."""
     return text.startswith(("/", "file:")) or "://" in text
 
 
 def key(text: str) -> str:
-    """The form that two spellings of one path share: no scheme and authority, single slashes, decoded, composed.
+    """Return the form that two spellings of one path share: no scheme and authority, single slashes, decoded, composed.
 
     Two different files may share a key (`a%20b` and `a b`); whoever compares by it treats both as live.
     """
@@ -57,12 +57,12 @@ def key(text: str) -> str:
 
 
 def directory_key(text: str) -> str:
-    """The key of a folder, with one slash at its end, so that /orders never holds /orders_archive."""
+    """Return the key of a folder, with one slash at its end, so that /orders never holds /orders_archive."""
     return key(text).rstrip("/") + "/"
 
 
 def same_place(one: Location, other: Location, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
-    """Whether scheme and authority mean the same; a side that leaves one out agrees with any."""
+    """Return whether scheme and authority mean the same; a side that leaves one out agrees with any."""
 
     def agree(a: str, b: str, equal: Mapping[str, str]) -> bool:
         return not a or not b or equal.get(a, a) == equal.get(b, b)

@@ -95,7 +95,7 @@ class Grant:
     scopes: tuple[Place, ...] = ()
 
     def holds(self, place: Place) -> bool:
-        """Whether the place is one of the grant's."""
+        """Return whether the place is one of the grant's."""
         return not self.scopes or any(covers(scope, place) for scope in self.scopes)
 
 
@@ -116,15 +116,15 @@ class Principal:
     grants: tuple[Grant, ...]
 
     def may(self, action: Action, place: Place = ()) -> bool:
-        """Whether they may do so there; without a place: everywhere."""
+        """Return whether they may do so there; without a place: everywhere."""
         return any(grant.holds(place) for grant in self._for(action))
 
     def may_somewhere(self, action: Action) -> bool:
-        """Whether there is any place where they may."""
+        """Return whether there is any place where they may."""
         return bool(self._for(action))
 
     def may_rule(self, action: Action, pattern: Place) -> bool:
-        """Whether they may in every place that a policy rule of this pattern can reach."""
+        """Return whether they may in every place that a policy rule of this pattern can reach."""
         return any(
             not grant.scopes or any(within(pattern, scope) for scope in grant.scopes) for grant in self._for(action)
         )
@@ -141,7 +141,7 @@ class Principal:
 
 
 def grant(role: str, scopes: Iterable[str] = ()) -> Grant:
-    """A grant as people write it. Raises `UsageError`."""
+    """Return a grant as people write it. Raises `UsageError`."""
     if role not in list(Role):
         raise UsageError(f"there is no role {role}; there is: {', '.join(Role)}")
     places = tuple(parse_pattern(scope) for scope in scopes)
@@ -158,22 +158,22 @@ def place_of(ref: TableRef) -> Place:
 
 
 def covers(scope: Place, place: Place) -> bool:
-    """Whether a catalog's or namespace's pattern holds the place, which may lie deeper."""
+    """Return whether a catalog's or namespace's pattern holds the place, which may lie deeper."""
     return bool(place) and matches(scope, place[: len(scope)])
 
 
 def sees(sight: VisibilityFilter, place: Place) -> bool:
-    """Whether the place is in sight."""
+    """Return whether the place is in sight."""
     return sight is None or any(covers(scope, place) for scope in sight)
 
 
 def touches(sight: VisibilityFilter, catalog: str) -> bool:
-    """Whether anything of the catalog can be in sight."""
+    """Return whether anything of the catalog can be in sight."""
     return sight is None or any(matches(scope[:1], (catalog,)) for scope in sight)
 
 
 def within(pattern: Place, scope: Place) -> bool:
-    """Whether every table that a rule's pattern can match lies in the scope.
+    """Return whether every table that a rule's pattern can match lies in the scope.
 
     A pattern of three parts or more may mean a table or a nested namespace, so it has to go on below the scope.
     """
@@ -183,19 +183,19 @@ def within(pattern: Place, scope: Place) -> bool:
 
 
 def overlaps(pattern: Place, sight: VisibilityFilter) -> bool:
-    """Whether a rule of this pattern can reach anything in sight."""
+    """Return whether a rule of this pattern can reach anything in sight."""
     return sight is None or any(
         all(matches((a,), (b,)) or matches((b,), (a,)) for a, b in zip(pattern, scope, strict=False)) for scope in sight
     )
 
 
 def _holds(outer: str, inner: str) -> bool:
-    """Whether a wildcard's names are all another's; `?` may not stand for the many that `*` means."""
+    """Return whether a wildcard's names are all another's; `?` may not stand for the many that `*` means."""
     return matches((outer,), (inner,)) and not ("?" in outer and "*" in inner)
 
 
 def needed(operations: Sequence[Operation], knobs: Iterable[str] = (), *, dry_run: bool = False) -> tuple[Action, ...]:
-    """What somebody must be allowed who asks for these operations with knobs of their own."""
+    """Return what somebody must be allowed who asks for these operations with knobs of their own."""
     if dry_run:
         return (Action.JOBS_DRY_RUN,)
     own = tuple(f"{operation}." for operation in operations)

@@ -27,12 +27,12 @@ class StorageRoot:
     authority: str
 
     def is_surely(self, other: StorageRoot) -> bool:
-        """Whether both are spelt as one store; a host that one of them leaves out is the default one."""
+        """Return whether both are spelt as one store; a host that one of them leaves out is the default one."""
         same_host = self.authority == other.authority or (self.scheme in _HOSTS and not self.authority)
         return self.scheme == other.scheme and same_host
 
     def may_be(self, other: StorageRoot) -> bool:
-        """Whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
+        """Return whether both could be one store: only two buckets, or two kinds of storage, surely are not."""
         return self.scheme == other.scheme and (self.scheme in _HOSTS or self.authority == other.authority)
 
 
@@ -44,15 +44,15 @@ class Place:
     folder: str
 
     def within(self, other: Place) -> bool:
-        """Whether this place surely lies in the other one, or is it."""
+        """Return whether this place surely lies in the other one, or is it."""
         return self.store.is_surely(other.store) and self.folder.startswith(other.folder)
 
     def may_lie_in(self, other: Place) -> bool:
-        """Whether this place could lie in the other one, or be it."""
+        """Return whether this place could lie in the other one, or be it."""
         return self.store.may_be(other.store) and self.folder.startswith(other.folder)
 
     def may_meet(self, other: Place) -> bool:
-        """Whether one of both could hold the other."""
+        """Return whether one of both could hold the other."""
         return self.may_lie_in(other) or other.may_lie_in(self)
 
 
@@ -69,7 +69,7 @@ class Spelling:
         return Spelling(frozenset(schemes.items()), frozenset(authorities.items()))
 
     def place(self, folder: str) -> Place:
-        """The place that a folder's text names."""
+        """Return the place that a folder's text names."""
         return _place(self, folder)
 
 
@@ -91,7 +91,7 @@ class Index(Generic[T]):
             self._by_folder.setdefault(place.folder, []).append((place, owner))
 
     def holding(self, place: Place) -> list[tuple[Place, T]]:
-        """Those that could hold the place, or be it, the outermost first."""
+        """Return those that could hold the place, or be it, the outermost first."""
         found: list[tuple[Place, T]] = []
         end = place.folder.find("/")
         while end >= 0:

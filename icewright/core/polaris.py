@@ -136,7 +136,7 @@ class _Reading:
             self.faults.append(f"{name} cannot be taken for {knob.name}, so nothing is done")
 
     def _age(self, instant: float) -> float:
-        """The least age in hours of a file that is older than a Unix time; never under the knob's own bound."""
+        """Return the least age in hours of a file that is older than a Unix time; never under the knob's own bound."""
         seconds = instant / 1000 if instant > _LATEST_SECONDS else instant
         hours = math.ceil((self.now - datetime.fromtimestamp(seconds, UTC)).total_seconds() / 3600)
         return max(hours, int(ORPHAN_AGE.minimum or 0))

@@ -17,17 +17,17 @@ _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"
 
 
 def quoted(name: str) -> str:
-    """An identifier for Spark SQL."""
+    """Return an identifier for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def text_literal(text: str) -> str:
-    """A string literal for Spark SQL, which reads backslashes as escapes."""
+    """Return a string literal for Spark SQL, which reads backslashes as escapes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def literal(value: Any) -> str | None:  # noqa: ANN401 - one line for each type of the spec
-    """A typed literal for Spark SQL, or None when the value cannot be said as one."""
+    """Return a typed literal for Spark SQL, or None when the value cannot be said as one."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -49,12 +49,12 @@ def literal(value: Any) -> str | None:  # noqa: ANN401 - one line for each type 
 
 
 def column_names(schema: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
-    """The path of each column by its field id, through structs."""
+    """Return the path of each column by its field id, through structs."""
     return {number: path for number, path, _ in columns(schema)}
 
 
 def partitions_predicate(metadata: TableMetadata, partitions: Iterable[PartitionFacts]) -> str | None:
-    """A predicate that holds for exactly the rows of these partitions, or None when it cannot be said.
+    """Return a predicate that holds for exactly the rows of these partitions, or None when it cannot be said.
 
     The catalog's own transform functions say transforms (`catalog.system.bucket(4, id) = 2`); a void field says
     nothing, so that a spec of void fields alone, or none, has no predicate.

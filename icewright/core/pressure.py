@@ -20,17 +20,17 @@ class Load:
 
     @property
     def saturated(self) -> bool:
-        """Whether more jobs would only wait for one another."""
+        """Return whether more jobs would only wait for one another."""
         return self.pending_tasks > BACKLOG * max(1, self.cores) or self.longest_wait > LONG_WAIT
 
     @property
     def idle(self) -> bool:
-        """Whether cores have nothing to do."""
+        """Return whether cores have nothing to do."""
         return self.pending_tasks == 0 and self.active_tasks < self.cores and not self.saturated
 
 
 def adapted(limit: int, load: Load | None, highest: int, lowest: int = 1) -> int:
-    """The next limit: halved when saturated, one more when idle (as TCP does), within the bounds.
+    """Return the next limit: halved when saturated, one more when idle (as TCP does), within the bounds.
 
     A pool that says nothing (not started, or a Connect server) keeps its highest.
     """

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from icewright.core.effective import Ignored, Knobs
 from icewright.core.knob import Knob, ValueKind, named, written
 from icewright.core.policy import (
     APPLY_DELETES,
@@ -48,8 +49,6 @@ from icewright.core.policy import (
     TARGET_MANIFEST,
     VACUUM_ENABLED,
     WINDOWS,
-    Ignored,
-    Knobs,
     find_knob,
 )
 from icewright.core.table import TableMetadata
@@ -81,7 +80,7 @@ _DIGITS = 25  # of the largest number that a property may say before it simply m
 
 
 def _amount(text: str) -> int:
-    """A whole number above 0, else 0; more digits than any such number has mean the largest."""
+    """Return a whole number above 0, else 0; more digits than any such number has mean the largest."""
     digits = text.strip().lstrip("0") if text.strip().isdecimal() else ""
     return 10**_DIGITS if len(digits) > _DIGITS else int(digits or "0")
 
@@ -125,7 +124,7 @@ class Allowance:
 
 
 def _rank(knob: Knob[Any], value: Any) -> Any:  # noqa: ANN401 - any knob's value
-    """How far a value goes; choices go from the least to the most."""
+    """Return how far a value goes; choices go from the least to the most."""
     return knob.choices.index(value) if knob.kind is ValueKind.CHOICE else value
 
 
@@ -175,7 +174,7 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
 
 
 def _opens(patterns: str, knob: Knob[Any]) -> bool:
-    """Whether an allow-list has the knob, by its name or an earlier one."""
+    """Return whether an allow-list has the knob, by its name or an earlier one."""
     return named(patterns, knob.name) or any(named(patterns, old) for old, new in RENAMED.items() if new == knob.name)
 
 

@@ -24,7 +24,7 @@ class Expiry:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """Return whether there is nothing to commit."""
         return not self.snapshot_ids and not self.remove_refs
 
 
@@ -91,7 +91,7 @@ def _main_alone(metadata: TableMetadata) -> bool:
 
 
 def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, retain_last: int) -> Expiry:
-    """The same for main alone that leads to all snapshots, where only the oldest can go: most tables are so."""
+    """Return the same for main alone that leads to all snapshots, where only the oldest can go: most tables are so."""
     (main,), snapshots = metadata.refs, metadata.snapshots
     age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
     least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
@@ -109,7 +109,7 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
 
 
 def _staged(metadata: TableMetadata) -> dict[int, str]:
-    """Snapshots that wait for their publication (write-audit-publish), with who keeps them."""
+    """Return snapshots that wait for their publication (write-audit-publish), with who keeps them."""
     ids = {s.snapshot_id: s.summary["wap.id"] for s in metadata.snapshots if "wap.id" in s.summary}
     published = {s.summary.get("published-wap-id") for s in metadata.snapshots} if ids else set()
     return {
@@ -142,7 +142,7 @@ def _keep_branch(
 
 
 def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetime) -> frozenset[int]:
-    """The held snapshots and all their descendants.
+    """Return the held snapshots and all their descendants.
 
     A reader that goes on from a snapshot walks back to it from a head, and so does a rewrite that looks for what was
     committed since: without any one in between they fail.
@@ -163,7 +163,7 @@ def _later(moment: datetime, age: timedelta) -> datetime:
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
-    """The snapshot and its parents, newest first, as far as the metadata still has them."""
+    """Yield the snapshot and its parents, newest first, as far as the metadata still has them."""
     by_id, seen = metadata.by_id, set[int]()
     found: int | None = snapshot_id
     while found is not None and found not in seen and (snapshot := by_id.get(found)) is not None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
-from icewright.core.policy import Knobs, Operation
+from icewright.core.policy import Operation
 from icewright.core.table import RetainedSnapshot, TableMetadata
 
 
@@ -101,22 +102,22 @@ def committed(
     files: tuple[FileAction, ...] = (),
     **more: Any,  # noqa: ANN401
 ) -> Outcome:
-    """The operation did its work."""
+    """Return the operation did its work."""
     return Outcome(operation, OperationState.COMMITTED, summary=summary, metrics=metrics, files=files, **more)
 
 
 def skipped(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: ANN401
-    """The operation found nothing to do, for a typed reason."""
+    """Return the outcome of an operation that found nothing to do, for a typed reason."""
     return Outcome(operation, OperationState.SKIPPED, reason=reason, summary=reason, **more)
 
 
 def failed(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: ANN401
-    """The operation did not do its work."""
+    """Return the outcome of an operation that did not do its work."""
     return Outcome(operation, OperationState.FAILED, reason=reason, summary=f"failed: {reason}", **more)
 
 
 def deferred(operation: Operation, reason: str) -> Outcome:
-    """The operation gave way, and will be tried later."""
+    """Return the operation gave way, and will be tried later."""
     return Outcome(operation, OperationState.DEFERRED, reason=reason, summary=f"deferred: {reason}")
 
 
@@ -133,7 +134,7 @@ _SAVED = {
 
 
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
-    """What a job came to as a whole: partial when some operations, some of their work, or deletions failed."""
+    """Return what a job came to as a whole: partial when some operations, some of their work, or deletions failed."""
     states = {o.state for o in outcomes}
     worked = OperationState.COMMITTED in states or any(o.metrics.keys() - TIME_AND_COST.keys() for o in outcomes)
     if states == {OperationState.FAILED} and not worked:
@@ -145,7 +146,7 @@ def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
 
 
 def job_summary(outcomes: tuple[Outcome, ...]) -> str:
-    """The operations' summaries in the order in which they ran."""
+    """Return the operations' summaries in the order in which they ran."""
     return "; ".join(f"{o.operation}: {o.summary}" for o in outcomes)
 
 
@@ -165,7 +166,7 @@ class LastRun:
     learned: Mapping[str, float] = field(default_factory=dict)  # that run's metrics: no failure since unlearns them
 
     def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
-        """Whether the run ended well and whole, under the same policy, and the table is still as it left it.
+        """Return whether the run ended well and whole, under the same policy, and the table is still as it left it.
 
         Then another run would find nothing. One that had to leave files, as a group's commit was lost, is not whole.
         """
@@ -236,11 +237,11 @@ METRICS: Mapping[Operation, Mapping[str, str]] = {
 
 
 def backoff(attempt: int) -> timedelta:
-    """How long to wait before the attempt of this number (from 1): 50 ms, 100 ms, 200 ms ... at most 5 s."""
+    """Return how long to wait before the attempt of this number (from 1): 50 ms, 100 ms, 200 ms ... at most 5 s."""
     return timedelta(milliseconds=min(5000, 50 * 2 ** (attempt - 1)))
 
 
 def later(failures: int, interval: timedelta, most: timedelta) -> timedelta:
-    """How long to wait after so many failures in a row: the interval, doubled with each, at most `most`."""
+    """Return how long to wait after so many failures in a row: the interval, doubled with each, at most `most`."""
     doubled: timedelta = interval * 2 ** min(failures - 1, 20)
     return max(interval, min(most, doubled))

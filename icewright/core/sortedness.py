@@ -17,7 +17,7 @@ _MOST_FILES = 400  # of a partition whose boxes are compared pair by pair; of mo
 
 
 def ordering_columns(order: str) -> tuple[str, ...]:
-    """The columns by which files are told apart: the first of a sort order, all of a z-order.
+    """Return the columns by which files are told apart: the first of a sort order, all of a z-order.
 
     Empty when the order begins with something else than a column, such as `bucket(4, id)`: nobody knows then.
     """
@@ -49,7 +49,7 @@ def bound(kind: str, content: bytes) -> Any:  # noqa: ANN401 - a value that comp
 
 
 def overlap(files: Sequence[Sequence[Range]]) -> float | None:
-    """The share of pairs of files whose ranges overlap, in every column: 0 is sorted, 1 as bad as can be.
+    """Return the share of pairs of files whose ranges overlap, in every column: 0 is sorted, 1 as bad as can be.
 
     Ranges that only touch do not overlap. None for fewer than two files.
     """

@@ -169,7 +169,7 @@ VERDICT_NAMES: Mapping[type, str] = {Due: "due", NotDue: "not_due", Blocked: "bl
 
 
 def on_pool(step: Step) -> bool:
-    """Whether Spark does the step; else the service itself."""
+    """Return whether Spark does the step; else the service itself."""
     match step:
         case ExpireRows() | RewriteDataFiles() | RewritePositionDeletes():
             return True
@@ -181,5 +181,5 @@ def on_pool(step: Step) -> bool:
 
 
 def why(verdict: Verdict) -> str:
-    """The verdict's reason in words."""
+    """Return the verdict's reason in words."""
     return verdict.why if isinstance(verdict, Due) else verdict.reason

@@ -47,7 +47,7 @@ class TableRef:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The name from the catalog down to the table."""
+        """Return the name from the catalog down to the table."""
         return (self.catalog, *self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -163,7 +163,7 @@ class TableMetadata:
 
     @cached_property
     def straight(self) -> bool:
-        """Whether each snapshot is the parent of the next and no younger, and the last is the current one."""
+        """Return whether each snapshot is the parent of the next and no younger, and the last is the current one."""
         ids = [s.snapshot_id for s in self.snapshots]
         parents = [s.parent_id for s in self.snapshots]
         times = [s.timestamp for s in self.snapshots]
@@ -180,13 +180,13 @@ class TableMetadata:
 
     @property
     def current_snapshot(self) -> Snapshot | None:
-        """The snapshot that a plain read of the table sees."""
+        """Return the snapshot that a plain read of the table sees."""
         if self.snapshots and self.snapshots[-1].snapshot_id == self.current_snapshot_id:
             return self.snapshots[-1]  # nearly always, and no index is needed to find it
         return None if self.current_snapshot_id is None else self.by_id.get(self.current_snapshot_id)
 
     def spec(self, spec_id: int) -> PartitionSpec:
-        """The partition spec of this id."""
+        """Return the partition spec of this id."""
         found = next((s for s in self.specs if s.spec_id == spec_id), None)
         if found is None:
             raise LookupError(f"{self.metadata_location} has no partition spec {spec_id}")
@@ -268,12 +268,12 @@ class Thresholds:
     age: str | None = None  # column that says how old rows are
 
     def of(self, partition_bytes: int) -> Thresholds:
-        """The sizes for a partition of so many bytes."""
+        """Return the sizes for a partition of so many bytes."""
         fitting = [target for least, target in self.steps if partition_bytes >= least]
         return self.scaled(fitting[-1]) if fitting else self
 
     def scaled(self, target: int) -> Thresholds:
-        """The same shares of another target."""
+        """Return the same shares of another target."""
         low, high = self.min_bytes * target // self.target_bytes, self.max_bytes * target // self.target_bytes
         return Thresholds(target, low, high, self.manifest_target_bytes, self.steps, self.order, self.age)
 
@@ -372,7 +372,7 @@ class TableFacts:
 
     @property
     def ref(self) -> TableRef:
-        """The table that the facts are of."""
+        """Return the table that the facts are of."""
         return self.metadata.ref
 
     @cached_property
@@ -387,7 +387,7 @@ class TableFacts:
 
     @cached_property
     def records(self) -> int:
-        """Rows in live data files, deleted ones included."""
+        """Return rows in live data files, deleted ones included."""
         return sum([p.records for p in self.partitions])
 
     @cached_property

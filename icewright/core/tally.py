@@ -46,7 +46,7 @@ def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, flo
 
 
 def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
-    """What was done adds, by whatever run, or by who finished what one had left."""
+    """Return what was done adds, by whatever run, or by who finished what one had left."""
     added: dict[Total, float] = {}
     for metric, name in SUMS.items():
         if value := outcome.metrics.get(metric):
@@ -56,16 +56,16 @@ def of_work(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
 
 
 def of_job(state: JobState) -> Mapping[Total, float]:
-    """What one job that ended adds."""
+    """Return what one job that ended adds."""
     return {Total("jobs", label=str(state)): 1.0}
 
 
 def of_catalog_failure(catalog: str) -> Mapping[Total, float]:
-    """What a catalog that could not be read adds."""
+    """Return what a catalog that could not be read adds."""
     return {Total("catalog_errors", catalog): 1.0}
 
 
 def duration_class(seconds: float) -> str:
-    """The class of a duration: its upper bound."""
+    """Return the class of a duration: its upper bound."""
     place = bisect_left(DURATIONS, seconds)
     return ENDLESS if place == len(DURATIONS) else str(DURATIONS[place])

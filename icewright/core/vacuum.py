@@ -47,7 +47,7 @@ class CutoffPolicy:
     source: str  # who says so, for people
 
     def at(self, now: datetime) -> datetime:
-        """The moment before which commits and snapshots are old."""
+        """Return the moment before which commits and snapshots are old."""
         return self.instant if self.instant is not None else ago(now, self.age or timedelta())
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def ago(now: datetime, age: timedelta) -> datetime:
 
 
 def resolve(config: GcConfig | None, cutoff: str | None, grace: timedelta, now: datetime) -> CutoffPolicy:
-    """The policy in force: Nessie's own configuration, else ours (`cutoff`), else five days.
+    """Return the policy in force: Nessie's own configuration, else ours (`cutoff`), else five days.
 
     Raises `Refused` with the words that users of such catalogs know.
     """
@@ -85,7 +85,7 @@ def resolve(config: GcConfig | None, cutoff: str | None, grace: timedelta, now: 
 
 
 def parse_cutoff(text: str) -> tuple[timedelta | None, datetime | None]:
-    """A duration (PT48H) or an instant (2023-12-01T18:00:00.0000Z). Raises `Refused` for NONE and all else."""
+    """Return a duration (PT48H) or an instant (2023-12-01T18:00:00.0000Z). Raises `Refused` for NONE and all else."""
     said = text.strip()
     if not said:
         raise Refused(EMPTY)
@@ -186,7 +186,7 @@ def limit_of(properties: Mapping[str, str], cutoff: datetime, now: datetime, kee
 
 
 def _whole(text: str | None) -> int | None:
-    """A whole number; a property that says none holds the whole table back, for nobody knows what was meant."""
+    """Return a whole number; a property that says none holds the whole table back, for nobody knows what was meant."""
     if text is None:
         return None
     if not text.strip().isascii() or not text.strip().isdecimal():
@@ -195,12 +195,12 @@ def _whole(text: str | None) -> int | None:
 
 
 def gc_enabled(properties: Mapping[str, str]) -> bool:
-    """Whether the table lets anybody delete its files; where it says nothing, it does."""
+    """Return whether the table lets anybody delete its files; where it says nothing, it does."""
     return properties.get("gc.enabled", "true").strip().lower() != "false"
 
 
 def forbidden_by_user(properties: Mapping[str, str]) -> bool:
-    """Whether a user forbade collection, as told from Nessie's own default of `gc.enabled=false`.
+    """Return whether a user forbade collection, as told from Nessie's own default of `gc.enabled=false`.
 
     Nessie's REST side writes the default beside `created-at`, its native client beside
     `write.metadata.delete-after-commit.enabled=false`; where neither stands, a user said it.
@@ -278,7 +278,7 @@ class Walk:
         self._short.difference_update(content_ids)
 
     def unmet(self) -> tuple[str, frozenset[Key]]:
-        """The commit at which to ask for the versions of these keys that live commits see, and were not met."""
+        """Return the commit at which to ask for the versions of these keys that live commits see, and were not met."""
         return (self._last.hash if self._last else "", frozenset(self._open))
 
     def state(self, contents: Iterable[Content]) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from icewright.core.cost import calibrated, learned
+from icewright.core.effective import Ignored, Knobs
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.operations import (
@@ -32,8 +33,6 @@ from icewright.core.policy import (
     TARGET_FILE_SIZE,
     TARGET_MANIFEST,
     WINDOWS,
-    Ignored,
-    Knobs,
     Operation,
 )
 from icewright.core.retention import Expiry
@@ -53,7 +52,7 @@ class Evaluate(Protocol):
     """The one function that an operation is."""
 
     def __call__(self, facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-        """The operation's verdict on the facts."""
+        """Return the operation's verdict on the facts."""
         ...
 
 
@@ -111,7 +110,7 @@ def thresholds(knobs: Knobs, table_order: str | None = None) -> Thresholds:
 def evaluate(
     facts: TableFacts, knobs: Knobs, history: History, now: datetime, typical: Mapping[Operation, Factors] = _UNKNOWN
 ) -> Evaluation:
-    """Every operation's verdict; a fault in one operation does not hide another that is due.
+    """Return every operation's verdict; a fault in one operation does not hide another that is due.
 
     `typical` are the factors by which predictions are off elsewhere (`core.cost.typical_factors`).
     """
@@ -179,5 +178,5 @@ def verdict(
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:
-    """The operations that are worth doing now."""
+    """Return the operations that are worth doing now."""
     return {op: v for op, v in evaluation.verdicts.items() if isinstance(v, Due)}

@@ -23,7 +23,7 @@ _TOTALS = (
 def identity_violations(
     before: TableMetadata, after: TableMetadata, unused_specs: Collection[int] = frozenset()
 ) -> list[str]:
-    """What no maintenance may change: the table's identity, schema and partition specs, but for unused ones."""
+    """Return what no maintenance may change: the table's identity, schema and partition specs, but for unused ones."""
     broken = []
     if before.table_uuid != after.table_uuid:
         broken.append(f"table uuid changed from {before.table_uuid} to {after.table_uuid}")
@@ -39,7 +39,7 @@ def identity_violations(
 def expiry_violations(
     before: TableMetadata, after: TableMetadata, step: ExpireSnapshots, unused_specs: Collection[int] = frozenset()
 ) -> list[str]:
-    """An expiry's own commit: everything but the planned snapshots and refs, and unused specs, is as it was."""
+    """Return an expiry's own commit: everything but the planned snapshots and refs, and unused specs, is as it was."""
     broken = identity_violations(before, after, unused_specs)
     if before.metadata_location not in after.metadata_log:  # what came in between the catalog has compared
         replaced = after.metadata_log[-1] if after.metadata_log else "nothing known"
@@ -56,7 +56,7 @@ def expiry_violations(
 
 
 def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs: Mapping[str, int]) -> list[str]:
-    """Snapshots, and refs by name with the snapshot that each leads to, that an undo put back."""
+    """Return snapshots, and refs by name with the snapshot that each leads to, that an undo put back."""
     broken = []
     for before in snapshots:
         now = after.by_id.get(before.snapshot_id)
@@ -74,14 +74,14 @@ def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs
 
 
 def ref_violations(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:
-    """A rewrite moves the branch it commits to and no other ref."""
+    """Return violations: a rewrite moves the branch it commits to and no other ref."""
     names = set(moved)
     had = {r for r in before.refs if r.name not in names}
     return [f"ref {r.name} changed" for r in sorted(had - set(after.refs), key=lambda r: r.name)]
 
 
 def total_violations(before: Snapshot, after: Snapshot) -> list[str]:
-    """A manifest rewrite changes no count of the table; only totals that both snapshots state are compared."""
+    """Return a manifest rewrite changes no count of the table; only totals that both snapshots state are compared."""
     return [
         f"{name} changed from {before.summary[name]} to {after.summary[name]}"
         for name in _TOTALS
@@ -90,7 +90,7 @@ def total_violations(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def rewrite_violations(before: TableFacts, after: TableMetadata) -> list[str]:
-    """Each `replace` snapshot since `before` adds as many records as it removes, less rows that deletes named.
+    """Return each `replace` snapshot since `before` adds as many records as it removes, less rows that deletes named.
 
     Deleted rows are known exactly for deletion vectors alone, else from above; so a table without delete files must
     keep every record, and any other may lose at most as many as its delete files name.
@@ -114,12 +114,12 @@ def rewrite_violations(before: TableFacts, after: TableMetadata) -> list[str]:
 
 
 def _inexact(facts: TableFacts) -> bool:
-    """An equality delete may name any number of rows."""
+    """Return whether counts are inexact: an equality delete may name any number of rows."""
     return any(p.equality_delete_files or p.dangling_equality_deletes for p in facts.partitions)
 
 
 def _deletes_since(before: TableFacts, after: TableMetadata) -> bool:
-    """Whether a writer committed deletes meanwhile: then the rewrite may have applied them too."""
+    """Return whether a writer committed deletes meanwhile: then the rewrite may have applied them too."""
     return any(
         _count(s.summary, "added-delete-files")
         for s in after.snapshots
@@ -132,7 +132,7 @@ def _count(summary: Mapping[str, str], key: str) -> int:
 
 
 def snapshot_of(raw: Mapping[str, Any]) -> Snapshot:
-    """A snapshot from the JSON of the spec."""
+    """Return a snapshot from the JSON of the spec."""
     summary = {key: str(value) for key, value in (raw.get("summary") or {}).items()}
     return Snapshot(
         snapshot_id=raw["snapshot-id"],

@@ -22,11 +22,11 @@ class Window:
     end: time
 
     def holds(self, now: datetime) -> bool:
-        """Whether the time lies within, the hours that began yesterday included."""
+        """Return whether the time lies within, the hours that began yesterday included."""
         return any(begin <= now < begin + self._length for begin in self._begins(now))
 
     def within(self, begin: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
-        """Its hours between two times that are at most a week apart."""
+        """Return its hours between two times that are at most a week apart."""
         spans = ((max(b, begin), min(b + self._length, end)) for b in self._begins(begin))
         return [(opening, closing) for opening, closing in spans if opening < closing]
 
@@ -62,7 +62,7 @@ def opens(text: str | None, now: datetime) -> datetime | None:
 
 
 def closed(text: str | None, now: datetime) -> str | None:
-    """Why nothing may start by itself now; None when it may."""
+    """Return why nothing may start by itself now; None when it may."""
     opening = opens(text, now)
     return None if opening is None else f"outside of its maintenance window, which opens {opening:%Y-%m-%d %H:%M} UTC"
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def kind(value: object) -> str:
-    """What kind of value stands somewhere, in words."""
+    """Return what kind of value stands somewhere, in words."""
     match value:
         case None:
             return "nothing"
@@ -25,6 +25,6 @@ def kind(value: object) -> str:
 
 
 def near(name: str, known: Sequence[str]) -> str:
-    """A hint at what was probably meant."""
+    """Return a hint at what was probably meant."""
     alike = get_close_matches(name, known, 1)
     return f"; did you mean {alike[0]}?" if alike else f"; known are {', '.join(known)}" if known else ""

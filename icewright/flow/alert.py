@@ -62,7 +62,7 @@ def alert_due(runtime: Runtime, alerting: Alerting) -> int:
 
 
 def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
-    """What changes by what the store says now."""
+    """Return what changes by what the store says now."""
     rows = runtime.store.catalogs()
     signs = _signs(runtime, rules, rows, now)
     return changed(

@@ -68,7 +68,7 @@ def archived(runtime: Runtime, archiving: Archiving, before: datetime) -> Iterat
 
 
 def archive_due(runtime: Runtime, archiving: Archiving) -> int:
-    """One batch of what was old when the day began, unless another process is at it; returns how many rows went.
+    """Return one batch of what was old when the day began, unless another process is at it; returns how many rows went.
 
     By whole days: so each day's history goes at once, into few files, and the store is asked no more until the next.
     """

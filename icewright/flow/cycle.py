@@ -32,7 +32,7 @@ class CycleResult:
 
 
 def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
-    """One pass over the given catalogs."""
+    """Return one pass over the given catalogs."""
     runtime.store.record_event("scan_started", runtime.clock.now(), catalogs=list(catalogs))
     found, changed = look(runtime, catalogs, force=force)
     plan = plan_now(runtime, catalogs)
@@ -95,7 +95,7 @@ def _run(
 
 
 def _guarded(runtime: Runtime, request: Request) -> JobResult:
-    """A fault of ours in one job ends no other."""
+    """Return a fault of ours in one job ends no other."""
     try:
         return execute(runtime, request)
     except Exception as error:  # noqa: BLE001

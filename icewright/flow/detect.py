@@ -57,7 +57,7 @@ def detect_due(runtime: Runtime) -> Detected:
 
 
 def _asked(runtime: Runtime, name: str) -> Sequence[Pointer]:
-    """The catalog's tables, or `CatalogUnavailable` when it does not answer in time."""
+    """Return the catalog's tables, or `CatalogUnavailable` when it does not answer in time."""
     answer: list[Sequence[Pointer] | BaseException] = []
 
     def ask() -> None:

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from icewright.core.effective import Knobs
 from icewright.core.errors import TableNotFound
 from icewright.core.layering import Policy
 from icewright.core.maintenance_status import MaintenanceStatus, table_status
-from icewright.core.policy import ENABLED, Knobs, Operation
+from icewright.core.policy import ENABLED, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.runtime import Runtime
@@ -68,7 +69,7 @@ def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evalu
 def maintained(
     runtime: Runtime, row: TableRow, metadata: TableMetadata | None = None
 ) -> Mapping[Operation, MaintenanceStatus]:
-    """How each operation of a table stands, by its last run, its catalog's master switch and its knobs.
+    """Return how each operation of a table stands, by its last run, its catalog's master switch and its knobs.
 
     Without metadata, what the table's own properties and its catalog's policies switch off is not seen.
     """

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from icewright.core.describe import facts_summary
+from icewright.core.effective import Knobs
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable, TableNotFound, TableReplaced
-from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, WINDOWS, Knobs, Operation
+from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, WINDOWS, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_state, job_summary
 from icewright.core.table import TableFacts, TableRef
 from icewright.core.verdicts import thresholds
@@ -39,7 +40,7 @@ class JobResult:
 
     @property
     def summary(self) -> str:
-        """The operations' summaries joined, and why it ended early."""
+        """Return the operations' summaries joined, and why it ended early."""
         return "; ".join(text for text in (job_summary(self.outcomes), self.reason) if text)
 
 
@@ -100,7 +101,7 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
 
 
 def _held_up(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
-    """What has come up since the job was queued, because of which it waits."""
+    """Return what has come up since the job was queued, because of which it waits."""
     row = runtime.store.table(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
@@ -108,7 +109,7 @@ def _held_up(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
 
 
 def _out_of_bounds(runtime: Runtime, request: Request) -> str | None:
-    """Why nothing may be done to the table by itself."""
+    """Return why nothing may be done to the table by itself."""
     scope, catalog = runtime.scopes[request.ref.catalog], request.ref.catalog
     if request.manual:
         return None
@@ -167,7 +168,7 @@ def _run(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> JobRe
 
 
 def _ended(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
-    """What a job that ended early came to, and why where its outcomes do not say."""
+    """Return what a job that ended early came to, and why where its outcomes do not say."""
     match error:
         case Cancelled():
             return JobState.CANCELLED, f"cancelled: {error}"
@@ -177,7 +178,7 @@ def _ended(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState
 
 
 def _recorded(request: Request, operation: Operation, measuring: Measuring) -> Outcome:
-    """One operation with its before and after in the store."""
+    """Return one operation with its before and after in the store."""
     runtime, job_id, lease, knobs = measuring.runtime, measuring.job_id, measuring.lease, measuring.knobs
     lease.check()
     started = runtime.clock.now()

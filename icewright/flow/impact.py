@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from icewright.core.policy import MAX_PLANNING, MEGABYTE, PLANNING, PROBE, PROBE_TIMEOUT, Knobs, Operation
+from icewright.core.effective import Knobs
+from icewright.core.policy import MAX_PLANNING, MEGABYTE, PLANNING, PROBE, PROBE_TIMEOUT, Operation
 from icewright.core.steps import Step, on_pool
 from icewright.core.table import Snapshot, TableFacts
 from icewright.flow.lease import Lease

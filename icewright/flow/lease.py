@@ -23,7 +23,7 @@ class Lease:
         self._until = self._renewed + limit
 
     def renew(self) -> LeaseStatus:
-        """What the store says of the hold, which is longer now if it is one."""
+        """Return what the store says of the hold, which is longer now if it is one."""
         now = self._runtime.clock.now()
         beat = self._runtime.store.heartbeat(self._job_id, now)
         if beat is not LeaseStatus.LOST:

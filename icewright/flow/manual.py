@@ -37,7 +37,7 @@ def queue_manual_job(
 
 
 def would_do(runtime: Runtime, row: TableRow, operations: Sequence[Operation], knobs: Mapping[str, Any]) -> JobResult:
-    """What the operations would do now. Nothing is changed."""
+    """Return what the operations would do now. Nothing is changed."""
     policy = runtime.policy
     told = replace(runtime, policy=lambda: replace(policy(), command=dict(knobs)))
     wanted = tuple(op for op in Operation if op in operations)

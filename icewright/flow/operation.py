@@ -10,6 +10,7 @@ from functools import partial
 
 from icewright.core import verify
 from icewright.core.cost import predicted
+from icewright.core.effective import Knobs
 from icewright.core.errors import (
     Cancelled,
     CommitConflict,
@@ -22,7 +23,7 @@ from icewright.core.errors import (
     StorageUnavailable,
     TableReplaced,
 )
-from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Knobs, Operation
+from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Operation
 from icewright.core.runs import (
     JOB_ID,
     REFUSED,
@@ -94,7 +95,7 @@ class OperationRunner:
     known: frozenset[int] = frozenset()  # the snapshots on which the last step began
 
     def run(self) -> Outcome:
-        """The outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
+        """Return the outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
 
         Raises `Stop` when an invariant broke, or when the job must end and something was done; else `Cancelled` or
         `LeaseLost`.
@@ -265,7 +266,7 @@ class OperationRunner:
                 self.notes.append(f"snapshot {current} stays pinned until {until:%Y-%m-%d %H:%M} UTC: {error}")
 
     def _verify(self, before: TableFacts, step: Step) -> list[str]:
-        """What the commit must have kept, read back from the catalog; what a writer may have done is a note."""
+        """Return what the commit must have kept, read back from the catalog; what a writer may have done is a note."""
         ref = self.request.ref
         after = self.runtime.catalog(ref).load(ref)
         if after.table_uuid != before.metadata.table_uuid:
@@ -279,7 +280,7 @@ class OperationRunner:
         return [f"ref {name} is gone since the rewrite began: no rewrite drops refs, so a writer did" for name in gone]
 
     def _merged(self, last: Outcome) -> Outcome:
-        """The steps' outcomes as one: numbers added, files listed together, the summary said anew."""
+        """Return the steps' outcomes as one: numbers added, files listed together, the summary said anew."""
         outcomes = [*self.done, last]
         real = [o for o in outcomes if o.state is OperationState.COMMITTED]
         metrics: dict[str, float] = {}
@@ -316,7 +317,7 @@ def _summary(operation: Operation, real: Sequence[Outcome], metrics: dict[str, f
 
 
 def load(runtime: Runtime, request: Request) -> TableMetadata:
-    """The table's metadata. Raises `TableReplaced` when it is another table than was asked for."""
+    """Return the table's metadata. Raises `TableReplaced` when it is another table than was asked for."""
     metadata = runtime.catalog(request.ref).load(request.ref)
     if request.table_uuid is not None and metadata.table_uuid != request.table_uuid:
         raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it anew")

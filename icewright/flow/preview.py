@@ -51,7 +51,7 @@ def preview(runtime: Runtime, rule: PolicyRule, refs: Sequence[TableRef], most: 
 
 
 def with_rule(policy: Policy, rule: PolicyRule) -> Policy:
-    """The policy with the stored rule of this pattern replaced, or taken back when it sets nothing."""
+    """Return the policy with the stored rule of this pattern replaced, or taken back when it sets nothing."""
     kept = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
     return replace(policy, rules=(*kept, rule) if rule.settings else tuple(kept))
 

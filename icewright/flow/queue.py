@@ -24,7 +24,7 @@ def plan_now(
     without: Container[tuple[TableRef, Operation]] = (),
     running: Sequence[PlannedJob] = (),
 ) -> MaintenancePlan:
-    """What would start now of what is due by the last evaluations, and what waits. Nothing is changed.
+    """Return what would start now of what is due by the last evaluations, and what waits. Nothing is changed.
 
     Of a pass: `started` is the number of jobs that it began already, `without` what it need not do again, and
     `running` what it has not ended, which the store may not know yet.
@@ -85,7 +85,7 @@ def _placed(runtime: Runtime, candidate: Candidate, without: Container[tuple[Tab
 
 
 def _limits(runtime: Runtime) -> Limits:
-    """The configured limits, the pools' as adapted."""
+    """Return the configured limits, the pools' as adapted."""
     now = runtime.store.pool_limits()
     pools = {
         name: replace(pool, max_concurrent=min(pool.max_concurrent, now.get(name, pool.max_concurrent)))
@@ -106,7 +106,7 @@ def _adapt(runtime: Runtime, now: datetime) -> None:
 
 
 def _load(pool: str, processes: Sequence[ProcessRow]) -> Load | None:
-    """What the pool's applications say together; None when none runs."""
+    """Return what the pool's applications say together; None when none runs."""
     said = [p.details["pools"][pool] for p in processes if pool in p.details.get("pools", {})]
     if not said:
         return None

@@ -74,7 +74,7 @@ def _let_go(runtime: Runtime) -> None:
 
 
 def _resumed(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
-    """Whether the deletions came to an end, and what there is to say."""
+    """Return whether the deletions came to an end, and what there is to say."""
     waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
     row = runtime.store.table(unfinished.ref)
     if row is not None and row.paused:  # a broken invariant, perhaps: the files may be what a rollback needs

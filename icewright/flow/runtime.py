@@ -31,7 +31,7 @@ class Scope:
     archive: str = ""  # the namespace of the archive, whose tables are in scope whatever the lists say
 
     def holds(self, ref: TableRef) -> bool:
-        """Whether the table is in scope."""
+        """Return whether the table is in scope."""
         if not self.namespaces and not self.tables:  # asked of ten thousand tables a minute
             return True
         namespace = ".".join(ref.namespace)
@@ -106,7 +106,7 @@ class Runtime:
             attempt += 1
 
     def try_acquire_lease(self, name: str, length: timedelta) -> bool:
-        """Whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
+        """Return whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
         me, now = self.trigger.holder, self.clock.now()
         holder = self.store.acquire_lease(name, me, now, now + length)
         if holder not in ("", me) and self.process_has_ended(holder):
@@ -115,7 +115,7 @@ class Runtime:
         return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:
-        """The table's catalog. Raises `UsageError` when the configuration has none of that name."""
+        """Return the table's catalog. Raises `UsageError` when the configuration has none of that name."""
         found = self.catalogs.get(ref.catalog)
         if found is None:
             known = ", ".join(sorted(self.catalogs)) or "none"

@@ -48,7 +48,7 @@ class UndoResult:
 
     @property
     def summary(self) -> str:
-        """The same in a line."""
+        """Return the same in a line."""
         back = self.back
         if back.already:
             return f"job {self.job.job_id} is undone already"

@@ -41,7 +41,7 @@ class Returning:
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """The snapshots that return, in the order in which they went."""
+        """Return the snapshots that return, in the order in which they went."""
         return tuple(snapshot for removal in self.removals for snapshot in removed_snapshots(removal))
 
 
@@ -57,12 +57,12 @@ class LedgerFiles:
 
     @property
     def waiting(self) -> int:
-        """Files whose deletion an undo drops."""
+        """Return files whose deletion an undo drops."""
         return sum(self.states[state] for state in _TAKEN)
 
 
 def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
-    """The snapshots that a commit of an expiry removed."""
+    """Return the snapshots that a commit of an expiry removed."""
     return tuple(map(snapshot_of, RestoreSnapshots.from_json(removal.document).snapshots))
 
 
@@ -104,7 +104,7 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
 
 
 def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:
-    """The table that the job worked on, as it is now. Raises `TableReplaced` when it is another one by now."""
+    """Return the table that the job worked on, as it is now. Raises `TableReplaced` when it is another one by now."""
     found = runtime.catalog(job.ref).load(job.ref)
     if found.table_uuid != job.table_uuid:
         raise TableReplaced(f"{job.ref} is another table than job {job.job_id} worked on: the job cannot be undone")
@@ -112,7 +112,7 @@ def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:
 
 
 def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Mapping[str, Sequence[str]]:
-    """Files that the returning snapshots need, and that later jobs of the table mean to delete, by the job.
+    """Return files that the returning snapshots need, and that later jobs of the table mean to delete, by the job.
 
     Raises `Refused` when one of them is deleted.
     """
@@ -134,7 +134,7 @@ def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Remov
 
 
 def ledger_files(runtime: Runtime, job: JobRow) -> LedgerFiles:
-    """What the ledger says of the job's files, read page by page."""
+    """Return what the ledger says of the job's files, read page by page."""
     found, after = LedgerFiles(), None
     while True:
         page = runtime.store.list_files(job.job_id, after, _PAGE)
@@ -158,12 +158,12 @@ def _count(found: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Ope
 
 
 def _not_there(runtime: Runtime, paths: Sequence[str]) -> list[str]:
-    """Those of the files that somebody else deleted."""
+    """Return those of the files that somebody else deleted."""
     return [path for path, stat in runtime.files.stat(paths, _AT_ONCE).items() if stat is None] if paths else []
 
 
 def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
-    """Those of the files, known by their keys, that the snapshots read."""
+    """Yield those of the files, known by their keys, that the snapshots read."""
     yield from (key(s.manifest_list) for s in snapshots if s.manifest_list and key(s.manifest_list) in keys)
     names = [field.name for field in fields(ManifestFile)]
     rows = runtime.files.manifest_lists(snapshots).select(names).to_pylist()
@@ -174,7 +174,7 @@ def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> 
 
 
 def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable[str]) -> list[int]:
-    """Those of the snapshots that cannot be read without the files."""
+    """Return those of the snapshots that cannot be read without the files."""
     keys, found = {key(path) for path in paths}, []
     for snapshot in snapshots:
         try:
@@ -186,7 +186,7 @@ def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable
 
 
 def _lost(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str = "") -> Refused:
-    """Why files that are gone, or may be gone, stand against the undo."""
+    """Return why files that are gone, or may be gone, stand against the undo."""
     shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
     means = f"; without them snapshot(s) {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
     return Refused(
@@ -196,7 +196,7 @@ def _lost(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str 
 
 
 def _nothing(job: JobRow, files: LedgerFiles) -> UsageError:
-    """Why there is nothing to undo."""
+    """Return why there is nothing to undo."""
     if job.options.get(UNDO):
         return UsageError(f"job {job.job_id} is itself the undo of job {job.options[UNDO]}: it cannot be undone")
     deleted = files.states[LedgerState.DELETED]
@@ -208,7 +208,7 @@ def _nothing(job: JobRow, files: LedgerFiles) -> UsageError:
 
 
 def _what_stays(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
-    """What else the job did, which an undo leaves as it is."""
+    """Yield what else the job did, which an undo leaves as it is."""
     done = {run["operation"] for run in runtime.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
     if rewrote := [op for op in _REWRITES if op in done]:
         yield f"what {', '.join(rewrote)} rewrote stays as it is: it reads the same rows"

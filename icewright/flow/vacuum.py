@@ -79,12 +79,12 @@ class VacuumResult:
 
     @property
     def megabytes(self) -> int:
-        """The deleted bytes as whole megabytes."""
+        """Return the deleted bytes as whole megabytes."""
         return round(self.bytes / _MEGABYTE)
 
     @property
     def state(self) -> JobState:
-        """What it came to as a whole."""
+        """Return what it came to as a whole."""
         states = {job.state for job in self.jobs}
         if self.errors or states - {JobState.SUCCEEDED, JobState.SKIPPED}:
             good = states & {JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED}
@@ -164,7 +164,7 @@ def _deleting(runtime: Runtime) -> Runtime:
 
 
 def _branched(runtime: Runtime, catalog: str, one: Vacuum, dry_run: bool) -> VacuumResult:
-    """Every live table over all branches and tags."""
+    """Return every live table over all branches and tags."""
     survey = one.survey(runtime.clock.now())
     counts = Counts(
         num_tables=len(survey.tables),
@@ -198,7 +198,7 @@ def _written_down(runtime: Runtime, catalog: str, survey: Survey) -> None:
 
 
 def _table(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
-    """One table as a job."""
+    """Return one table as a job."""
     table = work.table
     if table.problem:  # nothing of it is touched, so no job is begun
         counts.num_partial_failures += 1
@@ -249,7 +249,7 @@ def _job(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobRe
 
 
 def _failed(outcomes: Sequence[Outcome]) -> bool:
-    """Whether an operation on the table failed: then none of its files is touched."""
+    """Return whether an operation on the table failed: then none of its files is touched."""
     return any(outcome.state is OperationState.FAILED for outcome in outcomes)
 
 
@@ -261,7 +261,7 @@ def _recorded(
     run: Callable[[VacuumOf], Outcome],
     counts: Counts,
 ) -> Outcome:
-    """One operation with its row in the history."""
+    """Return one operation with its row in the history."""
     lease.check()
     started = runtime.clock.now()
     who: Mapping[str, Any] = {"job_id": work.job_id, "table": str(work.table.ref), "operation": operation}
@@ -289,7 +289,7 @@ def _attempt(
     counts: Counts,
     broke: Callable[[IcewrightError], None] = lambda _: None,
 ) -> Outcome:
-    """The operation's outcome, whatever goes wrong with the table; only its lease can end the job."""
+    """Return the operation's outcome, whatever goes wrong with the table; only its lease can end the job."""
     try:
         return run()
     except (Cancelled, LeaseLost):
@@ -303,7 +303,7 @@ def _attempt(
 
 
 def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run: bool) -> VacuumResult:
-    """The jobs added up."""
+    """Return the jobs added up."""
     files = size = 0
     for job in jobs:
         expired = sum(int(o.metrics.get("snapshots_expired", 0)) for o in job.outcomes)

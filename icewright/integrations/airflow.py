@@ -82,7 +82,7 @@ class IcewrightHealthSensor(BaseSensorOperator):
         self.config, self.executable, self.env = config, executable, dict(env or {})
 
     def poke(self, context: Any) -> Any:  # noqa: ANN401, ARG002 - Airflow's
-        """Whether the table is healthy now; unknown is not."""
+        """Return whether the table is healthy now; unknown is not."""
         try:
             document = Icewright(self.executable, self.config, self.env)("health", names=[self.table])
         except CommandWrong as error:

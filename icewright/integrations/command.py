@@ -30,7 +30,7 @@ class Icewright:
     _running: subprocess.Popen[str] | None = field(default=None, init=False, repr=False)
 
     def __call__(self, *arguments: str, names: Sequence[str] = (), partial_fails: bool = True) -> Any:  # noqa: ANN401
-        """What the command prints as JSON; its log goes where ours goes. `names` are never taken for options.
+        """Return what the command prints as JSON; its log goes where ours goes. `names` are never taken for options.
 
         Raises `CommandFailed` by the exit code: a part that failed counts as failure, unless that is not wanted.
         """
@@ -76,13 +76,13 @@ def maintenance(
 
 
 def idle(document: Mapping[str, Any]) -> bool:
-    """Whether there was nothing to do."""
+    """Return whether there was nothing to do."""
     jobs = document.get("jobs", [document])
     return all(job["state"] == "skipped" for job in jobs)
 
 
 def _why(document: Mapping[str, Any]) -> str:
-    """The summaries of what did not succeed."""
+    """Return the summaries of what did not succeed."""
     jobs = [job for job in document.get("jobs", [document]) if job.get("state") not in ("succeeded", "skipped")]
     said = [f"{job.get('table')}: {job.get('summary')}" for job in jobs]
     said += [f"{e['source']}: {e['error']}" for e in document.get("errors", ())]

@@ -68,7 +68,7 @@ class Adoptable:
 
     @property
     def what(self) -> tuple[str, ...]:
-        """All of it, as the store remembers it."""
+        """Return all of it, as the store remembers it."""
         return (*self.tables, *map(key, self.files), *self.places)
 
 
@@ -106,7 +106,7 @@ class Engine(Protocol):
         ...
 
     def probe(self, probe: Probe) -> Sequence[float]:
-        """The seconds that the query takes on each of the snapshots, in their order.
+        """Return the seconds that the query takes on each of the snapshots, in their order.
 
         Raises `Refused` when the query is not one SELECT over the table alone, `Cancelled` when it takes too long, and
         what running it raises.

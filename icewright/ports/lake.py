@@ -19,7 +19,7 @@ class Clock(Protocol):
     """The only source of the time."""
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """Return the time, aware, in UTC."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -76,7 +76,7 @@ class RestoreSnapshots:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RestoreSnapshots:
-        """The change that `to_json` wrote down."""
+        """Return the change that `to_json` wrote down."""
         found: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         return cls(**found)
 
@@ -98,15 +98,15 @@ class Catalog(Protocol):
 
     @property
     def name(self) -> str:
-        """The name under which engines know it too."""
+        """Return the name under which engines know it too."""
         ...
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every table, views left out, by the cheapest means that the catalog has. Whole or not at all."""
+        """Return every table, views left out, by the cheapest means that the catalog has. Whole or not at all."""
         ...
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """The current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
+        """Return the current metadata. Raises `TableNotFound`, `MetadataUnreadable`."""
         ...
 
     def neighbours(self) -> Sequence[Pointer]:
@@ -118,11 +118,11 @@ class Catalog(Protocol):
         ...
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """The metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
+        """Return the metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
         ...
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """What the change cannot put back into `base` as it was, in words; blank when all of it returns.
+        """Return what the change cannot put back into `base` as it was, in words; blank when all of it returns.
 
         Begins with `nothing:` when the commit would be refused. Raises `MetadataUnreadable`.
         """
@@ -195,7 +195,7 @@ class Storage(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """The file's length in bytes, None when there is no such file."""
+        """Return the file's length in bytes, None when there is no such file."""
         ...
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Mapping[str, FileStat | None]:
@@ -208,7 +208,7 @@ class Storage(Protocol):
         ...
 
     def time(self, location: str) -> datetime:
-        """The storage's own clock, from a hidden file that is written below the location and deleted again.
+        """Return the storage's own clock, from a hidden file that is written below the location and deleted again.
 
         Raises `StorageUnavailable`, also when the file stays, `AccessDenied`, and `Refused` where nothing may be
         written.
@@ -216,11 +216,11 @@ class Storage(Protocol):
         ...
 
     def canonical(self, folder: str) -> str:
-        """The folder without the links that lead to it; as it is where storage knows no links."""
+        """Return the folder without the links that lead to it; as it is where storage knows no links."""
         ...
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """The same of many folders at once, by each of them: at less cost where folders lie in the same ones."""
+        """Return the same of many folders at once, by each of them: at less cost where folders lie in the same ones."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
@@ -235,7 +235,7 @@ class Storage(Protocol):
         ...
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """All files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
+        """Return all files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
 
         What is no file, or cannot be asked for by its name, is left out and handed to `unnamed` as printable text:
         directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores,
@@ -249,29 +249,29 @@ class TableFiles(Storage, Protocol):
     """The files of tables: what is in them too."""
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """The same from an inventory of the object store, a file or a folder of files, taken some time ago."""
+        """Return the same from an inventory of the object store, a file or a folder of files, taken some time ago."""
         ...
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
-        """What the manifests of the current snapshot say. Whole or not at all."""
+        """Return what the manifests of the current snapshot say. Whole or not at all."""
         ...
 
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
     ) -> tuple[FileAction, ...]:
-        """The files of the step's partitions that Spark's planner takes by the step's options."""
+        """Return the files of the step's partitions that Spark's planner takes by the step's options."""
         ...
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
-        """The data files that hold rows older than the step's day, as far as their bounds tell."""
+        """Return the data files that hold rows older than the step's day, as far as their bounds tell."""
         ...
 
     def avro(self, path: str) -> AvroFile:
-        """An Avro file taken apart."""
+        """Return an Avro file taken apart."""
         ...
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The rows of the snapshot's manifest list."""
+        """Return the rows of the snapshot's manifest list."""
         ...
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
@@ -283,14 +283,14 @@ class TableFiles(Storage, Protocol):
         ...
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
-        """The manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`.
+        """Return the manifests that the snapshots list, each once; the columns are the fields of `ManifestFile`.
 
         `totals`: a list that names fewer live files than its snapshot's summary counts is `MetadataUnreadable`.
         """
         ...
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
-        """The entries of the manifests, deleted ones too, with inherited values filled in.
+        """Return the entries of the manifests, deleted ones too, with inherited values filled in.
 
         Columns: status, snapshot_id, sequence_number, content, path, format, partition (canonical text), records,
         bytes, referenced, content_bytes, spec_id, and manifest: the index of the manifest in `manifests`.
@@ -298,7 +298,7 @@ class TableFiles(Storage, Protocol):
         ...
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """The files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
+        """Return the files that are live in the manifests: `path`, `bytes`, `content`, `format`, in bounded memory.
 
         A path may come more than once. Whole or not at all: an error in any manifest ends the iteration.
         """

@@ -130,7 +130,7 @@ class SnapshotPin:
     author: str
 
     def hold(self) -> SnapshotHold:
-        """The same for the rules of retention."""
+        """Return the same for the rules of retention."""
         return SnapshotHold(self.snapshot_id, self.reader, self.until, self.pinned_at)
 
 
@@ -184,7 +184,7 @@ _SKEW = timedelta(hours=1)  # by which the clocks of a table's writers may diffe
 
 
 def unseen_snapshots(metadata: TableMetadata, seen: datetime | None) -> Sequence[Snapshot]:
-    """The snapshots whose files may lie in folders that are not known yet.
+    """Return the snapshots whose files may lie in folders that are not known yet.
 
     Those that the table, its branches and its tags name, and those that came since the version that was last `seen`.
     """
@@ -215,7 +215,7 @@ class Registration:
 
     @classmethod
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
-        """What is to be remembered of a table that has just been read."""
+        """Return what is to be remembered of a table that has just been read."""
         places = (metadata.location, *metadata.write_paths)
         at = directory_key(metadata.metadata_location.rpartition("/")[0])
         if not any(at.startswith(directory_key(place)) for place in places):  # a move has left it behind

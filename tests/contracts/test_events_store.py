@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.schema import RECEIVED, SCANS, TABLES
 from icewright.adapters.store.sql import SqlStore
+from icewright.core.effective import Knobs
 from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
-from icewright.core.policy import Knobs
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate
 from icewright.ports import Pointer, Receipt

@@ -16,9 +16,10 @@ import sqlalchemy as sa
 from icewright.adapters.store.queue import LEASE
 from icewright.adapters.store.schema import EVENTS, POLICIES
 from icewright.adapters.store.sql import SqlStore
+from icewright.core.effective import Knobs
 from icewright.core.layering import PolicyRule
 from icewright.core.partitions import partition_text
-from icewright.core.policy import Knobs, Operation
+from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, OperationState, Outcome, PartitionChange
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from icewright.core.effective import Knobs
 from icewright.core.operations import compact
-from icewright.core.policy import MEGABYTE, Knobs, Operation
+from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from icewright.core import cost, policy
 from icewright.core.cost import calibrated, expected_files, learned, predicted, typical_factors
+from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.operations import compact
-from icewright.core.policy import MEGABYTE, Knobs, Operation
+from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.steps import Due, Factors, NotDue, Work
 from icewright.core.table import PartitionFacts, Thresholds
 from icewright.core.verdicts import thresholds

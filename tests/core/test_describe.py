@@ -14,7 +14,8 @@ from icewright.core.describe import (
     facts_summary,
     verdict_document,
 )
-from icewright.core.policy import MEGABYTE, Knobs, Operation
+from icewright.core.effective import Knobs
+from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.steps import Blocked, Due, NotDue, Unsupported, Verdict, Work
 from icewright.core.table import RefKind, SnapshotRef
 from icewright.core.verdicts import evaluate

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from icewright.core.cost import service_cost, storage_benefit
+from icewright.core.effective import Knobs
 from icewright.core.operations import expire_snapshots
-from icewright.core.policy import Knobs, Operation
+from icewright.core.policy import Operation
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict
 from icewright.core.table import RefKind, RetainedSnapshot, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, facts, knobs, metadata

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icewright.core.effective import Knobs
 from icewright.core.health import LARGE_METADATA, WEIGHTS, HealthPart, files_to_save, health_parts, overall
 from icewright.core.operations.expire_snapshots import expiry
-from icewright.core.policy import Knobs
 from icewright.core.table import ManifestContent, ManifestFacts, TableFacts
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 

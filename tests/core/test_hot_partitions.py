@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from icewright.core.describe import verdict_document
+from icewright.core.effective import Knobs
 from icewright.core.operations import compact
 from icewright.core.partitions import partition_name
-from icewright.core.policy import Knobs
 from icewright.core.steps import Due, NotDue, RewriteDataFiles, Verdict
 from icewright.core.table import PartitionFacts, PartitionSpec
 from icewright.testing import NOW, facts, knobs, metadata, partition, spec

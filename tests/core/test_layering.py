@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.core import policy
+from icewright.core.effective import Knobs
 from icewright.core.guardrails import Bound, Guardrail, parse_guardrail
 from icewright.core.knob import Knob
 from icewright.core.layering import Policy, PolicyRule, matches, matches_any, parse_pattern
 from icewright.core.polaris import Served
-from icewright.core.policy import Knobs
 from icewright.core.table import TableRef
 from icewright.testing import metadata
 

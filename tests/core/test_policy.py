@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from icewright.core import policy
+from icewright.core.effective import Knobs, Origin
 from icewright.core.guardrails import parse_guardrail
 from icewright.core.knob import Knob, ValueKind
 from icewright.core.layering import Policy, PolicyRule, parse_settings
-from icewright.core.policy import ENABLED, KNOBS, ORDERS, Knobs, Operation, Origin
+from icewright.core.policy import ENABLED, KNOBS, ORDERS, Operation
 from icewright.core.presets import PRESETS
 from icewright.testing import NOW, metadata
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from icewright.core import policy
+from icewright.core.effective import Knobs
 from icewright.core.errors import ConfigError
 from icewright.core.guardrails import parse_guardrail
 from icewright.core.knob import Knob, written
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.polaris import Served
-from icewright.core.policy import KNOBS, Knobs, Operation
+from icewright.core.policy import KNOBS, Operation
 from icewright.core.presets import PRESETS
 from icewright.core.properties import Allowance, Properties, by_property, from_properties
 from icewright.core.retention import plan_expiry

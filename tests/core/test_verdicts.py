@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from icewright.core.policy import ENABLED, MEGABYTE, Knobs, Operation
+from icewright.core.effective import Knobs
+from icewright.core.policy import ENABLED, MEGABYTE, Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import VERDICT_NAMES, Blocked, Due, NotDue, Unsupported, Verdict, Work, why
 from icewright.core.table import MAIN, RefKind, SnapshotRef, TableFacts, TableMetadata

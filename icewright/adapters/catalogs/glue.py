@@ -46,7 +46,7 @@ class GlueCatalog:
 
     @property
     def name(self) -> str:
-        """The name under which engines know it too."""
+        """Return the name under which engines know it too."""
         return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
@@ -67,14 +67,14 @@ class GlueCatalog:
         return ()
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """The metadata of a file that the catalog does not name."""
+        """Return the metadata of a file that the catalog does not name."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """What the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot put back, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:

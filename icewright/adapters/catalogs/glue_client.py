@@ -48,7 +48,7 @@ class GlueClient:
 
     @property
     def where(self) -> str:
-        """The catalog as messages name it."""
+        """Return the catalog as messages name it."""
         return f"catalog {self.properties.name} at {self.properties.host}"
 
     def close(self) -> None:
@@ -59,13 +59,13 @@ class GlueClient:
             self._clients.clear()
 
     def databases(self) -> list[str]:
-        """The names of all databases."""
+        """Return the names of all databases."""
         with self._understood():
             pages = self._client(retries=True).get_paginator("get_databases").paginate()
             return [database["Name"] for page in pages for database in page["DatabaseList"]]
 
     def tables(self, database: str) -> list[Mapping[str, Any]]:
-        """The entries of a database, views too; none when it was dropped meanwhile."""
+        """Return the entries of a database, views too; none when it was dropped meanwhile."""
         with self._understood():
             try:
                 pages = self._client(retries=True).get_paginator("get_tables").paginate(DatabaseName=database)
@@ -76,7 +76,7 @@ class GlueClient:
                 raise
 
     def table(self, database: str, name: str) -> Mapping[str, Any] | None:
-        """One entry; None when there is none."""
+        """Return one entry; None when there is none."""
         with self._understood():
             try:
                 found: Mapping[str, Any] = self._client(retries=True).get_table(DatabaseName=database, Name=name)[
@@ -114,7 +114,7 @@ class GlueClient:
             self.clock.sleep(backoff(attempt + 3).total_seconds())
 
     def _outcome(self, ref: TableRef, error: ClientError) -> Exception:
-        """What an answer other than success says of an update."""
+        """Return what an answer other than success says of an update."""
         code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code == _CONFLICT:
             return CommitConflict(f"{ref}: somebody else committed since the plan ({_said(error)})")

@@ -51,11 +51,11 @@ class HiveCatalog:
 
     @property
     def name(self) -> str:
-        """The name under which engines know it too."""
+        """Return the name under which engines know it too."""
         return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every Iceberg table of every database, many with each request."""
+        """Return every Iceberg table of every database, many with each request."""
         databases = self._ask(lambda hive: hive.get_all_databases())
         with ThreadPoolExecutor(PARALLEL) as pool:
             names = zip(databases, pool.map(self._names, databases), strict=True)
@@ -74,14 +74,14 @@ class HiveCatalog:
         return ()
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """The metadata of a file that the catalog does not name."""
+        """Return the metadata of a file that the catalog does not name."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """What the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot put back, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
@@ -167,7 +167,7 @@ class HiveCatalog:
         return [Pointer(TableRef(self.name, (database,), name), location) for name, location in found if location]
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - Thrift's
-        """The answer; None when what it is about is not there, as it was dropped meanwhile or never was."""
+        """Return the answer; None when what it is about is not there, as it was dropped meanwhile or never was."""
         from hive_metastore import ttypes  # noqa: PLC0415
 
         try:

@@ -32,11 +32,11 @@ class HiveClient:
 
     @property
     def where(self) -> str:
-        """The catalog as messages name it."""
+        """Return the catalog as messages name it."""
         return f"catalog {self.properties.name} at {self.properties.uri}"
 
     def ask(self, question: Callable[[Any], _Result]) -> _Result:
-        """An answer; asked again while none comes. Raises `CatalogUnavailable`, and what the answer raises."""
+        """Return an answer; asked again while none comes. Raises `CatalogUnavailable`, and what the answer raises."""
         said = ""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -58,12 +58,12 @@ class HiveClient:
             connection.__exit__(None, None, None)
 
     def unavailable(self, error: TException) -> CatalogUnavailable:
-        """What the metastore says instead of an answer."""
+        """Return what the metastore says instead of an answer."""
         mend = "; metastores of Hive 2.3 and 3 are supported" if isinstance(error, TApplicationException) else ""
         return CatalogUnavailable(f"{self.where} cannot answer: {said(error)}{mend}")
 
     def _connected(self) -> tuple[Any, Any]:
-        """A connection to the first address that takes one, and its client."""
+        """Return a connection to the first address that takes one, and its client."""
         refused = []
         for uri in self.properties.uris:
             connection = _connection(uri, self.properties)
@@ -88,6 +88,6 @@ def _connection(uri: str, properties: HiveCatalogProperties) -> Any:  # noqa: AN
 
 
 def said(error: Exception) -> str:
-    """The metastore's own words in one line."""
+    """Return the metastore's own words in one line."""
     message = str(getattr(error, "message", None) or error).strip()
     return f"{type(error).__name__}: {message.splitlines()[0] if message else 'no reason given'}"[:500]

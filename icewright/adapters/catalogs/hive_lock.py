@@ -91,7 +91,7 @@ def _acquired(client: HiveClient, database: str, table: str) -> Lock:
 
 
 def _asked_for(client: HiveClient, database: str, table: str) -> tuple[int, int]:
-    """The number and state of a new lock; one whose number was lost on the way is found by our mark."""
+    """Return the number and state of a new lock; one whose number was lost on the way is found by our mark."""
     from hive_metastore import ttypes  # noqa: PLC0415
 
     mark = f"Icewright-{uuid4()}"

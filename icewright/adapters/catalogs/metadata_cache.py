@@ -19,11 +19,11 @@ class MetadataCache:
         self._kept = LRUCache[tuple[TableRef, str, object], TableMetadata](max_bytes, _length, newest=True)
 
     def known(self, ref: TableRef, location: str, mark: object) -> TableMetadata | None:
-        """The file as it was parsed before, if `mark`, its length or a checksum of it, is the same."""
+        """Return the file as it was parsed before, if `mark`, its length or a checksum of it, is the same."""
         return self._kept.get((ref, location, mark))
 
     def parsed(self, ref: TableRef, location: str, mark: object | None, read: Callable[[str], bytes]) -> TableMetadata:
-        """The file, read by `read` unless it is known under `mark`. Raises what reading and parsing raise.
+        """Return the file, read by `read` unless it is known under `mark`. Raises what reading and parsing raise.
 
         Without a mark the file is read, and known by its length from then on.
         """

@@ -64,12 +64,12 @@ class NessieCatalog:
 
     @property
     def name(self) -> str:
-        """The name under which engines know it too."""
+        """Return the name under which engines know it too."""
         return self.properties.name
 
     @property
     def branch(self) -> str:
-        """The branch or tag that the catalog is about."""
+        """Return the branch or tag that the catalog is about."""
         return self.properties.ref
 
     @property
@@ -83,7 +83,7 @@ class NessieCatalog:
         return [Pointer(self._ref(key), content.metadata_location) for key, content in sorted(tables.items())]
 
     def _tables(self, head: Reference) -> Mapping[Key, Content]:
-        """All tables of a reference, by what its commits since the last look changed where that can be told."""
+        """Return all tables of a reference, by what its commits since the last look changed where that can be told."""
         with self._lock:
             before = self._seen.get(head.name)
             seen = next((seen for seen in self._seen.values() if seen.hash == head.hash), None)
@@ -108,7 +108,7 @@ class NessieCatalog:
         return None
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """The current metadata; garbage in it is left to vacuum, which alone sees all branches."""
+        """Return the current metadata; garbage in it is left to vacuum, which alone sees all branches."""
         content, _ = self._content(ref)
         stored = self._stored(ref, content.metadata_location)
         known = self._served.get(ref)
@@ -118,7 +118,7 @@ class NessieCatalog:
         return known[1]
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Every table of another branch or tag whose metadata file is not one of this branch.
+        """Return every table of another branch or tag whose metadata file is not one of this branch.
 
         Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
         """
@@ -137,11 +137,11 @@ class NessieCatalog:
         return found
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """The metadata of a table of another branch or tag, as it is stored."""
+        """Return the metadata of a table of another branch or tag, as it is stored."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """What the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot put back, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
@@ -159,7 +159,7 @@ class NessieCatalog:
         return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
 
     def gc_config(self) -> GcConfig | None:
-        """What Nessie has stored about its garbage."""
+        """Return what Nessie has stored about its garbage."""
         return self._client.gc_config()
 
     def references(self) -> Sequence[Reference]:
@@ -167,7 +167,7 @@ class NessieCatalog:
         return self._client.references()
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
-        """The tables at the reference's hash."""
+        """Return the tables at the reference's hash."""
         try:
             if keys is None:
                 return self._tables(reference)
@@ -176,27 +176,27 @@ class NessieCatalog:
             raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
 
     def log(self, reference: Reference) -> Iterator[Commit]:
-        """The reference's commits, newest first."""
+        """Yield the reference's commits, newest first."""
         try:
             yield from self._client.log(reference.hash)
         except NotThere as error:
             raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
 
     def read(self, content: Content) -> TableMetadata:
-        """The metadata file of a version, as it is stored."""
+        """Return the metadata file of a version, as it is stored."""
         location = content.metadata_location
         return parse(self._ref(content.key), location, self.files.read(location))
 
     def expire(
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
     ) -> TableMetadata:
-        """One commit to the branch that removes snapshots from a table's metadata."""
+        """Return one commit to the branch that removes snapshots from a table's metadata."""
         return self._commit_on(reference, content, base, change)
 
     def put_back(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
-        """One commit to the branch that puts snapshots back into a table's metadata."""
+        """Return one commit to the branch that puts snapshots back into a table's metadata."""
         return self._commit_on(reference, content, base, change)
 
     def _commit_on(self, reference: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
@@ -257,7 +257,7 @@ class NessieCatalog:
 
 
 def _described(new: Staged) -> dict[str, Any]:
-    """What Nessie keeps of a metadata file beside its place."""
+    """Return what Nessie keeps of a metadata file beside its place."""
     snapshot = new.after.current_snapshot_id
     return {
         "metadataLocation": new.location,

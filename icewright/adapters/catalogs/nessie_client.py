@@ -120,7 +120,7 @@ class NessieClient:
     _local: threading.local = field(default_factory=threading.local, init=False, repr=False)
 
     def reference(self, name: str) -> Reference:
-        """A branch or tag with the hash of its head."""
+        """Return a branch or tag with the hash of its head."""
         return _reference(self._get(f"trees/{quote(name, safe='')}", {}, _One).reference)
 
     def references(self) -> list[Reference]:
@@ -129,13 +129,13 @@ class NessieClient:
         return [_reference(ref) for page in pages for ref in page.references]
 
     def log(self, hash_: str) -> Iterator[Commit]:
-        """The commit of this hash and what is behind it, newest first, each with its changes of tables."""
+        """Yield the commit of this hash and what is behind it, newest first, each with its changes of tables."""
         path = f"trees/{quote('@' + hash_, safe='@')}/history"
         for page in self._pages(path, {"fetch": "ALL", "max-records": str(_FIRST_PAGE)}, _Log):
             yield from map(_commit, page.log_entries)
 
     def entries(self, hash_: str) -> dict[Key, Content]:
-        """All tables at a commit."""
+        """Return all tables at a commit."""
         path = f"trees/{quote('@' + hash_, safe='@')}/entries"
         found: dict[Key, Content] = {}
         for page in self._pages(path, {"content": "true", "max-records": str(_PAGE)}, _Entries):
@@ -145,7 +145,7 @@ class NessieClient:
         return found
 
     def contents(self, at: str, keys: Iterable[Key]) -> tuple[list[Content], str]:
-        """The tables of these keys at `ref`, `@hash` or `ref@hash`, and the hash they stand at."""
+        """Return the tables of these keys at `ref`, `@hash` or `ref@hash`, and the hash they stand at."""
         wanted = [{"elements": list(key)} for key in keys]
         if not wanted:
             return [], at.partition("@")[2]
@@ -181,7 +181,7 @@ class NessieClient:
         return str(msgspec.json.decode(answer.content)["targetBranch"]["hash"])
 
     def gc_config(self) -> GcConfig | None:
-        """The stored configuration of garbage collection, None when nobody stored one."""
+        """Return the stored configuration of garbage collection, None when nobody stored one."""
         answer = self._answer("GET", "config/repository", params={"type": "GARBAGE_COLLECTOR"})
         for config in msgspec.json.decode(answer.content).get("configs") or ():
             if config.get("type") == "GARBAGE_COLLECTOR":
@@ -247,7 +247,7 @@ class NessieClient:
         raise CatalogUnavailable(f"catalog {self.catalog} at {self.api} answers {_message(answer)}")
 
     def _session(self) -> requests.Session:
-        """A session of this thread: connections are kept, and threads share none."""
+        """Return a session of this thread: connections are kept, and threads share none."""
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = requests.Session()
@@ -262,7 +262,7 @@ def _reference(ref: _Ref) -> Reference:
 
 
 def _content(key: Key, content: _Content | None) -> Content | None:
-    """A table; None for views, namespaces and functions."""
+    """Return a table; None for views, namespaces and functions."""
     if content is None or content.type != _TABLE:
         return None
     snapshot = content.snapshot_id
@@ -289,5 +289,5 @@ def _message(answer: requests.Response) -> str:
 
 
 def _said(error: requests.RequestException) -> str:
-    """The kind of failure, without addresses that may hold secrets."""
+    """Return the kind of failure, without addresses that may hold secrets."""
     return type(error).__name__

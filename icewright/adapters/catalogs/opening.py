@@ -27,7 +27,7 @@ AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalo
 def open_catalog(
     properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Allowlist | None = None
 ) -> AnyCatalog:
-    """The catalog that the properties are about; commits outside of the environment are refused."""
+    """Return the catalog that the properties are about; commits outside of the environment are refused."""
     match properties:
         case SqlCatalogProperties():
             return SqlCatalog(properties, files, clock, environment)

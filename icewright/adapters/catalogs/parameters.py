@@ -30,7 +30,7 @@ def flat(ref: TableRef) -> tuple[str, str]:
 
 
 def not_found(ref: TableRef) -> TableNotFound:
-    """The error of a table that is not there."""
+    """Return the error of a table that is not there."""
     return TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
 
 
@@ -43,5 +43,5 @@ def must_be_current(base: TableMetadata, parameters: Parameters) -> None:
 
 
 def swap_pointer(parameters: Parameters, base: TableMetadata, location: str) -> dict[str, str]:
-    """The parameters with `location` in place of the file of `base`."""
+    """Return the parameters with `location` in place of the file of `base`."""
     return {**(parameters or {}), _TYPE: _ICEBERG, LOCATION: location, PREVIOUS: base.metadata_location}

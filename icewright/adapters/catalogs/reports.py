@@ -33,7 +33,7 @@ class IcebergReports:
             self._opened = None
 
     def since(self, snapshot_id: int | None) -> NewReports:
-        """The reports of the snapshots after this one; a gap when it is none of the table's."""
+        """Return the reports of the snapshots after this one; a gap when it is none of the table's."""
         try:
             table = self._load()
             return _read(table, snapshot_id)

@@ -59,25 +59,25 @@ class SqlCatalog:
 
     @property
     def name(self) -> str:
-        """The name under which engines know it too."""
+        """Return the name under which engines know it too."""
         return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every table by one query; views, and tables without metadata, are left out."""
+        """Return every table by one query; views, and tables without metadata, are left out."""
         pages = self._pages(_TABLES.c.catalog_name == self.name)
         pointers = [self._pointer(*row) for page in pages for row in page]
         self._listed = {pointer.metadata_location: pointer for pointer in pointers}
         return pointers
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Every table of the other catalogs in the same database, by one query."""
+        """Return every table of the other catalogs in the same database, by one query."""
         rows = (
             row for page in self._pages(_TABLES.c.catalog_name != self.name, _TABLES.c.catalog_name) for row in page
         )
         return [Pointer(TableRef(catalog, _namespace(space), name), at) for space, name, at, catalog in rows if at]
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """The metadata of a table of another catalog in the same database."""
+        """Return the metadata of a table of another catalog in the same database."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
@@ -91,7 +91,7 @@ class SqlCatalog:
             yield from connection.execute(query).partitions(_PAGE)
 
     def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
-        """The same object as in the last listing, for a table that did not move: most never do."""
+        """Return the same object as in the last listing, for a table that did not move: most never do."""
         known = self._listed.get(location)
         if known is not None and known.ref.name == name and known.ref.namespace == _namespace(namespace):
             return known
@@ -105,7 +105,7 @@ class SqlCatalog:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """What the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot put back, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
@@ -211,5 +211,5 @@ def _conflict(base: TableMetadata) -> CommitConflict:
 
 
 def _said(error: SQLAlchemyError) -> str:
-    """The database's own words, without the statement and its parameters."""
+    """Return the database's own words, without the statement and its parameters."""
     return str(getattr(error, "orig", None) or error).strip().splitlines()[0]

@@ -74,7 +74,7 @@ def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, no
 
 
 def restorable(files: MetadataFiles, base: TableMetadata, change: RestoreSnapshots) -> str:
-    """What the change cannot put back into the file of `base`; see the port."""
+    """Return what the change cannot put back into the file of `base`; see the port."""
     return left_out(decode(files.read(base.metadata_location), base.metadata_location), change)
 
 

@@ -111,12 +111,12 @@ class Engines:
         return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
     def adoptable(self, ref: TableRef) -> Adoptable:
-        """What a person may declare to be the table's own."""
+        """Return what a person may declare to be the table's own."""
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
         return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
     def probe(self, probe: Probe) -> Sequence[float]:
-        """The seconds that the query takes on each of the snapshots."""
+        """Return the seconds that the query takes on each of the snapshots."""
         self._in_environment(probe.table)
         return self.spark.probe(probe)
 
@@ -145,7 +145,7 @@ class Engines:
 
 
 def _costed(outcome: Outcome) -> Outcome:
-    """The outcome with what it cost in the service's memory."""
+    """Return the outcome with what it cost in the service's memory."""
     if "duration_ms" not in outcome.metrics:
         return outcome
     hours = cost.gb_hours(outcome.metrics["duration_ms"] / 1000, cost.SERVICE_MEMORY_GB)

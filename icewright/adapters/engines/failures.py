@@ -10,12 +10,12 @@ _LONGEST = 500
 
 
 def is_conflict(message: str) -> bool:
-    """Whether a writer was first."""
+    """Return whether a writer was first."""
     return any(sign in message for sign in _CONFLICTS)
 
 
 def telling(message: str) -> str:
-    """What a JVM error says of its cause, or a task's Python error of itself, without the stacks."""
+    """Return what a JVM error says of its cause, or a task's Python error of itself, without the stacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.strip().startswith("at ")]
     frames = [number for number, line in enumerate(lines) if line.startswith("File ")]
     if "PythonException" in message and frames:

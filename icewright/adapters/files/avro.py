@@ -54,21 +54,21 @@ class Container:
 
     @property
     def schema(self) -> bytes:
-        """The writer schema as it stands in the header."""
+        """Return the writer schema as it stands in the header."""
         return self.meta["avro.schema"]
 
     @property
     def codec(self) -> str:
-        """How the blocks are compressed."""
+        """Return how the blocks are compressed."""
         return self.meta.get("avro.codec", b"null").decode()
 
     @property
     def records(self) -> int:
-        """The number of records in all blocks."""
+        """Return the number of records in all blocks."""
         return sum(b.records for b in self.blocks)
 
     def body(self) -> bytes:
-        """The records of all blocks, inflated. Raises `ValueError` when a block is broken."""
+        """Return the records of all blocks, inflated. Raises `ValueError` when a block is broken."""
         return b"".join(inflated(self.codec, b) for b in self.blocks)
 
 
@@ -124,7 +124,7 @@ def _sized(content: bytes, position: int) -> tuple[bytes, int]:
 
 
 def inflated(codec: str, block: Block) -> bytes:
-    """The block's records. Raises `ValueError` when it is broken."""
+    """Return the block's records. Raises `ValueError` when it is broken."""
     try:
         return _inflate(codec, block.content)
     except _BROKEN as error:
@@ -159,7 +159,7 @@ def _inflate(codec: str, block: bytes) -> bytes:
 
 
 def read(schema: bytes, records: int, body: bytes, ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:
-    """The fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
+    """Return the fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
 
     `body` holds as many records, inflated, as the schema's writer made them. Raises `ValueError` when a required field
     is missing or null anywhere, and what Polars raises.
@@ -196,7 +196,7 @@ _FLATTENED = "data_file"
 
 @lru_cache(maxsize=512)
 def _flat(schema: bytes) -> _Flat:
-    """The schema as Polars takes it: `data_file` flattened, fields named by their ids.
+    """Return the schema as Polars takes it: `data_file` flattened, fields named by their ids.
 
     No defaults other than null and no references to named types, which Polars does not take.
     """

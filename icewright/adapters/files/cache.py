@@ -38,7 +38,7 @@ class Cache:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def load(self, wanted: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
-        """Those of the manifests (path and length) that are known. A row of another length is not trusted."""
+        """Return those of the manifests (path and length) that are known. A row of another length is not trusted."""
         if not wanted:
             return {}
         lengths = dict(wanted)

@@ -110,7 +110,7 @@ def _data(data: pl.LazyFrame, metadata: TableMetadata, thresholds: Thresholds) -
 
 
 def _sizes(thresholds: Thresholds) -> tuple[pl.Expr, pl.Expr]:
-    """The bytes below and above which a file is a candidate, by the size of its partition where that decides."""
+    """Return the bytes below and above which a file is a candidate, by the size of its partition where that decides."""
     held = pl.col("bytes").sum().over(_KEY)
     low, high = pl.lit(thresholds.min_bytes), pl.lit(thresholds.max_bytes)
     for least, target in thresholds.steps:
@@ -200,7 +200,7 @@ def _deletes(applying: pl.LazyFrame) -> pl.LazyFrame:
 def rewrite_candidates(
     metadata: TableMetadata, entries: pa.Table, step: RewriteDataFiles | RewritePositionDeletes
 ) -> tuple[FileAction, ...]:
-    """The files of the step's partitions that Iceberg's planner takes by the step's options."""
+    """Return the files of the step's partitions that Iceberg's planner takes by the step's options."""
     wanted = set(step.partitions)
     specs = {s.spec_id: s for s in metadata.specs}
     live = _live(entries, metadata)
@@ -222,7 +222,7 @@ def rewrite_candidates(
 
 
 def _planned(data: pl.LazyFrame, live: pl.LazyFrame, metadata: TableMetadata, step: RewriteDataFiles) -> pl.LazyFrame:
-    """What `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner` take: files, then groups of them.
+    """Return what `SizeBasedFileRewritePlanner` and `BinPackRewriteFilePlanner` take: files, then groups of them.
 
     A group is a partition; the files of all older specs are one group, as they are written anew by the current one.
     """

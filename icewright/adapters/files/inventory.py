@@ -30,7 +30,7 @@ _TIMES = ("last_modified", "last_modified_date", "lastmodified", "lastmodifiedda
 def read_inventory(
     storage: Storage, path: str, location: str, unnamed: Callable[[str], None] = ignore
 ) -> Iterator[pa.RecordBatch]:
-    """The files below `location`, spelt as it is; keys that no object can be asked for by go to `unnamed`.
+    """Yield the files below `location`, spelt as it is; keys that no object can be asked for by go to `unnamed`.
 
     Raises `MetadataUnreadable` when there is no inventory at `path`, or a column is missing.
     """

@@ -77,17 +77,17 @@ class LocalStorage:
         return dict(zip(paths, found, strict=True))
 
     def time(self, location: str) -> datetime:
-        """The file system's clock. A location that is missing is not made: it may be a disk that is away."""
+        """Return the file system's clock. A location that is missing is not made: it may be a disk that is away."""
         if not os.path.isdir(_local(location)):  # noqa: PTH112 - as above
             raise StorageUnavailable(f"{location} is no folder: the storage's clock cannot be read there")
         return time_by_probe(self, location)
 
     def canonical(self, folder: str) -> str:
-        """The folder without the links that lead to it, which need not exist."""
+        """Return the folder without the links that lead to it, which need not exist."""
         return os.path.realpath(_local(folder)) + "/"
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """The same of many: the links of a folder that many lie in are followed once."""
+        """Return the same of many: the links of a folder that many lie in are followed once."""
         real: dict[str, str] = {"": "/", "/": "/"}
 
         def followed(path: str) -> str:
@@ -122,7 +122,7 @@ class LocalStorage:
                 os.rmdir(folder)  # noqa: PTH106
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """All files below a location; of a link nobody knows how old what it leads to is."""
+        """Yield all files below a location; of a link nobody knows how old what it leads to is."""
         prefix = location.rstrip("/") + "/"
         paths: list[str] = []
         sizes: list[int] = []

@@ -60,7 +60,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
 
 
 def read_list(storage: Storage, path: str) -> pl.DataFrame:
-    """The manifests that one list names."""
+    """Return the manifests that one list names."""
     one = container(storage, path)
     with readable([path]):
         return _rows(one.schema, one.records, one.body()).fill_null(0)
@@ -104,7 +104,7 @@ class _Reader:
     files: dict[bytes, int | None] = field(default_factory=dict)  # live files by key; None: the writer does not say
 
     def read(self, paths: Sequence[str]) -> pl.DataFrame:
-        """The rows that are new."""
+        """Return the rows that are new."""
         return pinpointed(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
     def check(self, path: str, said: int | None) -> None:
@@ -163,7 +163,7 @@ def _digest(codec: str, block: avro.Block) -> bytes:
 
 
 def _ahead(schema: bytes, found: _Records, before: _Records) -> int | None:
-    """The bytes of the records that stand ahead of those `before`; None where the list does not end with these.
+    """Return the bytes of the records that stand ahead of those `before`; None where the list does not end with these.
 
     Equal bytes alone prove nothing; that the records ahead of them end where they begin does.
     """

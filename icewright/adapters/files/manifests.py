@@ -62,11 +62,11 @@ class ManifestReader:
     cache: Cache
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The rows of one manifest list."""
+        """Return the rows of one manifest list."""
         return listed(self.manifest_lists([snapshot]))
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
-        """The manifests that the snapshots list, each once; columns named as `ManifestFile`'s fields."""
+        """Return the manifests that the snapshots list, each once; columns named as `ManifestFile`'s fields."""
         lists = {s.manifest_list: _totals(s) if totals else None for s in snapshots if s.manifest_list is not None}
         found = read_lists(self.storage, lists)
         embedded = [self._embedded(s) for s in snapshots if s.manifest_list is None and s.manifests]
@@ -149,7 +149,7 @@ class ManifestReader:
                 avro.read(schema, records, body, _OF_AN_ENTRY, _REQUIRED)
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
-        """The entries of each manifest as `ENTRY` says."""
+        """Return the entries of each manifest as `ENTRY` says."""
         return pinpointed(self._read_batches, manifests, lambda one: self._read_batches([one]))
 
     def _read_batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
@@ -193,13 +193,13 @@ class ManifestReader:
 
 
 def _totals(snapshot: Snapshot) -> int | None:
-    """The live files of a snapshot as its writer counted them, if it did."""
+    """Return the live files of a snapshot as its writer counted them, if it did."""
     said = [snapshot.summary.get(name, "") for name in ("total-data-files", "total-delete-files")]
     return sum(map(int, said)) if all(text.isdecimal() for text in said) else None
 
 
 def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
-    """The rows of a frame of manifests."""
+    """Return the rows of a frame of manifests."""
     return tuple(ManifestFile.of(row) for row in frame.select(SCHEMA.names()).iter_rows())
 
 
@@ -298,7 +298,7 @@ def _bound_of(field_id: int, which: int) -> pl.Expr:
 
 
 def _single_file(bounds: pl.DataFrame) -> pl.Series:
-    """The one data file whose path is both bounds of a position delete file's `file_path` column."""
+    """Return the one data file whose path is both bounds of a position delete file's `file_path` column."""
     if not all(isinstance(kind, pl.List) for kind in bounds.dtypes):
         return pl.Series([None] * bounds.height, dtype=pl.String)
 

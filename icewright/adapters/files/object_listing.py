@@ -41,7 +41,7 @@ class ObjectListing:
     _checked: set[str] = field(default_factory=set)  # objects that looked like markers and are none
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All pages in the columns of `LISTED`. Raises obstore's errors, and those of `head`."""
+        """Yield all pages in the columns of `LISTED`. Raises obstore's errors, and those of `head`."""
         if self._has_root_slashes() and not (yield from self._exact()):
             return
         while True:
@@ -62,7 +62,7 @@ class ObjectListing:
                 return
 
     def _has_root_slashes(self) -> bool:
-        """Whether a bucket has keys that begin with a slash, which obstore leaves out of them."""
+        """Return whether a bucket has keys that begin with a slash, which obstore leaves out of them."""
         return not self.prefix and any(self._keys("/"))
 
     def _exact(self) -> Generator[pa.RecordBatch, None, bool]:
@@ -90,7 +90,7 @@ class ObjectListing:
         return key_pages(self.store, prefix, self._last)
 
     def _files(self, page: pa.RecordBatch) -> pa.RecordBatch:
-        """A page in our columns without the markers."""
+        """Return a page in our columns without the markers."""
         path, size = page.column("path"), page.column("size").cast(pa.int64())
         modified = page.column("last_modified").cast(pa.timestamp("s", "UTC"), safe=False)
         keys, markers = pl.Series(values=path), self._markers(path, size, modified)
@@ -108,7 +108,7 @@ class ObjectListing:
         return rows.filter(pa.array([row not in left for row in range(rows.num_rows)]))
 
     def _markers(self, path: pa.Array, size: pa.Array, modified: pa.Array) -> list[int]:
-        """The rows that are directory markers.
+        """Return the rows that are directory markers.
 
         Whatever is empty or has files below it may be one, and is when there is no such object; a file and a marker of
         one name are told apart by their length, time and order.
@@ -138,7 +138,7 @@ class ObjectListing:
 
 
 def _ahead(pages: Iterator[T]) -> Iterator[T]:
-    """The pages, each fetched while the one before it is worked on."""
+    """Yield the pages, each fetched while the one before it is worked on."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, pages, None)
         while (page := coming.result()) is not None:

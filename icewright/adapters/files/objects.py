@@ -28,7 +28,7 @@ _WORTH_A_PAGE = 16  # files: to list a page costs about as much as to ask for so
 
 
 def bucket_storage(places: Sequence[tuple[str, Mapping[str, str]]]) -> Callable[[str, Lender | None], Storage]:
-    """How to open the store of a bucket: by the properties of the catalog that the bucket belongs to.
+    """Return how to open the store of a bucket: by the properties of the catalog that the bucket belongs to.
 
     `places` are locations with the properties of their catalog; what a catalog lends for the files comes on top.
     """
@@ -86,7 +86,7 @@ class ObjectStorage:
         return {path: found[key] for path, key in keys.items()}
 
     def _seen(self, keys: Sequence[str]) -> Mapping[str, FileStat]:
-        """Those of the sorted keys that a listing shows, as long as its pages show many of them.
+        """Return those of the sorted keys that a listing shows, as long as its pages show many of them.
 
         What it does not show may be there all the same, and an empty object may be the marker of a directory.
         """
@@ -123,7 +123,7 @@ class ObjectStorage:
         return time_by_probe(self, f"{self.root}/{split(location).path.strip('/')}")
 
     def canonical(self, folder: str) -> str:
-        """The folder itself: there are no links."""
+        """Return the folder itself: there are no links."""
         return folder
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
@@ -155,7 +155,7 @@ class ObjectStorage:
         """Nothing: object stores have no folders."""
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """All objects below a location. Raises `StorageUnavailable` when any page fails."""
+        """Yield all objects below a location. Raises `StorageUnavailable` when any page fails."""
         prefix = (split(location).path.strip("/") + "/").lstrip("/")
         root = self._root(location)
         try:
@@ -184,7 +184,7 @@ def _stat(meta: obstore.ObjectMeta) -> FileStat:
 
 
 def _fault(path: str) -> str | None:
-    """Why the object cannot be asked for: obstore would take another key for the path's, or none."""
+    """Return why the object cannot be asked for: obstore would take another key for the path's, or none."""
     key = path.partition("://")[2].partition("/")[2]
     if not re.search(UNNAMEABLE, key) and key == key.encode(errors="replace").decode():
         return None
@@ -195,5 +195,5 @@ def _fault(path: str) -> str | None:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what the store answered."""
+    """Return the first line of what the store answered."""
     return str(error).strip().splitlines()[0]

@@ -15,7 +15,7 @@ _SPELLING = Spelling()
 
 
 def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callable[[str], str]) -> tuple[str, ...]:
-    """The folders, without a slash at the end, of paths in neither the table's location nor its write paths.
+    """Return the folders, without a slash at the end, of paths in neither the table's location nor its write paths.
 
     `canonical` takes the links out of folders: one below the location may lead to another table's.
     """

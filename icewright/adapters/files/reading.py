@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 def container(storage: Storage, path: str, length: int = 0) -> avro.Container:
-    """The file taken apart. Raises `MetadataUnreadable`, also when it has not the length that its list says."""
+    """Return the file taken apart. Raises `MetadataUnreadable`, also when it has not the length that its list says."""
     content = storage.read(path)
     if length and length != len(content):
         raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")

@@ -21,7 +21,7 @@ _WAITS: Mapping[str, Any] = {
 
 
 def key_pages(store: S3Store, prefix: str, after: str) -> Iterator[list[dict[str, Any]]]:
-    """The objects below the prefix whose keys come after one: pages of `Key`, `Size` and `LastModified`.
+    """Yield the objects below the prefix whose keys come after one: pages of `Key`, `Size` and `LastModified`.
 
     Raises obstore's errors. A bucket that does not list its keys in their order is one: no listing could go on after
     one of them.
@@ -44,7 +44,7 @@ def key_pages(store: S3Store, prefix: str, after: str) -> Iterator[list[dict[str
 
 
 def _client(store: S3Store) -> Any:  # noqa: ANN401 - boto3 makes its classes when it runs
-    """A client by the store's settings; where the store has no keys both look for them in the environment."""
+    """Return a client by the store's settings; where the store has no keys both look for them in the environment."""
     config: Mapping[str, Any] = store.config
     provider: Any = store.credential_provider
     keys = config if provider is None else provider()

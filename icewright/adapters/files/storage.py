@@ -20,7 +20,7 @@ UNNAMEABLE = r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]"
 
 
 def displayed(path: str) -> str:
-    """The path as printable text on one line: what does not print, or is not UTF-8, is escaped."""
+    """Return the path as printable text on one line: what does not print, or is not UTF-8, is escaped."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
@@ -41,7 +41,7 @@ def time_by_probe(storage: Storage, location: str) -> datetime:
 
 
 def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[int | None]) -> pa.RecordBatch:
-    """One batch of a listing; times are since 1970, None where nobody knows."""
+    """Return one batch of a listing; times are since 1970, None where nobody knows."""
     times = pa.array(microseconds, pa.int64()).cast(LISTED.field("modified").type)
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 
@@ -63,7 +63,7 @@ class Storages:
     _open: dict[tuple[str, str], Storage] = field(default_factory=dict, init=False)
 
     def of(self, path: str) -> Storage:
-        """The storage of one path."""
+        """Return the storage of one path."""
         if local_path(path) is not None:
             return self.local
         place = split(path)
@@ -96,13 +96,13 @@ class Storages:
         return found
 
     def time(self, location: str) -> datetime:
-        """The clock of the location's storage."""
+        """Return the clock of the location's storage."""
         if not self._inside(f"{location.rstrip('/')}/x"):
             raise Refused(f"{location}: {_FENCED}: no file is written there to read the storage's clock")
         return self.of(location).time(location)
 
     def canonical(self, folder: str) -> str:
-        """The folder without the links that lead to it; object stores have none."""
+        """Return the folder without the links that lead to it; object stores have none."""
         return folder if local_path(folder) is None else self.local.canonical(folder)
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
@@ -129,16 +129,16 @@ class Storages:
                 storage.tidy(own, stop)
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """All files below a location."""
+        """Return all files below a location."""
         return self.of(location).listing(location, unnamed)
 
     def _inside(self, path: str) -> bool:
-        """Whether the fence holds the path, and what the links in it lead to."""
+        """Return whether the fence holds the path, and what the links in it lead to."""
         folder, _, name = path.rpartition("/")
         return self.fence(path) and (local_path(path) is None or self.fence(f"{self.local.canonical(folder)}{name}"))
 
     def _parted(self, paths: Sequence[str], unknown: dict[str, str]) -> list[tuple[Storage, list[str]]]:
-        """The paths by their storage; those of none go to `unknown` with the reason."""
+        """Return the paths by their storage; those of none go to `unknown` with the reason."""
         parts: dict[int, tuple[Storage, list[str]]] = {}
         for path in paths:
             try:

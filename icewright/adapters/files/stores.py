@@ -40,7 +40,7 @@ _RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 
 
 def store_of(root: str, properties: Mapping[str, str], lender: Lender | None = None) -> ObjectStore:
-    """The store of `scheme://bucket`. `lender` gives credentials whenever the last ones are about to expire."""
+    """Return the store of `scheme://bucket`. `lender` gives credentials whenever the last ones are about to expire."""
     place = split(root)
     first = lender() if lender is not None else None
     said = {**properties, **(first.properties if first is not None else {})}
@@ -54,7 +54,7 @@ def store_of(root: str, properties: Mapping[str, str], lender: Lender | None = N
 
 
 def settings(names: Mapping[str, tuple[str, ...]], properties: Mapping[str, str]) -> dict[str, Any]:
-    """The properties in obstore's words."""
+    """Return the properties in obstore's words."""
     found = {name: next((properties[k] for k in keys if properties.get(k)), None) for name, keys in names.items()}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -62,15 +62,15 @@ class IcebergFiles:
         return self.storage.stat(paths, concurrency)
 
     def time(self, location: str) -> datetime:
-        """The clock of the location's storage."""
+        """Return the clock of the location's storage."""
         return self.storage.time(location)
 
     def canonical(self, folder: str) -> str:
-        """The folder without the links that lead to it."""
+        """Return the folder without the links that lead to it."""
         return self.storage.canonical(folder)
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """The same of many folders at once."""
+        """Return the same of many folders at once."""
         return self.storage.canonicals(folders)
 
     def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
@@ -82,15 +82,15 @@ class IcebergFiles:
         self.storage.tidy(paths, stop)
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """All files below a location."""
+        """Return all files below a location."""
         return self.storage.listing(location, unnamed)
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """The files below a location as an inventory has them."""
+        """Return the files below a location as an inventory has them."""
         return read_inventory(self.storage, path, location, unnamed)
 
     def facts(self, metadata: TableMetadata, thresholds: Thresholds) -> TableFacts:
-        """What the manifests of the current snapshot say.
+        """Return what the manifests of the current snapshot say.
 
         A job asks several times for the same: the last answers are kept, as neither metadata nor manifests change.
         """
@@ -114,29 +114,29 @@ class IcebergFiles:
     def candidates(
         self, metadata: TableMetadata, step: RewriteDataFiles | RewritePositionDeletes
     ) -> tuple[FileAction, ...]:
-        """The files of the step's partitions that Spark's planner takes."""
+        """Return the files of the step's partitions that Spark's planner takes."""
         snapshot = metadata.current_snapshot
         if snapshot is None:
             return ()
         return rewrite_candidates(metadata, self.entries(self.manifests(snapshot)), step)
 
     def aged(self, metadata: TableMetadata, step: ExpireRows) -> tuple[FileAction, ...]:
-        """The data files that hold rows older than the step's day."""
+        """Return the data files that hold rows older than the step's day."""
         snapshot = metadata.current_snapshot
         return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
-        """An Avro file taken apart."""
+        """Return an Avro file taken apart."""
         one = container(self.storage, path)
         with readable([path]):
             return AvroFile(one.meta, one.records, one.body())
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The rows of the snapshot's manifest list."""
+        """Return the rows of the snapshot's manifest list."""
         return self.reader.manifests(snapshot)
 
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
-        """The folders outside the table's own places in which files lie that the snapshots need."""
+        """Return the folders outside the table's own places in which files lie that the snapshots need."""
         manifests = listed(self.reader.manifest_lists(snapshots))
         paths = [*(m.path for m in manifests), *(s.manifest_list for s in snapshots if s.manifest_list)]
         paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
@@ -154,17 +154,17 @@ class IcebergFiles:
         return tuple(found)
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
-        """How long it takes to read what planning a full scan reads."""
+        """Return how long it takes to read what planning a full scan reads."""
         started = time.perf_counter()
         self.reader.plan(snapshot)
         return time.perf_counter() - started
 
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
-        """The manifests that the snapshots list, each once."""
+        """Return the manifests that the snapshots list, each once."""
         return self.reader.manifest_lists(snapshots, totals=totals).to_arrow()
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
-        """The entries of the manifests; those asked for last are at hand, as long as they are not too many.
+        """Return the entries of the manifests; those asked for last are at hand, as long as they are not too many.
 
         Expiring snapshots changes the metadata and no manifest of the current snapshot.
         """
@@ -176,7 +176,7 @@ class IcebergFiles:
         return found
 
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """The files that are live in the manifests, chunk by chunk."""
+        """Yield the files that are live in the manifests, chunk by chunk."""
         for frame in self.reader.live_files(manifests):
             yield from frame.to_arrow().to_batches()
 

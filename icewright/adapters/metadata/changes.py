@@ -21,7 +21,7 @@ METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
 def changed(document: Document, location: str, change: Change, now: datetime) -> Document:
-    """The file after a change; `location` is where `document` stands. The argument is left as it is.
+    """Return the file after a change; `location` is where `document` stands. The argument is left as it is.
 
     It is what is returned when there is nothing to change. Raises `Refused`.
     """

@@ -71,7 +71,7 @@ def inflate(content: bytes, location: str) -> bytes:
 
 
 def text_of(content: bytes, location: str) -> bytes:
-    """The file's JSON. Raises `MetadataUnreadable`."""
+    """Return the file's JSON. Raises `MetadataUnreadable`."""
     try:
         return inflate(content, location)
     except (OSError, EOFError, zlib.error) as error:
@@ -79,7 +79,7 @@ def text_of(content: bytes, location: str) -> bytes:
 
 
 def decode(content: bytes, location: str) -> Document:
-    """The fields of a metadata file, gzipped or not. Raises `MetadataUnreadable`."""
+    """Return the fields of a metadata file, gzipped or not. Raises `MetadataUnreadable`."""
     try:
         document: Document = msgspec.json.decode(text_of(content, location), type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -96,13 +96,13 @@ class Editor:
         self.document = document
 
     def get(self, name: str, default: Json) -> Json:
-        """A field's value; what is missing or null is the default."""
+        """Return a field's value; what is missing or null is the default."""
         value = self.document.get(name)
         value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
         return default if value is None else value
 
     def items(self, name: str) -> list[msgspec.Raw]:
-        """The items of a list, as bytes."""
+        """Return the items of a list, as bytes."""
         value = self.document.get(name)
         value = msgspec.json.decode(value, type=list[msgspec.Raw] | None) if isinstance(value, msgspec.Raw) else value
         return value or []
@@ -113,7 +113,7 @@ class Editor:
 
 
 def encode(document: Document) -> bytes:
-    """The file's content, gzipped when the table asks for it."""
+    """Return the file's content, gzipped when the table asks for it."""
     content = msgspec.json.encode(document)
     return gzip.compress(content) if _gzipped(Editor(document)) else content
 
@@ -133,7 +133,7 @@ def next_location(document: Document, current: str) -> str:
 
 
 def staged_by_us(location: str) -> bool:
-    """Whether the name of a metadata file says that Icewright wrote it, and no other writer.
+    """Return whether the name of a metadata file says that Icewright wrote it, and no other writer.
 
     So a file that a crash left before any catalog named it is known without a record of it.
     """
@@ -143,7 +143,7 @@ def staged_by_us(location: str) -> bool:
 
 
 def _own_uuid() -> str:
-    """A random uuid of version 4 whose last digits can be worked out from the others."""
+    """Return a random uuid of version 4 whose last digits can be worked out from the others."""
     digits = uuid4().hex
     digits = digits[:_PREFIX_DIGITS] + _check(digits)
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -100,7 +100,7 @@ _SNAPSHOT = msgspec.json.Decoder(_Snapshot)
 
 
 def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
-    """A metadata file as values. Raises `MetadataUnreadable`."""
+    """Return a metadata file as values. Raises `MetadataUnreadable`."""
     try:
         read = _METADATA.decode(text_of(content, location))
         return _parse(ref, location, len(content), read)
@@ -152,7 +152,7 @@ def _parse(ref: TableRef, location: str, length: int, read: _Metadata) -> TableM
 
 
 def time_of(milliseconds: int) -> datetime:
-    """A time of the spec."""
+    """Return a time of the spec."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
@@ -174,7 +174,7 @@ def _ref(name: str, raw: _Ref) -> SnapshotRef:
 
 
 def _snapshot(item: msgspec.Raw) -> Snapshot:
-    """One at a time, so that of a long history two shapes are never in memory together."""
+    """Return one at a time, so that of a long history two shapes are never in memory together."""
     raw = _SNAPSHOT.decode(item)
     said = [] if raw.summary is None else zip(_SUMMARY, msgspec.structs.astuple(raw.summary), strict=True)
     summary = {name: str(value) for name, value in said if value is not None}
@@ -214,12 +214,12 @@ def _specs(raw: Sequence[Mapping[str, Any]]) -> tuple[PartitionSpec, ...]:
 
 
 def _current(items: Sequence[Mapping[str, Any]], key: str, wanted: int | None) -> Mapping[str, Any]:
-    """The schema or sort order in force; format v1 may have it by itself alone."""
+    """Return the schema or sort order in force; format v1 may have it by itself alone."""
     return next((i for i in items if i.get(key, 0) == wanted), items[-1] if items else {})
 
 
 def _sort_order(order: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
-    """The order as `rewrite_data_files` takes it; None when it is empty or uses a transform it cannot say."""
+    """Return the order as `rewrite_data_files` takes it; None when it is empty or uses a transform it cannot say."""
     columns = column_names(schema)
     said = []
     for field in order.get("fields", ()):

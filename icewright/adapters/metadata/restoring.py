@@ -30,7 +30,7 @@ class Restored:
 
 
 def restoration(content: bytes, location: str, change: RemoveSnapshots) -> RestoreSnapshots:
-    """The change that puts back what `change` takes from the metadata file. Raises `MetadataUnreadable`."""
+    """Return the change that puts back what `change` takes from the metadata file. Raises `MetadataUnreadable`."""
     old = Editor(decode(content, location))
     gone = change.snapshot_ids
     snapshots, statistics, of_partitions = (
@@ -52,7 +52,7 @@ def restoration(content: bytes, location: str, change: RemoveSnapshots) -> Resto
 
 
 def left_out(document: Document, change: RestoreSnapshots) -> str:
-    """What `restore` would leave out, in words; it begins with `nothing:` when it would refuse."""
+    """Return what `restore` would leave out, in words; it begins with `nothing:` when it would refuse."""
     try:
         return "; ".join(restore(Editor(dict(document)), change).left_out)
     except Refused as error:
@@ -60,7 +60,7 @@ def left_out(document: Document, change: RestoreSnapshots) -> str:
 
 
 def missing(document: Document, change: RestoreSnapshots) -> list[Json]:
-    """The snapshots that are to come back, in the order of their commits.
+    """Return the snapshots that are to come back, in the order of their commits.
 
     Raises `Refused` when the table that they were of is not this one any more.
     """
@@ -162,7 +162,7 @@ def _restore_history(new: Editor, history: Sequence[Json], there: AbstractSet[in
 
 
 def since(log: Sequence[Json]) -> str:
-    """The time at which a snapshot log begins."""
+    """Return the time at which a snapshot log begins."""
     return time_of(log[0]["timestamp-ms"]).isoformat(timespec="seconds")
 
 

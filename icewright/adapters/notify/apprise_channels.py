@@ -45,7 +45,7 @@ class AppriseChannel:
 
 
 def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
-    """The channels by name: the kind of service, numbered where there are more of a kind.
+    """Return the channels by name: the kind of service, numbered where there are more of a kind.
 
     Raises `ConfigError` with the places of the URLs that Apprise does not take.
     """
@@ -69,7 +69,7 @@ def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
 
 
 def _service(url: str) -> tuple[str, Apprise] | None:
-    """The kind of service and its client."""
+    """Return the kind of service and its client."""
     from apprise import Apprise  # noqa: PLC0415 - loads a module for each of 100 services: only where one is used
 
     _hush()
@@ -106,7 +106,7 @@ def _hush() -> None:
 
 
 def _reason(result: AppriseResult) -> str:
-    """Why the message was not taken, in words of ours: Apprise's may name the address."""
+    """Return why the message was not taken, in words of ours: Apprise's may name the address."""
     text = " ".join(entry.message for entry in result.logs())
     if found := _STATUS.search(text):
         status = int(found[1])

@@ -111,7 +111,7 @@ class SqlAccess(SqlViews):
     # -- requests
 
     def begin_request(self, request_id: str, body: str, now: datetime) -> Answered | None:
-        """The first of its key goes on."""
+        """Return None when the request is the first of its key and goes on."""
         with self._begin() as connection:
             left = REQUESTS.c.answer.is_(None) & (REQUESTS.c.at < now - _AT_MOST)  # by a process that ended
             connection.execute(sa.delete(REQUESTS).where(left | (REQUESTS.c.at < now - _REMEMBERED)))

@@ -104,7 +104,7 @@ class SqlAlerts(SqlEvents):
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
 
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        """Tables of which some operation says so, and no other is due or not due."""
+        """Return tables of which some operation says so, and no other is due or not due."""
         with self._reading() as connection:
             return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
@@ -118,12 +118,12 @@ class SqlAlerts(SqlEvents):
     # -- alerts
 
     def open_alerts(self) -> Sequence[Alert]:
-        """What is not resolved, raised or not yet."""
+        """Return what is not resolved, raised or not yet."""
         with self._reading() as connection:
             return [_alert(row) for row in connection.execute(_alerts().where(_OPEN).order_by(ALERTS.c.id))]
 
     def alerts(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
-        """What was raised, newest first."""
+        """Return what was raised, newest first."""
         query = _alerts().where(_RAISED).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc()).limit(limit)
         with self._reading() as connection:
             rows = connection.execute(query if resolved else query.where(_OPEN)).all()
@@ -154,7 +154,7 @@ class SqlAlerts(SqlEvents):
     # -- telling
 
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
-        """What waits and nobody is at."""
+        """Return what waits and nobody is at."""
         ripe = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
         claimed = sa.update(TELLINGS).where(*ripe, ~_something_before()).values(try_at=until)
         columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)

@@ -39,7 +39,7 @@ class SqlOldHistory:
     most_characters: int = 32_000_000
 
     def waiting(self, before: datetime) -> Mapping[str, int]:
-        """How many rows of each source are old; those of a job count with it, though they go first."""
+        """Return how many rows of each source are old; those of a job count with it, though they go first."""
         jobs = sa.select(JOBS.c.job_id).where(*_old_jobs(before))
         wheres = {
             "deletions": (DELETIONS.c.job_id.in_(jobs),),
@@ -82,7 +82,7 @@ class SqlOldHistory:
         return Batch(batch_id, source, len(keys), now, written=False)
 
     def rows(self, batch: Batch) -> pa.Table:
-        """The rows with the name of their table."""
+        """Return the rows with the name of their table."""
         table, key = _TABLES[batch.source], _key(batch.source)
         columns = [c for c in table.columns if c.name != "table_id"]
         named = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
@@ -129,7 +129,7 @@ class SqlOldHistory:
 
 
 def _old_jobs(before: datetime) -> _Wheres:
-    """Jobs that ended before, with everything that they left, but for those that the store still works with."""
+    """Return jobs that ended before, with everything that they left, but for those that the store still works with."""
     later = JOBS.alias()
     of_job = DELETIONS.c.job_id == JOBS.c.job_id
     return (

@@ -23,7 +23,7 @@ class ChangeTokens:
         sa.event.listen(engine, "engine_disposed", self._closed)
 
     def now(self) -> Hashable:
-        """The stamp of this moment. Raises whatever the database does."""
+        """Return the stamp of this moment. Raises whatever the database does."""
         with self._lock:
             mark, connection = self._by or self._opened()
             try:

@@ -37,7 +37,7 @@ def check_address(address: str) -> None:
 
 
 def open_database(address: str) -> sa.Engine:
-    """An engine on `sqlite:///file` or `postgresql+psycopg://...`. Raises `ConfigError` for anything else."""
+    """Return an engine on `sqlite:///file` or `postgresql+psycopg://...`. Raises `ConfigError` for anything else."""
     url = _url(address)
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
@@ -130,12 +130,12 @@ def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
 
 @cache
 def _newest() -> str | None:
-    """The newest revision that the code has."""
+    """Return the newest revision that the code has."""
     return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
 
 
 def is_current(engine: sa.Engine) -> bool:
-    """Whether the database has the newest revision."""
+    """Return whether the database has the newest revision."""
     try:
         with engine.begin() as connection:
             return MigrationContext.configure(connection).get_current_revision() == _newest()
@@ -144,7 +144,7 @@ def is_current(engine: sa.Engine) -> bool:
 
 
 def server_time(engine: sa.Engine) -> datetime | None:
-    """The time of the database's server; None for a file, which has no clock. Raises `StorageUnavailable`."""
+    """Return the time of the database's server; None for a file, which has no clock. Raises `StorageUnavailable`."""
     if engine.dialect.name != "postgresql":
         return None
     try:
@@ -176,7 +176,7 @@ def stamp(engine: sa.Engine) -> Hashable | None:
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StorageUnavailable:
-    """The error as people should read it: without statement, parameters and password."""
+    """Return the error as people should read it: without statement, parameters and password."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
     return StorageUnavailable(
         f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
@@ -184,5 +184,5 @@ def unavailable(engine: sa.Engine, error: Exception) -> StorageUnavailable:
 
 
 def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """An insert that can be told what to do where the row is there already."""
+    """Return an insert that can be told what to do where the row is there already."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

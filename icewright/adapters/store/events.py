@@ -49,7 +49,7 @@ class SqlEvents(SqlLoops):
             _average(connection, connection.execute(warm).scalars().all(), now)
 
     def commit_reports_read_up_to(self, catalog: str) -> int | None:
-        """The snapshot up to which commit reports were read."""
+        """Return the snapshot up to which commit reports were read."""
         with self._begin() as connection:
             query = sa.select(CATALOGS.c.reported).where(CATALOGS.c.name == catalog)
             snapshot_id: int | None = connection.execute(query).scalar()
@@ -116,7 +116,7 @@ def _names(event: Event) -> tuple[tuple[str, ...], ...]:
 
 
 def _fresh(connection: sa.Connection, messages: Sequence[Message], now: datetime) -> list[Message]:
-    """The messages whose ids did not come before."""
+    """Return the messages whose ids did not come before."""
     by_id = {message.id: message for message in reversed(messages)}
     fresh: set[str] = set()
     for chunk in _chunks(sorted(by_id)):
@@ -161,7 +161,7 @@ _SUMS = ("queries", "planning_ms", "duration_ms", "files", "bytes")
 
 
 def _added(column: sa.ColumnElement[Any], more: sa.ColumnElement[Any], most: int | None) -> sa.ColumnElement[Any]:
-    """The sum, or the most that the column holds."""
+    """Return the sum, or the most that the column holds."""
     return column + more if most is None else sa.case((column > most - more, most), else_=column + more)
 
 

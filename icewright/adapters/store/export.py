@@ -27,7 +27,7 @@ _SCHEMA = pa.schema(
 
 
 def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """The rows as `<job id>.parquet`, whole or not at all. Raises `OSError`."""
+    """Return the rows as `<job id>.parquet`, whole or not at all. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     target, fresh = folder / f"{job_id}.parquet", folder / f".{uuid4().hex}.tmp"
     try:

@@ -18,7 +18,7 @@ _RECENT = 20  # compactions whose partitions are remembered
 
 
 def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -> History:
-    """The last run of each operation on the table that the conditions on tables and jobs say.
+    """Return the last run of each operation on the table that the conditions on tables and jobs say.
 
     And what was learned from the last that did its work.
     """
@@ -48,7 +48,7 @@ def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -
 
 
 def read_runs() -> sa.CompoundSelect[tuple[int]]:
-    """The ids of the runs that are read of tables as they are now.
+    """Return the ids of the runs that are read of tables as they are now.
 
     `last_runs` reads the last one of each operation, the last that did its work, and recent compactions; alerts read
     the last that came to an end.
@@ -68,7 +68,7 @@ def read_runs() -> sa.CompoundSelect[tuple[int]]:
 
 
 def _rewritten(connection: sa.Connection, last: Any) -> Mapping[PartitionKey, datetime]:  # noqa: ANN401 - a result row
-    """When recent compactions of the same policy rewrote partitions for their sizes or their order.
+    """Return when recent compactions of the same policy rewrote partitions for their sizes or their order.
 
     One that had to leave files counts for none.
     """

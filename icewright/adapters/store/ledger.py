@@ -153,7 +153,7 @@ class SqlLedger:
             connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=said))
 
     def commit_intent(self, job_id: str) -> Intent | None:
-        """The commit of a job that nobody has looked after."""
+        """Return the commit of a job that nobody has looked after."""
         with self._begin() as connection:
             return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
 
@@ -181,7 +181,7 @@ class SqlLedger:
         return found
 
     def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
-        """Files that are still to be deleted, job by job."""
+        """Return files that are still to be deleted, job by job."""
         query = waiting_deletions().where(*(() if ref is None else of_table(ref)))
         with self._reading() as connection:
             rows = connection.execute(query.order_by(JOBS.c.created, JOBS.c.job_id, PLANNED_BY))
@@ -200,7 +200,7 @@ class SqlLedger:
         return found
 
     def waiting_paths(self, ref: TableRef) -> Sequence[str]:
-        """The paths of a table's files whose deletion is not settled."""
+        """Return the paths of a table's files whose deletion is not settled."""
         open_states = (*WAITING, LedgerState.UNDOING)
         query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
         with self._reading() as connection:
@@ -238,7 +238,7 @@ class SqlLedger:
             connection.execute(sa.update(DELETIONS).where(taken).values(**over))
 
     def unfinished_undos(self) -> Sequence[str]:
-        """The jobs whose undo has begun and has not ended."""
+        """Return the jobs whose undo has begun and has not ended."""
         with self._reading() as connection:
             begun_undos = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.UNDOING)
             return list(connection.execute(begun_undos.distinct()).scalars())
@@ -250,7 +250,7 @@ class SqlLedger:
             connection.execute(sa.insert(REMOVALS).values(**values))
 
     def removals(self, job_id: str) -> Sequence[Removal]:
-        """What the commits of a job removed."""
+        """Return what the commits of a job removed."""
         columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]
         query = sa.select(*columns).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
         with self._reading() as connection:
@@ -269,7 +269,7 @@ class SqlLedger:
         return begun(self.engine)
 
     def _reading(self) -> AbstractContextManager[sa.Connection]:
-        """One state of the store, read without waiting for those who write."""
+        """Return one state of the store, read without waiting for those who write."""
         return begun(self.engine.execution_options(**{READS: True}))
 
     @staticmethod
@@ -278,7 +278,7 @@ class SqlLedger:
 
 
 def waiting_deletions() -> sa.Select[Any]:
-    """Jobs and their operations with files that are still to be deleted, for `waiting_of`."""
+    """Return jobs and their operations with files that are still to be deleted, for `waiting_of`."""
     failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
     at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
     of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
@@ -299,7 +299,7 @@ def waiting_deletions() -> sa.Select[Any]:
 
 
 def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
-    """What a row of `waiting_deletions` says."""
+    """Return what a row of `waiting_deletions` says."""
     return WaitingDeletions(
         row.job_id,
         TableRef(row.catalog, namespace_of(row.namespace), row.name),
@@ -322,7 +322,7 @@ def _lock(connection: sa.Connection, job_id: str) -> None:
 
 
 def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
-    """What a job left, by the operation that planned it; of a ledger of an earlier release nobody knows which."""
+    """Yield what a job left, by the operation that planned it; of a ledger of an earlier release nobody knows which."""
     ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
     every, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
     groups: dict[str | None, list[Any]] = {} if rows else {None: []}
@@ -354,24 +354,24 @@ def _intent(said: Mapping[str, Any] | None) -> Intent | None:
 
 
 def named(ref: TableRef) -> dict[str, str]:
-    """The columns of TABLES that say a name."""
+    """Return the columns of TABLES that say a name."""
     return {"catalog": ref.catalog, "namespace": namespace_text(ref.namespace), "name": ref.name}
 
 
 @lru_cache(maxsize=4096)  # thousands of tables have few namespaces
 def namespace_text(namespace: tuple[str, ...]) -> str:
-    """A namespace as its column has it: a JSON list, so that a dot in a name stays one."""
+    """Return a namespace as its column has it: a JSON list, so that a dot in a name stays one."""
     return json.dumps(namespace, ensure_ascii=False)
 
 
 @lru_cache(maxsize=4096)
 def namespace_of(text: str) -> tuple[str, ...]:
-    """A namespace out of its column."""
+    """Return a namespace out of its column."""
     return tuple(json.loads(text))
 
 
 def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
-    """The row of TABLES that has the name."""
+    """Return the row of TABLES that has the name."""
     return tuple(TABLES.c[column] == value for column, value in named(ref).items())
 
 

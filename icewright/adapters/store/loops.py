@@ -22,13 +22,13 @@ class SqlLoops(SqlQueue):
     # -- detection
 
     def catalogs(self) -> Sequence[CatalogRow]:
-        """Every catalog that was ever asked."""
+        """Return every catalog that was ever asked."""
         columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
         with self._reading() as connection:
             return [CatalogRow(*row) for row in connection.execute(sa.select(*columns).order_by(CATALOGS.c.name))]
 
     def claim_catalogs(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
-        """Those of the catalogs whose turn it is, for this process until then."""
+        """Return those of the catalogs whose turn it is, for this process until then."""
         with self._begin() as connection:
             new = [{"name": name, "detect_at": now, "failures": 0} for name in names]
             insert = inserting(connection, CATALOGS).on_conflict_do_nothing(index_elements=["name"])
@@ -124,7 +124,7 @@ class SqlLoops(SqlQueue):
                     connection.execute(sa.update(table).where(by.in_(gone)).values({by: None, until: None}))
 
     def processes(self) -> Sequence[ProcessRow]:
-        """Every process that has not said that it is gone, the silent ones too."""
+        """Return every process that has not said that it is gone, the silent ones too."""
         columns = [PROCESSES.c[name] for name in ProcessRow.__dataclass_fields__]
         with self._reading() as connection:
             return [ProcessRow(*row) for row in connection.execute(sa.select(*columns).order_by(PROCESSES.c.started))]
@@ -137,7 +137,7 @@ class SqlLoops(SqlQueue):
     # -- pools
 
     def pool_limits(self) -> Mapping[str, int]:
-        """How many jobs each pool is given now, as adapted."""
+        """Return how many jobs each pool is given now, as adapted."""
         with self._reading() as connection:
             rows = connection.execute(sa.select(POOLS.c.name, POOLS.c.max_concurrent)).all()
             return {row.name: row.max_concurrent for row in rows}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 def given(
     connection: sa.Connection, rows: Sequence[Sequence[object]], **columns: type[sa.types.TypeEngine[Any]]
 ) -> sa.Subquery:
-    """The rows as a table of these columns, which a statement may join."""
+    """Return the rows as a table of these columns, which a statement may join."""
     text = sa.literal(json.dumps(rows, ensure_ascii=False), sa.Text)
     if connection.dialect.name == "postgresql":
         each = sa.func.json_array_elements(sa.cast(text, sa.JSON)).table_valued("value")

@@ -52,7 +52,7 @@ class SqlMeasures(SqlAlerts):
 
 
 def _tables(connection: sa.Connection, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> dict[str, Any]:
-    """Tables by catalog and state, and how their numbers are distributed."""
+    """Return tables by catalog and state, and how their numbers are distributed."""
     health, cuts = TABLES.c.health, [now - timedelta(seconds=most) for most in seconds]
     blocks = {
         "health": [sa.func.count(health), sa.func.sum(health), *(_many(health <= most) for most in points)],
@@ -73,7 +73,7 @@ def _tables(connection: sa.Connection, now: datetime, points: Sequence[int], sec
 
 
 def _added(have: Distribution | None, part: Sequence[float | None]) -> Distribution:
-    """The tables of one state more."""
+    """Return the tables of one state more."""
     count, total, *at_most = (number or 0 for number in part)
     have = have or Distribution((0,) * len(at_most), 0, 0.0)
     both = zip(have.at_most, at_most, strict=True)
@@ -83,7 +83,7 @@ def _added(have: Distribution | None, part: Sequence[float | None]) -> Distribut
 def _ages(
     connection: sa.Connection, at: sa.ColumnElement[Any], cuts: Sequence[datetime], now: datetime
 ) -> list[sa.ColumnElement[Any]]:
-    """How many have a time, the sum of their ages in seconds, and how many are at most so old."""
+    """Return how many have a time, the sum of their ages in seconds, and how many are at most so old."""
     moment = sa.literal(now, TABLES.c.succeeded_at.type)
     age: sa.ColumnElement[Any]
     if connection.dialect.name == "postgresql":
@@ -111,7 +111,7 @@ def _verdicts(connection: sa.Connection) -> tuple[dict[tuple[str, str, str], int
 
 
 def _queue(connection: sa.Connection) -> dict[str, QueueMeasure]:
-    """Jobs that wait or run, by each of their operations."""
+    """Return jobs that wait or run, by each of their operations."""
     query = sa.select(JOBS.c.state, JOBS.c.operations, JOBS.c.created)
     found: dict[str, QueueMeasure] = {}
     for state, operations, created in connection.execute(

@@ -106,7 +106,7 @@ def _spend(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datet
 
 
 def _saved(connection: sa.Connection, mine: sa.ColumnElement[bool], since: datetime) -> Savings:
-    """The sums of what runs say of themselves."""
+    """Return the sums of what runs say of themselves."""
 
     def total(*names: str, of: Operation | None = None) -> sa.ColumnElement[Any]:
         said = [sa.func.coalesce(RUNS.c.metrics[name].as_float(), 0.0) for name in names]

@@ -26,7 +26,7 @@ class Key:
 
 
 def ordered(keys: Sequence[Key]) -> list[sa.ColumnElement[Any]]:
-    """The ORDER BY of keys."""
+    """Return the ORDER BY of keys."""
     found: list[sa.ColumnElement[Any]] = []
     for key in keys:
         if key.nullable:
@@ -36,7 +36,7 @@ def ordered(keys: Sequence[Key]) -> list[sa.ColumnElement[Any]]:
 
 
 def seek(keys: Sequence[Key], after: After | None) -> sa.ColumnElement[bool]:
-    """Rows after these values. Raises `UsageError` when they are not of these keys."""
+    """Return rows after these values. Raises `UsageError` when they are not of these keys."""
     if after is None:
         return sa.true()
     if len(after) != len(keys):

@@ -76,7 +76,7 @@ class SqlQueue(SqlTables):
     # -- what the plan is made from
 
     def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
-        """Tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
+        """Return tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
         wished: dict[int, dict[Operation, DueOperation]] = {}
         with self._reading() as connection:
             for table, operation, *wish in connection.execute(_WISHES).all():
@@ -90,7 +90,7 @@ class SqlQueue(SqlTables):
             return tuple(tuple(connection.execute(asked)) for asked in _PLANNED_FROM)
 
     def usage(self, day: datetime) -> Usage:
-        """What is queued or runs, and what was spent since the day began."""
+        """Return what is queued or runs, and what was spent since the day began."""
         by_pool: dict[str, float] = {}
         by_catalog: dict[str, float] = {}
         with self._reading() as connection:
@@ -129,7 +129,7 @@ class SqlQueue(SqlTables):
     def enqueue(
         self, planned: PlannedJob, trigger: Trigger, now: datetime, options: Mapping[str, Any] | None = None
     ) -> str | None:
-        """A job that waits for a worker; None when the table has one already."""
+        """Return a job that waits for a worker; None when the table has one already."""
         with self._begin() as connection:
             row = self._row(connection, planned.ref)
             if row is None or row.dropped:
@@ -191,7 +191,7 @@ class SqlQueue(SqlTables):
         return job_id
 
     def dequeue(self, holder: str, catalogs: Sequence[str], now: datetime, limit: int) -> Sequence[JobRow]:
-        """The best of the queued jobs, this worker's from now on."""
+        """Return the best of the queued jobs, this worker's from now on."""
         given = {"me": holder, "catalogs": catalogs, "at": now, "most": limit}
         with self._begin() as connection:
             rows = connection.execute(_TAKING, given).all()
@@ -244,7 +244,7 @@ class SqlQueue(SqlTables):
             return connection.execute(sa.update(JOBS).where(running).values(cancel_requested=True)).rowcount == 1
 
     def queued(self, catalogs: Sequence[str]) -> Sequence[JobRow]:
-        """Jobs on tables of these catalogs that wait for a worker."""
+        """Return jobs on tables of these catalogs that wait for a worker."""
         waiting = _jobs().where(JOBS.c.state == JobState.QUEUED, TABLES.c.catalog.in_(catalogs))
         with self._reading() as connection:
             return [job_of(row) for row in connection.execute(waiting.order_by(JOBS.c.created))]
@@ -252,7 +252,7 @@ class SqlQueue(SqlTables):
     # -- what became of jobs
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
-        """How many of the table's last jobs ended so, one after another; cancelled ones count for nothing.
+        """Return how many of the table's last jobs ended so, one after another; cancelled ones count for nothing.
 
         Nor do those of an earlier table of the name.
         """
@@ -331,7 +331,7 @@ def _jobs() -> sa.Select[Any]:
 
 
 def job_of(row: Any) -> JobRow:  # noqa: ANN401 - a result row
-    """What a row says of a job."""
+    """Return what a row says of a job."""
     return JobRow(
         job_id=row.job_id,
         ref=ref_of(row),

@@ -34,7 +34,7 @@ class SqlRegistrations(SqlLedger):
     """The Registrations port on one SQLAlchemy engine."""
 
     def registrations(self) -> Sequence[Registration]:
-        """All registrations, those of now and former ones."""
+        """Return all registrations, those of now and former ones."""
         with self._reading() as connection:
             return [_registration(tuple(row)) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
@@ -51,7 +51,7 @@ class SqlRegistrations(SqlLedger):
                 write_registration(connection, one, now)
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
-        """What a person has said to be this table's own."""
+        """Return what a person has said to be this table's own."""
         with self._reading() as connection:
             mine = sa.select(ADOPTIONS.c.what).where(ADOPTIONS.c.table_uuid == table_uuid)
             return frozenset(connection.execute(mine).scalars())
@@ -79,7 +79,7 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
 
 @lru_cache
 def _write(dialect: str) -> sa.Insert:
-    """The statement for a kind of database: made once, as every evaluation executes it."""
+    """Return the statement for a kind of database: made once, as every evaluation executes it."""
     names: dict[str, Any] = {name: sa.bindparam(name) for name in _KEY}
     lists: dict[str, Any] = {name: sa.bindparam(name, type_=sa.JSON) for name in _LISTS}
     values = {**lists, "metadata_location": sa.bindparam("location"), "seen": sa.bindparam("seen", type_=Moment)}

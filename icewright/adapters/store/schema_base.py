@@ -24,7 +24,7 @@ class Moment(sa.TypeDecorator[datetime]):
 
 
 def row_id() -> sa.Column[int]:
-    """A column that counts up."""
+    """Return a column that counts up."""
     wide = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up in INTEGER columns alone
     return sa.Column("id", wide, primary_key=True, autoincrement=True)
 

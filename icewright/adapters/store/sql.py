@@ -71,13 +71,13 @@ class SqlStore(SqlOverview):
             totals.add(connection, of_work(catalog, outcome))
 
     def runs(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """The operations of a job."""
+        """Return the operations of a job."""
         query = sa.select(RUNS).where(RUNS.c.job_id == job_id).order_by(RUNS.c.id)
         with self._reading() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
-        """The last run of each operation on the table of this name and uuid."""
+        """Return the last run of each operation on the table of this name and uuid."""
         with self._reading() as connection:
             return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
 
@@ -94,7 +94,7 @@ class SqlStore(SqlOverview):
         return found
 
     def deleted_files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """What the ledger says of a job."""
+        """Return what the ledger says of a job."""
         columns = [
             DELETIONS.c[name] for name in ("path", "bytes", "kind", "state", "modified", "delete_after", "reason")
         ]
@@ -125,7 +125,7 @@ class SqlStore(SqlOverview):
         self.put_rule(tuple(rule.match), rule.settings, author, now, None)
 
     def rules(self) -> Sequence[PolicyRule]:
-        """The newest version of each scope's rule."""
+        """Return the newest version of each scope's rule."""
         with self._reading() as connection:
             newest = {tuple(scope): settings for scope, settings in connection.execute(_RULES)}
         return [

@@ -25,7 +25,7 @@ _DEEPEST = 32  # folders above a file
 
 
 def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, Sequence[Any]]:
-    """The rows of tables by the name that was sent: exactly, else with dots anywhere, else in any case.
+    """Return the rows of tables by the name that was sent: exactly, else with dots anywhere, else in any case.
 
     Engines write `a.b.c` whether a dot is part of a name or stands between two, and Trino writes all in lower case.
     """
@@ -63,7 +63,7 @@ def _alike(connection: sa.Connection, catalog: str, names: Sequence[Name]) -> di
 
 
 def _ends(parts: Name) -> Iterator[str]:
-    """What the table's own name may be: the last part, the last two with a dot between them, and so on."""
+    """Return what the table's own name may be: the last part, the last two with a dot between them, and so on."""
     return (".".join(parts[i:]) for i in range(1, len(parts)))
 
 
@@ -75,7 +75,7 @@ def _with_names(connection: sa.Connection, catalog: str, ends: set[str]) -> Iter
 
 
 def by_location(connection: sa.Connection, locations: Iterable[str]) -> Mapping[str, Sequence[Any]]:
-    """The rows of tables whose folders hold a metadata file: of folders within one another, the innermost."""
+    """Return the rows of tables whose folders hold a metadata file: of folders within one another, the innermost."""
     above = {location: _folders(location) for location in sorted(set(locations))}
     usual = {location: folders[1:2] for location, folders in above.items() if folders[0].endswith("/metadata")}
     found = _held(connection, usual, [TABLES.c.location])
@@ -86,7 +86,7 @@ def by_location(connection: sa.Connection, locations: Iterable[str]) -> Mapping[
 def _held(
     connection: sa.Connection, above: Mapping[str, Sequence[str]], columns: Sequence[sa.ColumnElement[str]]
 ) -> dict[str, Sequence[Any]]:
-    """The tables of the nearest of these folders that is one's."""
+    """Return the tables of the nearest of these folders that is one's."""
     places = {spelled for folders in above.values() for folder in folders for spelled in _spellings(folder)}
     rows: dict[int, Any] = {}
     for chunk in _chunks(sorted(places)):
@@ -111,7 +111,7 @@ def _innermost(
 
 
 def _folders(location: str) -> list[str]:
-    """The folders above a file, from the nearest, without the one that a bucket is."""
+    """Return the folders above a file, from the nearest, without the one that a bucket is."""
     place = split(location)
     parts = [part for part in place.path.split("/") if part][:-1]
     prefix = f"{place.scheme}://{place.authority}" if place.scheme else ""
@@ -119,7 +119,7 @@ def _folders(location: str) -> list[str]:
 
 
 def _spellings(folder: str) -> Iterator[str]:
-    """A folder as writers may spell it: s3a:// for s3://, file:/ for file:///, with a slash at its end."""
+    """Yield a folder as writers may spell it: s3a:// for s3://, file:/ for file:///, with a slash at its end."""
     place = split(folder)
     roots = [f"{place.scheme}://{place.authority}" if place.scheme else ""]
     if place.scheme in _SCHEMES:

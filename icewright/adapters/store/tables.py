@@ -49,7 +49,7 @@ class SqlTables(SqlPins):
     """The tables of the Store port."""
 
     def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
-        """Every table, dropped ones too."""
+        """Return every table, dropped ones too."""
         query = sa.select(TABLES).order_by(TABLES.c.id)
         with self._reading() as connection:
             rows = connection.execute(query if catalog is None else query.where(TABLES.c.catalog == catalog))
@@ -115,7 +115,7 @@ class SqlTables(SqlPins):
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
     ) -> Sequence[TableRow]:
-        """Tables whose time has come, for this process until then."""
+        """Return tables whose time has come, for this process until then."""
         with self._begin() as connection:
             rows = connection.execute(_WAITING, {"catalogs": catalogs, "now": now, "most": limit}).all()
             if rows:
@@ -200,7 +200,7 @@ class SqlTables(SqlPins):
             connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
 
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
-        """The last evaluation as JSON."""
+        """Return the last evaluation as JSON."""
         query = sa.select(FACTS.c.document).join(TABLES).where(*of_table(ref))
         with self._reading() as connection:
             document: Mapping[str, Any] | None = connection.execute(query).scalar()
@@ -216,7 +216,7 @@ class SqlTables(SqlPins):
 
 
 def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
-    """When a table is looked at after an evaluation that began at `now`.
+    """Return when a table is looked at after an evaluation that began at `now`.
 
     Whoever said since then that it changed may have meant what was not there yet: it is read again after its cooldown.
     """
@@ -225,12 +225,12 @@ def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[dateti
 
 
 def _asked_since(now: datetime) -> sa.ColumnElement[bool]:
-    """Whether somebody said of a table that is being read since `now` when it is to be read again."""
+    """Return whether somebody said of a table that is being read since `now` when it is to be read again."""
     return TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
 
 
 def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
-    """The name that a row has."""
+    """Return the name that a row has."""
     return TableRef(row.catalog, namespace_of(row.namespace), row.name)
 
 
@@ -239,6 +239,6 @@ _plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN))
 
 
 def table_of(row: Any) -> TableRow:  # noqa: ANN401 - a row of all columns, of which there may be thousands
-    """What a row says of a table."""
+    """Return what a row says of a table."""
     paths = None if row.write_paths is None else tuple(row.write_paths)
     return TableRow(ref=ref_of(row), write_paths=paths, **dict(zip(_PLAIN, _plain(row), strict=True)))

@@ -47,7 +47,7 @@ _OPEN = (JobState.RUNNING, JobState.QUEUED)
 
 
 def in_sight(connection: sa.Connection, sight: VisibilityFilter, of: sa.Table = TABLES) -> sa.ColumnElement[bool]:
-    """Rows of places that somebody sees; patterns are held against the places that there are."""
+    """Return rows of places that somebody sees; patterns are held against the places that there are."""
     if sight is None:
         return sa.true()
     places = connection.execute(sa.select(of.c.catalog, of.c.namespace).distinct())
@@ -101,7 +101,7 @@ class SqlViews(SqlMeasures):
         return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
 
     def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
-        """Jobs that run, then those that wait, best first."""
+        """Return jobs that run, then those that wait, best first."""
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
         order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
         with self._reading() as connection:
@@ -147,7 +147,7 @@ class SqlViews(SqlMeasures):
         return _page([_waiting(row) for row in found], found, ["position", "table_id", "operation"], limit, total)
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
-        """What the ledger says of a job."""
+        """Return what the ledger says of a job."""
         said = ("planned_at", "settled_at", "delete_after", "reason", "operation")
         columns = ("id", "path", "bytes", "kind", "state", *said)
         return self._of_job(DELETIONS, columns, job_id, after, limit)
@@ -155,7 +155,7 @@ class SqlViews(SqlMeasures):
     def list_deletions(
         self, query: DeletionQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
-        """Files that are still to be deleted, job by job."""
+        """Return files that are still to be deleted, job by job."""
         keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
         wanted = _of_places(query.ref, query.catalog)
         if query.job_id is not None:
@@ -196,7 +196,7 @@ class SqlViews(SqlMeasures):
 def _page(
     items: Sequence[Any], rows: Sequence[Any], names: Sequence[str], limit: int, total: int | None = None
 ) -> Page[Any]:
-    """The page, of which one item more was asked for to know whether there is another."""
+    """Return the page, of which one item more was asked for to know whether there is another."""
     if len(rows) <= limit:
         return Page(items, None, total)
     last = rows[limit - 1]
@@ -243,7 +243,7 @@ def _of_places(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnEleme
 
 
 def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
-    """What is due on the tables."""
+    """Return what is due on the tables."""
     # not asked of the column itself, for whose index the database would go through everything that is due anywhere
     is_due = sa.func.coalesce(VERDICTS.c.verdict, "") == "due"
     query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation).where(VERDICTS.c.table_id.in_(ids), is_due)

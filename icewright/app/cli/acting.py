@@ -98,7 +98,7 @@ def run(
 
 
 def _operations(text: str | None) -> tuple[Operation, ...]:
-    """The named operations in the canonical order. When none is named, all but the one that deletes rows."""
+    """Return the named operations in the canonical order. When none is named, all but the one that deletes rows."""
     harmless = [op for op in Operation if op is not Operation.EXPIRE_ROWS]
     asked = [_operation(name.strip()) for name in text.split(",")] if text else harmless
     return tuple(op for op in Operation if op in asked)

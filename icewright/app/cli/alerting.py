@@ -46,7 +46,7 @@ def alerts(
 
 
 def _test(opened: Application) -> list[tuple[str, str | None]]:
-    """Each channel with what went wrong, None where nothing did."""
+    """Return each channel with what went wrong, None where nothing did."""
     channels = opened.alerting.channels
     if not channels:
         raise UsageError("no channel is configured: name Apprise URLs under alerts.channels, as ${env:NAME}")

@@ -70,7 +70,7 @@ def _main(
 
 
 def configuration() -> Config:
-    """The configuration that --config or the environment names."""
+    """Return the configuration that --config or the environment names."""
     config = read_config(find_config(OPTIONS.config))
     logs.configure_by(config)
     return config
@@ -84,7 +84,7 @@ def opened_application(kind: str = "manual", **more: Any) -> Iterator[Applicatio
 
 
 def chosen_catalogs(opened: Application, catalog: str | None) -> list[str]:
-    """The named catalog, or all of them."""
+    """Return the named catalog, or all of them."""
     if catalog is None:
         return sorted(opened.runtime.catalogs)
     if catalog not in opened.runtime.catalogs:
@@ -106,7 +106,7 @@ def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardr
 
 
 def known_table(opened: Application, text: str) -> TableRow:
-    """What the store knows of a table, looked up in the catalog first."""
+    """Return what the store knows of a table, looked up in the catalog first."""
     ref = TableRef.parse(text)
     opened.runtime.catalog(ref)
     runtime = opened.runtime

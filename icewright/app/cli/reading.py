@@ -215,7 +215,8 @@ def history(
 
 @app.command()
 def show(
-    job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a unique prefix of one.")], as_json: Json = False
+    job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a unique prefix of one.")],
+    as_json: Json = False,
 ) -> None:
     """One job: operations, metrics, statements, before and after, what expired and what waits, its log, its files."""
     if to := remote.client():

@@ -18,7 +18,7 @@ from icewright.core.runs import JobState
 
 
 def client() -> Client | None:
-    """The service that --server names; None where the command works by itself."""
+    """Return the service that --server names; None where the command works by itself."""
     return Client(OPTIONS.server, server_token()) if OPTIONS.server else None
 
 

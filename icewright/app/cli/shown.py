@@ -65,6 +65,6 @@ def show_waiting(items: _Documents) -> None:
 
 
 def _moment(at: datetime | str | None) -> str:
-    """A time to the second."""
+    """Return a time to the second."""
     found = datetime.fromisoformat(at) if isinstance(at, str) else at
     return "-" if found is None else f"{found:%Y-%m-%d %H:%M:%S}"

@@ -97,7 +97,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - each is an option, given by its name
 
 
 def _wanted(compare: str | None) -> list[str]:
-    """The policies that are named, each once; none where nothing is said."""
+    """Return the policies that are named, each once; none where nothing is said."""
     if compare is None:
         return []
     names = list(dict.fromkeys(name.strip() for name in compare.split(",") if name.strip()))
@@ -107,7 +107,7 @@ def _wanted(compare: str | None) -> list[str]:
 
 
 def _config(wanted: Sequence[str]) -> Config | None:
-    """The configuration, where one is named, or asked for by name, or lies here and no policy is named."""
+    """Return the configuration, where one is named, or asked for by name, or lies here and no policy is named."""
     if OPTIONS.config is None and wanted and CONFIG not in wanted:
         return None
     try:

@@ -75,7 +75,7 @@ class Craft:
         self._parent: int | None = None
 
     def uuid(self) -> uuid.UUID:
-        """A fresh identifier, the same in every build."""
+        """Return a fresh identifier, the same in every build."""
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
     def data(self, columns: Mapping[str, Sequence[Any]], **partition: Any) -> WrittenFile:  # noqa: ANN401 - values of any type

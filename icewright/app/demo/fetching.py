@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 def fetched(folder: Path, path: str, digest: str) -> Path:
-    """One file in `folder`, of this path in a Maven repository and this SHA-256, fetched when it is not there.
+    """Return one file in `folder`, of this path in a Maven repository and this SHA-256, fetched when it is not there.
 
     Raises `EngineUnavailable`.
     """

@@ -44,12 +44,12 @@ class WrittenFile:
 
 
 def local(location: str) -> Path:
-    """The path of a file that PyIceberg calls `file:///x` and Spark `file:/x`."""
+    """Return the path of a file that PyIceberg calls `file:///x` and Spark `file:/x`."""
     return Path(re.sub(r"^file:/+", "/", location))
 
 
 def millis(at: datetime) -> int:
-    """A time as Iceberg's metadata says it."""
+    """Return a time as Iceberg's metadata says it."""
     return round(at.timestamp() * 1000)
 
 
@@ -90,5 +90,5 @@ def entry_schema(partition_type: StructType) -> Any:  # noqa: ANN401 - fastavro'
 
 
 def avro_schema(schema: Schema, name: str) -> Any:  # noqa: ANN401 - fastavro's
-    """An Avro schema that carries Iceberg's field ids, as fastavro takes it."""
+    """Return an Avro schema that carries Iceberg's field ids, as fastavro takes it."""
     return fastavro.parse_schema(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name))

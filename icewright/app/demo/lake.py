@@ -43,21 +43,21 @@ class Lake:
     served: str = ""
 
     def identifier(self, name: str) -> tuple[str, ...]:
-        """The parts of `namespace.table`; the namespace is made when it is new."""
+        """Return the parts of `namespace.table`; the namespace is made when it is new."""
         parts = tuple(name.split("."))
         self.catalog.create_namespace_if_not_exists(parts[:-1])
         return parts
 
     def folder(self, name: str) -> Path:
-        """The folder of the table `namespace.table`."""
+        """Return the folder of the table `namespace.table`."""
         return self.warehouse.joinpath(*name.split("."))
 
     def uri(self, path: Path) -> str:
-        """What metadata calls a file or folder of the warehouse."""
+        """Return what metadata calls a file or folder of the warehouse."""
         return f"{self.served}/{path.relative_to(self.warehouse)}" if self.served else f"file://{path}"
 
     def local(self, uri: str) -> Path:
-        """The file that metadata calls so."""
+        """Return the file that metadata calls so."""
         return self.warehouse / uri.removeprefix(f"{self.served}/") if self.served else local(uri)
 
     def point(self, name: str, metadata_location: str) -> None:
@@ -70,11 +70,11 @@ class Lake:
         self.catalog.register_table(identifier, metadata_location)
 
     def quoted(self, name: str) -> str:
-        """The full name of `namespace.table` as Spark's SQL takes it."""
+        """Return the full name of `namespace.table` as Spark's SQL takes it."""
         return ".".join("`" + part.replace("`", "``") + "`" for part in (self.catalog.name, *name.split(".")))
 
     def random(self, name: str) -> random.Random:
-        """A generator of the table's own: what one table holds does not depend on which others are made."""
+        """Return a generator of the table's own: what one table holds does not depend on which others are made."""
         return random.Random(f"{self.seed}/{name}")  # noqa: S311 - made-up data
 
     def rot(self, name: str, story: str) -> Rot:

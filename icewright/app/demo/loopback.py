@@ -16,7 +16,7 @@ _LOOKS, _BETWEEN = 1200, 0.1  # two minutes: a busy machine takes long to start 
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens at."""
+    """Return a port of loopback that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -38,7 +38,7 @@ class NessieTables(NoopCatalog, MetastoreCatalog):
                 self._put(parts[:depth], said, f"create {'.'.join(parts[:depth])}")
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table as the branch's head has it."""
+        """Return the table as the branch's head has it."""
         parts = Catalog.identifier_to_tuple(identifier)
         content, _ = self._content(parts)
         if content is None:
@@ -83,7 +83,7 @@ class NessieTables(NoopCatalog, MetastoreCatalog):
         self._put(parts, said | ({"id": known["id"]} if known else {}), f"write {'.'.join(parts)}")
 
     def _content(self, parts: Identifier) -> tuple[dict[str, Any] | None, str]:
-        """What the branch has under a name, and the hash of its head."""
+        """Return what the branch has under a name, and the hash of its head."""
         body = {"requestedKeys": [{"elements": list(parts)}]}
         answer = self._asked("POST", f"trees/{self._branch}/contents", body)
         found = answer["contents"]

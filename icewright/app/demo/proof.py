@@ -43,7 +43,7 @@ def fingerprint(spark: SparkSession, table: str, version: str | int | None = Non
 
 
 def fingerprints(spark: SparkSession, tables: Iterable[str]) -> dict[str, Fingerprint]:
-    """The fingerprint of each table, several at a time: small ones leave most of Spark idle."""
+    """Return the fingerprint of each table, several at a time: small ones leave most of Spark idle."""
     names = list(tables)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(names, pool.map(lambda table: fingerprint(spark, table), names), strict=True))
@@ -72,7 +72,7 @@ def hashable(value: str, kind: str | Mapping[str, Any], names: Iterator[int]) ->
 
 
 def _total(rows: int, high: int, low: int) -> str:
-    """The sum of all hashes modulo 2^64, from the sums of their halves."""
+    """Return the sum of all hashes modulo 2^64, from the sums of their halves."""
     return f"{((high << 32) + low + (rows << 31)) % (1 << 64):016x}"
 
 

@@ -27,7 +27,7 @@ S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 
 
 def fetch(folder: Path, *, s3: bool = False) -> list[Path]:
-    """The jars in `folder`, with `s3` those of Iceberg's S3FileIO too (64 MB), fetched when they are not there.
+    """Return the jars in `folder`, with `s3` those of Iceberg's S3FileIO too (64 MB), fetched when they are not there.
 
     Raises `EngineUnavailable`.
     """

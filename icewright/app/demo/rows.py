@@ -25,7 +25,7 @@ def spread(first: datetime, last: datetime, count: int, rng: random.Random) -> l
 
 
 def micros(at: datetime) -> int:
-    """A time as microseconds since 1970."""
+    """Return a time as microseconds since 1970."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -92,7 +92,7 @@ def entries(rng: random.Random, rows: int, at: datetime) -> Columns:
 
 
 def uploads(rng: random.Random, rows: int, at: datetime) -> Columns:
-    """Files that people sent before `at`."""
+    """Return files that people sent before `at`."""
     return {
         "upload_id": [rng.getrandbits(62) for _ in range(rows)],
         "ts": _moments(rng, rows, at, 3600),
@@ -114,7 +114,7 @@ def orders(rng: random.Random, rows: int, at: datetime, region: str, first: int)
 
 
 def payment_orders(ids: Sequence[int]) -> Columns:
-    """The order and method of payments, which are another key of theirs."""
+    """Return the order and method of payments, which are another key of theirs."""
     return {
         "order_id": [100_000 + payment // 2 for payment in ids],
         "method": ["card" if payment % 2 else "transfer" for payment in ids],
@@ -122,7 +122,7 @@ def payment_orders(ids: Sequence[int]) -> Columns:
 
 
 def payments(rng: random.Random, ids: Sequence[int], at: datetime) -> Columns:
-    """One payment for each id, received in the hour before `at`."""
+    """Return one payment for each id, received in the hour before `at`."""
     return {
         "payment_id": list(ids),
         **payment_orders(ids),

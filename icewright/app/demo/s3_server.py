@@ -30,12 +30,12 @@ jclouds.filesystem.basedir={basedir}
 
 
 def objects(folder: Path) -> Path:
-    """Where the objects of the bucket lie when the server has this folder."""
+    """Return where the objects of the bucket lie when the server has this folder."""
     return folder / "objects" / BUCKET
 
 
 def s3_properties(port: int) -> dict[str, str]:
-    """What a catalog says of the server, in the words of Iceberg's Java, which all take."""
+    """Return what a catalog says of the server, in the words of Iceberg's Java, which all take."""
     return {
         "s3.endpoint": f"http://127.0.0.1:{port}",
         "s3.path-style-access": "true",

@@ -65,7 +65,7 @@ class DemoLocation:
 
 
 def place(directory: Path, kind: str, storage: str) -> DemoLocation:
-    """An empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
+    """Return an empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
     home = _emptied(directory)
     port, s3_port = free_port(), free_port()
     on_s3 = s3_properties(s3_port) if storage == "s3" else {}

@@ -75,7 +75,7 @@ def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "
 
 
 def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake], Rot], Rot]:  # noqa: ANN401 - Rich's
-    """The healthy tables, seen once, and then the others."""
+    """Return the healthy tables, seen once, and then the others."""
     rots = {make: make(lake) for make in HEALTHY}
     run_cycle(app.runtime, [CATALOG])
     for make in rot.TABLES:
@@ -173,7 +173,7 @@ def _vacuumed(app: Application, console: Any) -> VacuumResult | None:  # noqa: A
 
 
 def _failures(cycles: Sequence[CycleResult], swept: VacuumResult | None) -> list[str]:
-    """What did not work, or is still due."""
+    """Return what did not work, or is still due."""
     jobs = [job for c in cycles for job in c.jobs] + list(swept.jobs if swept is not None else ())
     errors = [error for c in cycles for error in c.errors] + list(swept.errors if swept is not None else ())
     failures = [f"{j.ref}: {j.summary or j.reason}" for j in jobs if j.state in (JobState.FAILED, JobState.PARTIAL)]
@@ -207,7 +207,7 @@ def _state(app: Application, name: str) -> State:
 
 
 def _left_alone(app: Application, name: str) -> list[str]:
-    """What Icewright does not touch on purpose, with the reason; what a vacuum does is no such thing."""
+    """Return what Icewright does not touch on purpose, with the reason; what a vacuum does is no such thing."""
     known = app.runtime.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
     vacuumed = VACUUMED if CATALOG in app.runtime.vacuums else ()
     return [

@@ -30,7 +30,7 @@ class Past:
 
 
 def remember(app: Application, spark: SparkSession) -> Past:
-    """The table whose expiry is undone, as it is now."""
+    """Return the table whose expiry is undone, as it is now."""
     ref = TableRef.parse(UNDONE)
     metadata = app.runtime.catalog(ref).load(ref)
     return Past(ref, metadata, fingerprint(spark, UNDONE, metadata.snapshots[0].snapshot_id))

@@ -25,11 +25,11 @@ class Senders:
 
     @property
     def known(self) -> bool:
-        """Whether senders can be told from others."""
+        """Return whether senders can be told from others."""
         return bool(self.tokens or self.secrets)
 
     def bears(self, header: str) -> bool:
-        """Whether an `Authorization` header brings a token."""
+        """Return whether an `Authorization` header brings a token."""
         scheme, _, token = header.partition(" ")
         given = sha256(token.strip().encode("latin-1", "replace")).digest()
         # all of them are compared, in the same time each
@@ -37,7 +37,7 @@ class Senders:
         return scheme.lower() == "bearer" and any(same)
 
     def signed(self, header: str, body: bytes) -> bool:
-        """Whether a signature is the body's."""
+        """Return whether a signature is the body's."""
         given = header.removeprefix(_SCHEME).strip().lower().encode("latin-1", "replace")
         wanted = [hmac.new(secret.encode(), body, sha256).hexdigest().encode() for secret in self.secrets]
         same = [hmac.compare_digest(given, one) for one in wanted]

@@ -22,7 +22,7 @@ class AppState(Protocol):
 
     @property
     def directory(self) -> Directory:
-        """The catalogs as others may name them."""
+        """Return the catalogs as others may name them."""
         ...
 
 
@@ -35,12 +35,12 @@ class Watch:
 
 
 async def app_state(request: Request) -> AppState:
-    """The application, as a dependency of a route; what does not wait takes no thread."""
+    """Return the application, as a dependency of a route; what does not wait takes no thread."""
     found: AppState = request.app.state.opened
     return found
 
 
 async def watch(request: Request) -> Watch:
-    """What to say of the service, as a dependency of a route."""
+    """Return what to say of the service, as a dependency of a route."""
     found: Watch = request.app.state.watch
     return found

@@ -44,7 +44,7 @@ class Settings:
 
 
 def create_app(opened: AppState, settings: Settings, watch: Watch) -> FastAPI:
-    """The application over an opened store."""
+    """Return the application over an opened store."""
     app = FastAPI(
         routes=_PARTS.routes,
         title="Icewright",

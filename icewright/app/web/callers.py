@@ -45,7 +45,7 @@ class Caller:
         return self.principal.sight(self.action)
 
     def recently(self, *key: Hashable, work: Callable[[], T]) -> T:
-        """What anybody with the same sight was answered within the last second, or is worked out now."""
+        """Return what anybody with the same sight was answered within the last second, or is worked out now."""
         return response_cache_of(self.request).get((*key, self.sight), work, lately=True)
 
     def unchanged(self, *key: Hashable, work: Callable[[], T]) -> T:
@@ -69,7 +69,7 @@ class Caller:
         self._audit(action or self.action, target, place, refused=False, **details)
 
     def table(self, name: str, *actions: Action) -> TableRow:
-        """A table that they see, and may do these to; without any, what they asked to do."""
+        """Return a table that they see, and may do these to; without any, what they asked to do."""
         try:
             ref = TableRef.parse(name)
         except UsageError as error:
@@ -84,7 +84,7 @@ class Caller:
         return row
 
     def job(self, job_id: str) -> JobRow:
-        """A job of a table that they see, and may do so to."""
+        """Return a job of a table that they see, and may do so to."""
         found = self.runtime.store.job(job_id) if job_id else None
         if found is None or not self.principal.may(Action.JOBS_READ, place_of(found.ref)):
             if found is not None:
@@ -131,15 +131,15 @@ anybody = _caller(None)  # whoever is known
 
 
 def needs(action: Action) -> Any:  # noqa: ANN401 - a dependency
-    """The caller of a route, who may do so in some place at least."""
+    """Return the caller of a route, who may do so in some place at least."""
     return Depends(_CALLERS[action])
 
 
 def said(action: Action) -> dict[str, Any]:
-    """The route's permission in the OpenAPI document."""
+    """Return the route's permission in the OpenAPI document."""
     return {"x-permission": str(action)}
 
 
 def allowed(principal: Principal) -> Sequence[str]:
-    """What they may do somewhere."""
+    """Return what they may do somewhere."""
     return [str(action) for action in Action if principal.may_somewhere(action)]

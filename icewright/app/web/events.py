@@ -70,7 +70,7 @@ def _pushed(to: AppState, body: bytes, kind: str, attributes: Mapping[str, str])
 
 
 def _attributes(request: Request) -> dict[str, str]:
-    """Those of a CloudEvent in binary mode; nothing for anything else."""
+    """Return those of a CloudEvent in binary mode; nothing for anything else."""
     if "ce-specversion" not in request.headers:
         return {}
     return {
@@ -79,7 +79,7 @@ def _attributes(request: Request) -> dict[str, str]:
 
 
 def _unescaped(value: str) -> str:
-    """A header's value as the HTTP binding of CloudEvents encodes it: quoted or not, and percent-encoded once.
+    """Return a header's value as the HTTP binding of CloudEvents encodes it: quoted or not, and percent-encoded once.
 
     What is not valid stays as it is.
     """

@@ -49,12 +49,12 @@ def access_of(auth: AuthSection | None) -> Access:
 
 
 def csrf_of(secret: str) -> str:
-    """What a change must bring that a session makes: pages of other sites cannot know it."""
+    """Return what a change must bring that a session makes: pages of other sites cannot know it."""
     return hmac.new(secret.encode(), b"csrf", sha256).hexdigest()
 
 
 def is_here(request: Request) -> bool:
-    """Whether it comes from this machine, and by a name of it, which no page of another site can have."""
+    """Return whether it comes from this machine, and by a name of it, which no page of another site can have."""
     client = request.client.host if request.client else ""
     asked = request.headers.get("host", "")
     name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked
@@ -62,12 +62,12 @@ def is_here(request: Request) -> bool:
 
 
 def source_of(request: Request) -> str:
-    """The address that it comes from."""
+    """Return the address that it comes from."""
     return request.client.host if request.client else ""
 
 
 def principal_of(request: Request, to: AppState) -> Principal:
-    """Who asks. Raises `Problem`: 401 who is not known, 403 what a page of another site may have sent."""
+    """Return who asks. Raises `Problem`: 401 who is not known, 403 what a page of another site may have sent."""
     access: Access = request.app.state.access
     now = to.runtime.clock.now()
     if (header := request.headers.get("authorization")) is not None:
@@ -91,7 +91,7 @@ def _bearer(request: Request, to: AppState, header: str, now: datetime) -> Princ
 
 
 def known_token(request: Request, to: AppState, text: str, now: datetime) -> TokenRow:
-    """The token that a text is. Raises `Problem`."""
+    """Return the token that a text is. Raises `Problem`."""
     found = token_id(text)
     row = proven(_token(request, to, found) if found else None, text, now)
     if row is None:

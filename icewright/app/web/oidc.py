@@ -188,7 +188,7 @@ def _client(oidc: OidcSection, request: Request) -> Any:  # noqa: ANN401 - of Au
 
 
 def _claims(oidc: OidcSection, request: Request, attempt: Attempt, code: str) -> Mapping[str, Any]:
-    """What the provider proves of who logged in. Raises `Problem`."""
+    """Return what the provider proves of who logged in. Raises `Problem`."""
     import httpx2  # noqa: PLC0415 - needed where people log in
     from authlib.common.errors import AuthlibBaseError  # noqa: PLC0415
     from authlib.oidc.core import CodeIDToken  # noqa: PLC0415
@@ -224,7 +224,7 @@ def _grants(oidc: OidcSection, claims: Mapping[str, Any]) -> tuple[Grant, ...]:
 
 
 def here(page: str) -> str:
-    """A page of this service, whatever was asked for: nobody is sent elsewhere."""
+    """Return a page of this service, whatever was asked for: nobody is sent elsewhere."""
     parts = urlsplit(page)
     foreign = parts.scheme or parts.netloc or not page.startswith("/") or page.startswith(("//", "/\\"))
     return "/" if foreign or any(ord(c) < ord(" ") or c in ";\\" for c in page) else page

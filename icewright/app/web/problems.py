@@ -38,7 +38,7 @@ class Problem(Exception):
         self.status, self.detail, self.headers, self.more = status, detail, headers, more
 
     def response(self, scope: Scope) -> Response:
-        """The same as an answer to the request of this scope."""
+        """Return the same as an answer to the request of this scope."""
         title = HTTPStatus(self.status).phrase
         content = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail, **self.more}
         if request_id := scope.get("state", {}).get("request_id"):

@@ -34,7 +34,7 @@ class ResponseCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: Hashable, work: Callable[[], T], *, lately: bool = False) -> T:
-        """The answer as it is now; with `lately`, or as it was within the last second.
+        """Return the answer as it is now; with `lately`, or as it was within the last second.
 
         Who asks for one that is being worked out waits for it.
         """
@@ -70,6 +70,6 @@ class ResponseCache:
 
 
 def response_cache_of(request: Request) -> ResponseCache:
-    """What the application of a request has kept."""
+    """Return what the application of a request has kept."""
     recent: ResponseCache = request.app.state.recent
     return recent

@@ -57,7 +57,7 @@ def _in_loop() -> bool:
 
 
 def _run(handler: Callable[[Request], Coroutine[Any, Any, T]], request: Request) -> T:
-    """What a coroutine comes to that waits for nothing."""
+    """Return what a coroutine comes to that waits for nothing."""
     coroutine = handler(request)
     try:
         coroutine.send(None)

@@ -19,7 +19,7 @@ _ANY_TYPE = "a report of Iceberg or a notification of an object store may have a
 
 
 def structured(document: Mapping[str, object], where: str, now: datetime) -> Message:
-    """An event whose attributes and data stand in one JSON object."""
+    """Return an event whose attributes and data stand in one JSON object."""
     data = document.get("data")
     if "data_base64" in document:
         coded = document["data_base64"]
@@ -33,7 +33,7 @@ def structured(document: Mapping[str, object], where: str, now: datetime) -> Mes
 
 
 def binary(attributes: Mapping[str, str], data: object, now: datetime) -> Message:
-    """An event whose attributes came as headers `ce-...`, with the data as the body."""
+    """Return an event whose attributes came as headers `ce-...`, with the data as the body."""
     return _message(attributes, data, "ce-", now)
 
 
@@ -77,7 +77,7 @@ def _events(
 
 
 def _touched(subject: object, data: Mapping[str, object], where: str) -> TableTouched:
-    """The tables of `data.table`, `data.tables`, or the subject."""
+    """Return the tables of `data.table`, `data.tables`, or the subject."""
     if "tables" in data:
         listed = items(data["tables"], f"{where}tables")
         if not listed:

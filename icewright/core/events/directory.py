@@ -14,7 +14,7 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 def holds(folder: str, file: str) -> bool:
-    """Whether the file lies below the folder, whichever way both are spelled."""
+    """Return whether the file lies below the folder, whichever way both are spelled."""
     return key(file).startswith(directory_key(folder)) and same_place(split(folder), split(file), _SCHEMES, {})
 
 
@@ -41,7 +41,7 @@ class Directory:
     catalogs: Mapping[str, Known]
 
     def named(self, name: str) -> str | None:
-        """The catalog of this name or alias."""
+        """Return the catalog of this name or alias."""
         if name in self.catalogs:
             return name
         return next((ours for ours, known in self.catalogs.items() if name in known.aliases), None)

@@ -31,7 +31,7 @@ def wrong(where: str, value: object, right: str) -> NoReturn:
 
 
 def decoded(body: bytes) -> object:
-    """The JSON of a body. Raises `BadEvent` for anything else."""
+    """Return the JSON of a body. Raises `BadEvent` for anything else."""
 
     def refused(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no JSON")
@@ -53,7 +53,7 @@ def mapping(value: object, where: str) -> Mapping[str, object]:
 
 
 def items(value: object, where: str) -> Sequence[object]:
-    """A JSON array, not too long."""
+    """Return a JSON array, not too long."""
     if not isinstance(value, list):
         wrong(where, value, "a list")
     if len(value) > MOST:
@@ -62,7 +62,7 @@ def items(value: object, where: str) -> Sequence[object]:
 
 
 def text(value: object, where: str) -> str:
-    """A text that can be stored: not blank, no NUL, no half of a surrogate pair."""
+    """Return a text that can be stored: not blank, no NUL, no half of a surrogate pair."""
     if not isinstance(value, str) or not value.strip():
         wrong(where, value if not isinstance(value, str) else None, "text")
     if len(value) > LONGEST:
@@ -73,7 +73,7 @@ def text(value: object, where: str) -> str:
 
 
 def number(value: object, where: str, most: float = _LARGEST) -> float:
-    """A number from 0 up; nothing counts as 0."""
+    """Return a number from 0 up; nothing counts as 0."""
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -84,7 +84,7 @@ def number(value: object, where: str, most: float = _LARGEST) -> float:
 
 
 def identifier(value: object, where: str) -> int | None:
-    """A snapshot id: a whole number of 64 bits, or nothing."""
+    """Return a snapshot id: a whole number of 64 bits, or nothing."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
@@ -93,7 +93,7 @@ def identifier(value: object, where: str) -> int | None:
 
 
 def milliseconds(value: object, where: str) -> float:
-    """A duration: a number of seconds, `PT1.73S`, or `1.73s`; nothing counts as 0."""
+    """Return a duration: a number of seconds, `PT1.73S`, or `1.73s`; nothing counts as 0."""
     if not isinstance(value, str):
         return number(number(value, where) * 1e3, where)
     if found := _WITH_UNIT.fullmatch(value):
@@ -104,7 +104,7 @@ def milliseconds(value: object, where: str) -> float:
 
 
 def moment(value: object, where: str, now: datetime) -> datetime:
-    """A time as ISO 8601 or as seconds since 1970, not after now; nothing counts as now."""
+    """Return a time as ISO 8601 or as seconds since 1970, not after now; nothing counts as now."""
     right = "a time such as 2026-11-21T12:00:00Z"
     if value is None:
         return now
@@ -132,12 +132,12 @@ def dotted_name(value: object, where: str) -> Name:
 
 
 def is_name(parts: Name) -> bool:
-    """Whether a table can be called so."""
+    """Return whether a table can be called so."""
     return _LEAST_PARTS <= len(parts) <= _MOST_PARTS and all(part.strip() for part in parts)
 
 
 def name(parts: Name, where: str) -> Name:
-    """The parts of a full name."""
+    """Return the parts of a full name."""
     if not is_name(parts):
         raise BadEvent([f"{where}: no full name of a table; write catalog.namespace.table"])
     return parts

@@ -21,7 +21,7 @@ _MILLISECONDS = {
 
 
 def report(document: Mapping[str, object], where: str, now: datetime) -> Event:
-    """One report. It bears no time: it is of now."""
+    """Return one report. It bears no time: it is of now."""
     table = dotted_name(document.get("table-name"), f"{where}table-name")
     metrics = mapping(document.get("metrics", {}), f"{where}metrics")
     match document.get("report-type"):

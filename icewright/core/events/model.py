@@ -61,7 +61,7 @@ class Message:
 
 
 def message_id(*parts: str | bytes) -> str:
-    """A short id, the same whenever the same parts say who sent what."""
+    """Return a short id, the same whenever the same parts say who sent what."""
     digest = sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -70,11 +70,11 @@ def message_id(*parts: str | bytes) -> str:
 
 
 def is_metadata_file(path: str) -> bool:
-    """Whether an object is a table's metadata file, by its name."""
+    """Return whether an object is a table's metadata file, by its name."""
     return path.endswith(METADATA_FILES)
 
 
 def tables_named(messages: Sequence[Message]) -> int:
-    """How many tables and files the messages name."""
+    """Return how many tables and files the messages name."""
     events = [event for message in messages for event in message.events]
     return sum(len(event.names) if isinstance(event, TableTouched) else 1 for event in events)

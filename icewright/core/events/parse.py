@@ -56,7 +56,7 @@ def _single(document: object, media_type: str, now: datetime) -> Message:
 
 
 def _content_id(kind: str, document: object) -> str:
-    """What has no id of its own is known by its content."""
+    """Return what has no id of its own is known by its content."""
     return message_id(kind, json.dumps(document, sort_keys=True))
 
 

@@ -10,7 +10,7 @@ from icewright.core.events.model import Event, MetadataChanged, is_metadata_file
 
 
 def records(document: Mapping[str, object], where: str) -> tuple[Event, ...]:
-    """The body that S3, MinIO and their like send: `{"Records": [...]}`; only metadata files count."""
+    """Return the body that S3, MinIO and their like send: `{"Records": [...]}`; only metadata files count."""
     found = [
         s3_record(mapping(record, f"{where}Records[{i}]"), f"{where}Records[{i}].")
         for i, record in enumerate(items(document.get("Records"), f"{where}Records"))
@@ -19,7 +19,7 @@ def records(document: Mapping[str, object], where: str) -> tuple[Event, ...]:
 
 
 def s3_record(record: Mapping[str, object], where: str) -> tuple[Event, ...]:
-    """One record; its key is encoded as in a URL's query."""
+    """Return one record; its key is encoded as in a URL's query."""
     if "ObjectCreated" not in text(record.get("eventName", "ObjectCreated"), f"{where}eventName"):
         return ()
     stored = mapping(record.get("s3"), f"{where}s3")
@@ -30,14 +30,14 @@ def s3_record(record: Mapping[str, object], where: str) -> tuple[Event, ...]:
 
 
 def s3_detail(data: Mapping[str, object], where: str) -> tuple[Event, ...]:
-    """What EventBridge says of an object of S3; its key is not encoded."""
+    """Return what EventBridge says of an object of S3; its key is not encoded."""
     bucket = mapping(data.get("bucket"), f"{where}bucket")
     stands = mapping(data.get("object"), f"{where}object")
     return _written("s3", bucket.get("name"), text(stands.get("key"), f"{where}object.key"), f"{where}bucket.name")
 
 
 def gcs_object(data: Mapping[str, object], where: str) -> tuple[Event, ...]:
-    """The data of a `google.cloud.storage.object.v1.finalized` event."""
+    """Return the data of a `google.cloud.storage.object.v1.finalized` event."""
     return _written("gs", data.get("bucket"), text(data.get("name"), f"{where}name"), f"{where}bucket")
 
 

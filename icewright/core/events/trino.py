@@ -19,13 +19,13 @@ class _Read(NamedTuple):
 
 
 def is_trino(document: Mapping[str, object]) -> bool:
-    """Whether the document is one of the listener's: of a query that began or completed, or of a split."""
+    """Return whether the document is one of the listener's: of a query that began or completed, or of a split."""
     metadata = document.get("metadata")
     return (isinstance(metadata, dict) and "queryId" in metadata) or {"queryId", "stageId"} <= document.keys()
 
 
 def query(document: Mapping[str, object], now: datetime) -> Message:
-    """A completed query: one scan for each table that it read, and the table that it wrote.
+    """Return a completed query: one scan for each table that it read, and the table that it wrote.
 
     A query that began or failed, and a split, say nothing of use.
     """
@@ -70,7 +70,7 @@ def _read(document: Mapping[str, object], where: str) -> _Read:
 
 
 def _metric(metrics: Mapping[str, object], key: str, field: str, where: str) -> object:
-    """A metric that Trino's Iceberg connector adds; nothing where there is none."""
+    """Return a metric that Trino's Iceberg connector adds; nothing where there is none."""
     if metrics.get(key) is None:
         return None
     return mapping(metrics[key], f"{where}.connectorMetrics.{key}").get(field)
@@ -84,7 +84,7 @@ def _written(tables: Mapping[str, object]) -> tuple[Event, ...]:
 
 
 def _table(document: Mapping[str, object], where: str) -> Name | None:
-    """The table's name; nothing for `orders$snapshots` and its like, which read no data, and for functions.
+    """Return the table's name; nothing for `orders$snapshots` and its like, which read no data, and for functions.
 
     Nor for what only other connectors have: names that no table of Iceberg bears.
     """

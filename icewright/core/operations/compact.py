@@ -9,11 +9,12 @@ from datetime import datetime
 
 from icewright.core import policy
 from icewright.core.cost import OPEN_COST_MB, compaction_benefit, spark_cost
+from icewright.core.effective import Knobs
 from icewright.core.health import files_to_save
 from icewright.core.hotness import hot_until
 from icewright.core.kernel import Kernels, kernels
 from icewright.core.partitions import partition_name
-from icewright.core.policy import MEGABYTE, Knobs, Operation
+from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict, Work
@@ -41,7 +42,7 @@ class Choice:
     stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
 
     def by(self, *causes: Cause) -> tuple[PartitionFacts, ...]:
-        """The partitions that are rewritten for one of these causes."""
+        """Return the partitions that are rewritten for one of these causes."""
         return tuple(partition for cause, partition in self.due if cause in causes)
 
 
@@ -118,7 +119,7 @@ def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
 
 
 def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
-    """A partition of one target's worth becomes one file, which is sorted whenever it is written."""
+    """Return a partition of one target's worth becomes one file, which is sorted whenever it is written."""
     if partition.overlap is None or partition.data_bytes <= facts.thresholds.of(partition.data_bytes).target_bytes:
         return False
     return partition.overlap > knobs[policy.MAX_OVERLAP]
@@ -167,7 +168,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
 
 
 def _groups(facts: TableFacts, choice: Choice, choosing: Kernels) -> _Groups:
-    """The partitions by cause, target and kernel, the weakest cause first."""
+    """Return the partitions by cause, target and kernel, the weakest cause first."""
     groups: _Groups = {}
     for cause, partition in choice.due:
         target = facts.thresholds.of(partition.data_bytes).target_bytes
@@ -177,7 +178,7 @@ def _groups(facts: TableFacts, choice: Choice, choosing: Kernels) -> _Groups:
 
 
 def _batches(groups: _Groups, most: int) -> Iterable[tuple[Cause, list[PartitionFacts]]]:
-    """The partitions of one call each: one cause and one target, neither too many nor too many bytes."""
+    """Yield the partitions of one call each: one cause and one target, neither too many nor too many bytes."""
     for (cause, _, _), group in groups.items():
         batch: list[PartitionFacts] = []
         held = 0
@@ -237,7 +238,7 @@ def _judged(facts: TableFacts, choice: Choice, steps: tuple[RewriteDataFiles, ..
 
 
 def _older_specs(facts: TableFacts, step: RewriteDataFiles) -> bool:
-    """Whether files of an older spec that nobody chose might match a filter on the chosen partitions."""
+    """Return whether files of an older spec that nobody chose might match a filter on the chosen partitions."""
     keys = set(step.partitions)
     current = facts.metadata.default_spec_id
     return any(p.spec_id != current and p.candidate_files and p.key not in keys for p in facts.partitions)
@@ -274,7 +275,7 @@ def _named(facts: TableFacts, partitions: Sequence[PartitionFacts]) -> str:
 
 
 def written_order(knobs: Knobs, table_order: str | None) -> str | None:
-    """The policy's order, else the table's own, as Spark's procedure takes it; none for binpack."""
+    """Return the policy's order, else the table's own, as Spark's procedure takes it; none for binpack."""
     order = knobs[policy.SORT_ORDER] or table_order
     if knobs[policy.STRATEGY] == "binpack" or order is None:
         return None
@@ -283,7 +284,7 @@ def written_order(knobs: Knobs, table_order: str | None) -> str | None:
 
 
 def _options(facts: TableFacts, knobs: Knobs, batch: Sequence[PartitionFacts], cause: Cause) -> dict[str, str]:
-    """The procedure's options, named as Spark's documentation does."""
+    """Return the procedure's options, named as Spark's documentation does."""
     sizes = facts.thresholds.of(max(p.data_bytes for p in batch))
     held = sum(_rewritten_bytes(p, cause) for p in batch)
     partial = knobs[policy.PARTIAL_PROGRESS] and held >= knobs[policy.PARTIAL_FROM] * MEGABYTE

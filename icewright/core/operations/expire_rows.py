@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta
 
 from icewright.core.cost import spark_cost, storage_benefit
-from icewright.core.policy import ROWS_COLUMN, ROWS_DAYS, Knobs, Operation
+from icewright.core.effective import Knobs
+from icewright.core.policy import ROWS_COLUMN, ROWS_DAYS, Operation
 from icewright.core.predicates import column_names, literal, quoted
 from icewright.core.runs import LastRun
 from icewright.core.sortedness import ordering_fields

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from icewright.core.cost import service_cost, storage_benefit
+from icewright.core.effective import Knobs
 from icewright.core.policy import (
     CHECK_TOTALS,
     CLEAN_METADATA,
@@ -20,7 +21,6 @@ from icewright.core.policy import (
     OUTSIDE,
     READER_PINS,
     RETENTION,
-    Knobs,
     Operation,
 )
 from icewright.core.retention import Expiry, plan_expiry
@@ -34,7 +34,7 @@ _FILES_OF_A_SNAPSHOT = 3  # that go with it, until runs tell
 
 
 def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
-    """What the knobs let go now."""
+    """Return what the knobs let go now."""
     metadata = facts.metadata
     ref_age = knobs[MAX_REF_AGE]
     return plan_expiry(
@@ -94,7 +94,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 
 def _kept(found: Expiry) -> tuple[str, ...]:
-    """Who else than the count of the policy keeps old snapshots, most first."""
+    """Return who else than the count of the policy keeps old snapshots, most first."""
     by = Counter(pin.by for pin in found.pins if not pin.by.startswith(("current", "one of"))).most_common()
     shown = ", ".join(f"{count} for {who}" for who, count in by[:3])
     more = f" and {len(by) - 3} more" if len(by) > 3 else ""  # noqa: PLR2004 - as many as are shown

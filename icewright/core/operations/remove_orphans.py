@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from icewright.core import policy
 from icewright.core.cost import service_cost, storage_benefit
-from icewright.core.policy import Knobs, Operation
+from icewright.core.effective import Knobs
+from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
@@ -68,7 +69,7 @@ def cadence(knobs: Knobs, last: LastRun | None) -> int:
 
 
 def step(knobs: Knobs, now: datetime, last: LastRun | None = None) -> RemoveOrphans:
-    """What the knobs say of a scan that begins now.
+    """Return what the knobs say of a scan that begins now.
 
     No write of ours is older than its time-out, so a file that is may be called an orphan.
     """

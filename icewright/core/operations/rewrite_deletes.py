@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, spark_cost
-from icewright.core.policy import DANGLING, MIN_DELETE_FILES, Knobs, Operation
+from icewright.core.effective import Knobs
+from icewright.core.policy import DANGLING, MIN_DELETE_FILES, Operation
 from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Due, NotDue, RewritePositionDeletes, Verdict, Work

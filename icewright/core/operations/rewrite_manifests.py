@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, service_cost, spark_cost
+from icewright.core.effective import Knobs
 from icewright.core.policy import (
     CHECK_TOTALS,
     MANIFEST_CACHING,
     MANIFEST_ENGINE,
     MANIFEST_SPEC,
     MIN_MANIFESTS,
-    Knobs,
     Operation,
 )
 from icewright.core.runs import LastRun
@@ -62,7 +62,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 
 def ideal(manifests: ManifestFacts, facts: TableFacts) -> int:
-    """How many manifests of the target size hold these entries."""
+    """Return how many manifests of the target size hold these entries."""
     return max(1, math.ceil(manifests.bytes / facts.thresholds.manifest_target_bytes))
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime, time, timedelta
 from functools import partial
 
+from icewright.core.effective import Knobs, Origin
 from icewright.core.operations import expire_snapshots, remove_orphans
-from icewright.core.policy import EXPIRE_ENGINE, MEGABYTE, ORPHAN_MODE, Knobs, Operation, Origin
+from icewright.core.policy import EXPIRE_ENGINE, MEGABYTE, ORPHAN_MODE, Operation
 from icewright.core.simulation.costs import IDLE_SECONDS, spark_gb_hours, spark_orphans
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.work import Begun, Done, begin
@@ -108,7 +109,7 @@ def night(table: SimulatedTable, now: datetime) -> None:
 
 
 def _calls(table: SimulatedTable, clock: Callable[[], datetime]) -> Iterator[_Call]:
-    """The four calls on one table, each on the table as the one before has left it."""
+    """Yield the four calls on one table, each on the table as the one before has left it."""
     yield _call(Operation.COMPACT, begin(table, _REWRITE, clock()))
     yield _call(Operation.REWRITE_MANIFESTS, begin(table, _MERGE, clock()) if table.manifests > 1 else None)
     expiry = _expiry(table, clock())
@@ -119,7 +120,7 @@ def _calls(table: SimulatedTable, clock: Callable[[], datetime]) -> Iterator[_Ca
 
 
 def _call(operation: Operation, begun: Begun | None) -> _Call:
-    """A call that finds nothing to do takes little, but it takes it."""
+    """Return a call that finds nothing to do takes little, but it takes it."""
     if begun is not None and not begun.idle:
         return operation, begun
     seconds = IDLE_SECONDS[operation]

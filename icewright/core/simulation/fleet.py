@@ -91,7 +91,7 @@ def fleet(name: str, tables: int, seed: int, begin: datetime, catalog: str = "la
 
 
 def _writes(kind: TableKind, seed: str, begin: datetime) -> Iterator[Write]:
-    """The commits of one table, without end."""
+    """Yield the commits of one table, without end."""
     draw = Random(seed)  # noqa: S311 - no secret
     (layout,) = draw.choices(list(kind.layouts), list(kind.layouts.values()))
     file_bytes = kind.file_mb * MEGABYTE * draw.lognormvariate(0, 0.6)
@@ -122,7 +122,7 @@ def _writes(kind: TableKind, seed: str, begin: datetime) -> Iterator[Write]:
 
 
 def _dropped(at: datetime, later: datetime, keeps: timedelta, first: datetime) -> Iterator[Write]:
-    """The hours that grow too old between two commits, each deleted by a commit."""
+    """Yield the hours that grow too old between two commits, each deleted by a commit."""
     for hour in range(_hour(at - keeps), _hour(later - keeps)):
         if hour >= _hour(first):
             yield Write(at=later, layout=_HOUR, values=(hour,), operation="delete")
@@ -133,7 +133,7 @@ def _hour(at: datetime) -> int:
 
 
 def _values(layout: Layout, at: datetime, draw: Random, late: float) -> tuple[object, ...]:
-    """The partition that a commit of this time goes to."""
+    """Return the partition that a commit of this time goes to."""
     if layout == _REGION:
         return (draw.choices(_REGIONS, [2.0**-n for n in range(len(_REGIONS))])[0],)
     if draw.random() < late:

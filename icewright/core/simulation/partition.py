@@ -88,7 +88,7 @@ class SimulatedPartition:
         return before - self.deletes
 
     def planned(self, step: RewriteDataFiles, now: datetime) -> Chosen | None:
-        """What Iceberg's planner takes by the step's options; None when the partition is not worth it.
+        """Return what Iceberg's planner takes by the step's options; None when the partition is not worth it.
 
         Delete files apply to the whole partition here, so that rewriting for deletes takes every file.
         """
@@ -155,7 +155,7 @@ class SimulatedPartition:
         self.bytes += size
 
     def facts(self, by: Thresholds) -> PartitionFacts:
-        """The partition as the manifests say it."""
+        """Return the partition as the manifests say it."""
         if self.counted is None or (self.by is not by and self.by != by):
             self.counted = self._count(by)
         self.by = by
@@ -195,7 +195,7 @@ class SimulatedPartition:
 
 
 def outputs(size: int, options: Mapping[str, str]) -> int:
-    """How many files a rewrite of so many bytes writes, file group by file group."""
+    """Return how many files a rewrite of so many bytes writes, file group by file group."""
     sizes = [int(options[f"{name}-file-size-bytes"]) for name in ("target", "min", "max")]
     groups, rest = divmod(size, int(options["max-file-group-size-bytes"]))
     whole = groups and groups * expected_files(int(options["max-file-group-size-bytes"]), *sizes)

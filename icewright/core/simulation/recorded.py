@@ -14,7 +14,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
-    """The commits of writers in the order of time; the first brings all that the table held by then.
+    """Return the commits of writers in the order of time; the first brings all that the table held by then.
 
     A summary does not name partitions: a commit goes to that of its day or hour where the table has such, else to
     the whole table. What emptied partitions without writing is left out.

@@ -41,7 +41,7 @@ def simulate(
     tell: Progress = lambda _share: None,
     heard: Callable[[SimulatedJob], None] = lambda _job: None,
 ) -> Result:
-    """What the policy comes to; None is cron. The same fleet, span and policy give the same result.
+    """Return what the policy comes to; None is cron. The same fleet, span and policy give the same result.
 
     What was written before the begin is there as a night of cron has left it.
     """

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from icewright.core.effective import Knobs
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import Policy, PolicyRule, parse_rule
-from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Knobs, Operation
+from icewright.core.policy import MEGABYTE, ORDER, ORDERS, Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.trace import LATEST, MOST, moment, read_write
@@ -58,7 +59,7 @@ class PolicyTest:
 
 
 def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str, ...]:
-    """What is not as expected, and why it is as it is; nothing when all is."""
+    """Return what is not as expected, and why it is as it is; nothing when all is."""
     policy = policy or Policy()
     if test.rules is not None:
         policy = replace(policy, rules=test.rules)
@@ -106,7 +107,7 @@ def _compared(
 
 
 def read_policy_tests(document: object) -> tuple[PolicyTest, ...]:
-    """The tests of a document as YAML gives it. Raises `ConfigError` with every fault and its key path."""
+    """Return the tests of a document as YAML gives it. Raises `ConfigError` with every fault and its key path."""
     reader = _Reader()
     tests = reader.tests(document)
     if reader.faults:
@@ -228,7 +229,7 @@ class _Reader:
                 yield Expected(operation, name, str(reason))
 
     def _mapping(self, path: str, raw: object, keys: Sequence[str]) -> Mapping[str, Any]:
-        """The mapping, without what is no key of it."""
+        """Return the mapping, without what is no key of it."""
         if not isinstance(raw, Mapping):
             where = f"{path}: " if path else ""
             self.faults.append(f"{where}{kind(raw)} given; write a mapping with the keys {', '.join(keys)}")

@@ -10,9 +10,10 @@ from functools import partial
 from heapq import heappop, heappush
 
 from icewright.core.cost import service_cost
+from icewright.core.effective import Knobs
 from icewright.core.layering import Policy
 from icewright.core.plan import Active, Candidate, DueOperation, Limits, PlannedJob, Usage, make_plan
-from icewright.core.policy import Knobs, Operation
+from icewright.core.policy import Operation
 from icewright.core.runs import LastRun
 from icewright.core.simulation.queue import SimulatedQueue
 from icewright.core.simulation.work import Begun, Done, SimulatedRun, begin, last_run
@@ -107,7 +108,7 @@ class SimulatedService:
 
     @property
     def waiting(self) -> int:
-        """Tables with something due that has not begun."""
+        """Return tables with something due that has not begun."""
         return len(self._due)
 
     # -- looking
@@ -233,7 +234,7 @@ class SimulatedService:
 
 
 def _candidate(evaluation: Evaluation, known: _Known, number: int, since: datetime) -> Candidate:
-    """The table as the plan sees it; its number stands for its uuid."""
+    """Return the table as the plan sees it; its number stands for its uuid."""
     terms = evaluation.terms
     wishes = {
         op: DueOperation(d.benefit, d.cost, d.why, any(on_pool(step) for step in d.work.steps), terms.cooled.get(op))
@@ -267,7 +268,7 @@ class _Spent:
         self.catalogs: defaultdict[str, float] = defaultdict(float)
 
     def on(self, day: date) -> _Spent:
-        """The sums of this day."""
+        """Return the sums of this day."""
         if self._day != day:
             self._day = day
             self.pools.clear()

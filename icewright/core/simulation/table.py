@@ -191,7 +191,7 @@ class SimulatedTable:
         return self.bytes / MEGABYTE + OPEN_COST_MB * opened
 
     def facts(self, by: Thresholds) -> TableFacts:
-        """The facts, as read from manifests."""
+        """Return the facts, as read from manifests."""
         partitions = tuple([p.counted if p.by is by and p.counted else p.facts(by) for p in self.partitions.values()])
         manifests = []
         if self.manifests:
@@ -244,7 +244,7 @@ class SimulatedTable:
 
 @lru_cache(maxsize=1024)
 def _schema(layouts: tuple[Layout, ...]) -> tuple[Mapping[str, Any], tuple[PartitionSpec, ...]]:
-    """A time stamp and a column for each field that is no part of it; a spec for each layout."""
+    """Return a time stamp and a column for each field that is no part of it; a spec for each layout."""
     names = dict.fromkeys(name for layout in layouts for name, transform in layout if transform == "identity")
     ids = {name: number for number, name in enumerate(names, 2)}
     fields = [{"id": 1, "name": "ts", "required": False, "type": "timestamptz"}]
@@ -257,7 +257,7 @@ def _schema(layouts: tuple[Layout, ...]) -> tuple[Mapping[str, Any], tuple[Parti
 
 
 def _lowest(layout: Layout, values: tuple[Any, ...]) -> int | None:
-    """The least time stamp that rows of the partition have, where its fields say."""
+    """Return the least time stamp that rows of the partition have, where its fields say."""
     for (_, transform), value in zip(layout, values, strict=True):
         if transform == "day" and isinstance(value, date):
             return (value - _EPOCH) // timedelta(seconds=1) * _TICKS

@@ -35,7 +35,7 @@ class Trace:
 
 
 def read_trace(name: str, lines: Iterable[str]) -> Trace:
-    """The commits of all lines; blank lines count for nothing.
+    """Return the commits of all lines; blank lines count for nothing.
 
     Raises `ConfigError` with the number of each bad line, and what would be right.
     """
@@ -69,7 +69,7 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
 
 
 def read_write(raw: Mapping[str, Any], at: datetime, known: Sequence[str]) -> Write:
-    """One commit. Raises `ValueError` that says what would be right."""
+    """Return one commit. Raises `ValueError` that says what would be right."""
     if unknown := [key for key in raw if key not in known]:
         raise ValueError(f"there is no key {unknown[0]}; known are {', '.join(known)}")
     operation = raw.get("operation", "append")

@@ -10,8 +10,9 @@ from functools import partial
 from typing import assert_never
 
 from icewright.core.cost import SERVICE_MEMORY_GB, gb_hours, predicted, service_cost
+from icewright.core.effective import Knobs
 from icewright.core.partitions import PartitionKey
-from icewright.core.policy import Knobs, Operation
+from icewright.core.policy import Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.simulation.costs import REWRITES, spark_expiry, spark_gb_hours, spark_manifests
 from icewright.core.simulation.partition import Chosen, SimulatedPartition
@@ -93,7 +94,7 @@ def begin(table: SimulatedTable, step: Step, now: datetime) -> Begun:
 def last_run(
     operation: Operation, table: SimulatedTable, knobs: Knobs, ran: SimulatedRun, before: LastRun | None
 ) -> LastRun:
-    """What the history says of an operation that has ended just now."""
+    """Return what the history says of an operation that has ended just now."""
     metrics: defaultdict[str, float] = defaultdict(float)
     for name, value in (pair for done in ran.done for pair in done.metrics.items()):
         metrics[name] += value
@@ -126,7 +127,7 @@ _Chosen = list[tuple[SimulatedPartition, Chosen]]
 
 
 def _chosen(table: SimulatedTable, step: RewriteDataFiles, now: datetime) -> _Chosen:
-    """What the planner takes of each partition; a step without partitions takes of all."""
+    """Return what the planner takes of each partition; a step without partitions takes of all."""
     known = table.partitions
     within = [known[key] for key in step.partitions if key in known] if step.partitions else known.values()
     return [(p, found) for p in within if (found := p.planned(step, now)) is not None]

@@ -9,9 +9,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
+from icewright.core.effective import Knobs
 from icewright.core.health import health_parts, overall
 from icewright.core.operations import expire_snapshots
-from icewright.core.policy import Knobs
 from icewright.core.simulation.meter import Meter, Reading
 from icewright.core.simulation.table import SimulatedTable
 from icewright.core.simulation.writes import Source, Write
@@ -31,7 +31,7 @@ class Maintainer(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Tables with something due that has not begun."""
+        """Return tables with something due that has not begun."""
         ...
 
     def begin(self) -> None:
@@ -125,7 +125,7 @@ class World:
             self._wait(number, following, writes)
 
     def _measured(self) -> float | None:
-        """The mean health, by the built-in defaults, of tables spread over the fleet."""
+        """Return the mean health, by the built-in defaults, of tables spread over the fleet."""
         step = max(1, len(self.tables) // _WATCHED)
         scores = [score for n in range(0, len(self.tables), step) if (score := self._health_of(n)) is not None]
         return sum(scores) / len(scores) if scores else None

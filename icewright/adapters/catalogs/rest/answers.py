@@ -38,7 +38,7 @@ _CREDENTIALS = msgspec.json.Decoder(Credentials)
 
 
 def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
-    """The answer read. Raises `MetadataUnreadable`."""
+    """Return the answer read. Raises `MetadataUnreadable`."""
     try:
         answer = _LOADED.decode(body)
     except msgspec.MsgspecError as error:
@@ -49,7 +49,7 @@ def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
 
 
 def lent_credentials(ref: TableRef, body: bytes, where: str) -> Credentials:
-    """The answer of the credentials endpoint read. Raises `CatalogUnavailable`."""
+    """Return the answer of the credentials endpoint read. Raises `CatalogUnavailable`."""
     try:
         return _CREDENTIALS.decode(body)
     except msgspec.MsgspecError as error:

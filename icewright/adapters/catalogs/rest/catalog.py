@@ -70,11 +70,11 @@ class RestCatalog:
 
     @property
     def name(self) -> str:
-        """The name under which engines know it too."""
+        """Return the name under which engines know it too."""
         return self.properties.name
 
     def grant(self, path: str) -> VendedCredentials | None:
-        """What the server lent for a file, renewed when it is about to expire; None where it lent nothing."""
+        """Return what the server lent for a file, renewed when it is about to expire; None where it lent nothing."""
         return self._lent.grant(path)
 
     def pointers(self) -> Sequence[Pointer]:
@@ -90,11 +90,11 @@ class RestCatalog:
         return found
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """The current metadata, as the server has it: the file itself is not read."""
+        """Return the current metadata, as the server has it: the file itself is not read."""
         return self.fetch(ref)[0]
 
     def fetch(self, ref: TableRef) -> tuple[TableMetadata, Loaded | None]:
-        """The current metadata, and the answer itself unless it is the one of last time."""
+        """Return the current metadata, and the answer itself unless it is the one of last time."""
         seen = self._full.get(ref)
         known = self._memo.known(ref, seen[1], seen[2]) if seen is not None else None
         answer = self._client.get(self._path(ref), headers=_unless(seen[0]) if seen and known else None)
@@ -108,7 +108,7 @@ class RestCatalog:
         return ()
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """The metadata of a file that the catalog does not name."""
+        """Return the metadata of a file that the catalog does not name."""
         return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
 
     def connected(self) -> str:
@@ -130,7 +130,7 @@ class RestCatalog:
         return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.said})"
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """What the server cannot put back, by the metadata that it has now."""
+        """Return what the server cannot put back, by the metadata that it has now."""
         return left_out(self._committing(base.ref).document(base.ref)[1], change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
@@ -152,7 +152,7 @@ class RestCatalog:
         return Committing(self._client, self.files, self.clock, self._path(ref), self.fetch)
 
     def _taken(self, ref: TableRef, answer: RestResponse) -> tuple[TableMetadata, Loaded]:
-        """A full answer as metadata; what it lends is kept."""
+        """Return a full answer as metadata; what it lends is kept."""
         table = loaded(ref, answer.body, self._client.where)
         location, content = self._location(ref, table), bytes(table.metadata)
         checksum = hashlib.blake2b(content, digest_size=16).digest()
@@ -226,7 +226,7 @@ class RestCatalog:
         self._lent.keep(ref, location, self._storage(), config, credentials)
 
     def _storage(self) -> Mapping[str, str]:
-        """What the configuration says of storage, the server's part of it too."""
+        """Return what the configuration says of storage, the server's part of it too."""
         prefixes = ("s3.", "client.", "gcs.", "adls.")
         return {k: str(v) for k, v in self._client.config.items() if k.startswith(prefixes)}
 

@@ -50,7 +50,7 @@ class RestResponse:
 
     @property
     def said(self) -> str:
-        """The server's own message in one line, without its stack trace."""
+        """Return the server's own message in one line, without its stack trace."""
         try:
             error = msgspec.json.decode(self.body).get("error")
             message = error["message"] if isinstance(error, dict) else error
@@ -102,16 +102,16 @@ class RestClient:
 
     @property
     def where(self) -> str:
-        """The catalog as messages name it."""
+        """Return the catalog as messages name it."""
         return f"catalog {self.properties.name} at {self.properties.uri}"
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The properties with what the server's configuration adds and overrides."""
+        """Return the properties with what the server's configuration adds and overrides."""
         return self._client().properties
 
     def offers(self, endpoint: str) -> bool:
-        """Whether the server says that it serves an endpoint, such as `GET /v1/{prefix}/namespaces`."""
+        """Return whether the server says that it serves an endpoint, such as `GET /v1/{prefix}/namespaces`."""
         return endpoint in {str(e) for e in self._client()._supported_endpoints}  # noqa: SLF001 - PyIceberg keeps it
 
     def close(self) -> None:
@@ -122,14 +122,14 @@ class RestClient:
                 self._connected = None
 
     def namespace(self, *levels: str) -> str:
-        """A namespace as paths and parameters have it; `quote` comes on top in parameters."""
+        """Return a namespace as paths and parameters have it; `quote` comes on top in parameters."""
         separator = self._client()._namespace_separator  # noqa: SLF001
         return separator.join(quote(level, safe="") for level in levels)
 
     def get(
         self, path: str, params: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> RestResponse:
-        """An answer, whatever its status, unless that may pass: then it is asked for again.
+        """Return an answer, whatever its status, unless that may pass: then it is asked for again.
 
         Raises `CatalogUnavailable` when there is none, or when it is still a failure after some attempts.
         """
@@ -197,7 +197,7 @@ class RestClient:
             return self._connected
 
     def _careful(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """What PyIceberg does by itself, its errors in our words."""
+        """Return what PyIceberg does by itself, its errors in our words."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # where the token server is, is for the configuration to say
@@ -224,7 +224,7 @@ def _without(text: str, secrets: list[str]) -> str:
 
 
 def cause(error: Exception) -> str:
-    """Why no answer came, in the fewest words: the rest names memory addresses."""
+    """Return why no answer came, in the fewest words: the rest names memory addresses."""
     found = _CAUSE.search(str(error))
     return found[0] if found else type(error).__name__
 

@@ -14,7 +14,7 @@ _NO_SNAPSHOT = -1
 
 
 def requirements(base: TableMetadata, change: Change) -> list[Json]:
-    """The table is the one that was planned for, and every ref that the plan knew is where it was."""
+    """Return requirements: the table is the planned one, and every ref that the plan knew is where it was."""
     asked: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
     asked += [{"type": "assert-ref-snapshot-id", "ref": r.name, "snapshot-id": r.snapshot_id} for r in base.refs]
     if isinstance(change, AddSnapshot) and change.branch not in {r.name for r in base.refs}:
@@ -29,7 +29,7 @@ def requirements(base: TableMetadata, change: Change) -> list[Json]:
 
 
 def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[Json]:
-    """What the server is to do. Raises `Refused` for what no table can do without."""
+    """Return what the server is to do. Raises `Refused` for what no table can do without."""
     match change:
         case AddSnapshot():
             kept = next((r for r in base.refs if r.name == change.branch), None)
@@ -42,7 +42,7 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[
 
 
 def set_ref(name: str, ref: SnapshotRef | None, snapshot: Mapping[str, Any]) -> Json:
-    """A ref at a snapshot, with the retention that it has."""
+    """Return a ref at a snapshot, with the retention that it has."""
     said: Json = {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot["snapshot-id"]}
     said["type"] = "branch" if ref is None else ref.kind.value
     if ref is not None and ref.min_snapshots_to_keep is not None:
@@ -78,7 +78,7 @@ def _removal(base: TableMetadata, change: RemoveSnapshots) -> list[Json]:
 
 
 def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
-    """Whether the table shows that a change whose reply was lost has happened."""
+    """Return whether the table shows that a change whose reply was lost has happened."""
     if now.table_uuid != base.table_uuid:
         return False
     match change:
@@ -116,7 +116,7 @@ def lost_refs(
 
 
 def put_back(after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, snapshot: Json, now_ms: int) -> Json:
-    """The request that gives a lost ref back, with the snapshot that it names.
+    """Return the request that gives a lost ref back, with the snapshot that it names.
 
     Iceberg's servers take no snapshot whose sequence number or time lies behind the table's, so the snapshot returns
     with those of today; its id, its manifest list and all files are what they were.

@@ -135,7 +135,7 @@ class Committing:
         return self.client.send("POST", self.path, data=msgspec.json.encode(body))
 
     def _after(self, base: TableMetadata, answer: RestResponse) -> TableMetadata:
-        """The metadata that the answer holds."""
+        """Return the metadata that the answer holds."""
         table = loaded(base.ref, answer.body, self.client.where)
         if not table.metadata_location:
             return self.fetch(base.ref)[0]
@@ -197,7 +197,7 @@ class Committing:
         return names
 
     def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[TableMetadata, list[commits.Json]]:
-        """The metadata that the commit replaced, and its snapshots as they stand there."""
+        """Return the metadata that the commit replaced, and its snapshots as they stand there."""
         if not after.metadata_log:
             raise InvariantViolated(
                 f"{base.ref}: the catalog keeps no metadata log, so nobody knows what the commit replaced; no file is "
@@ -206,7 +206,7 @@ class Committing:
         return self._read(base.ref, after.metadata_log[-1])
 
     def _read(self, ref: TableRef, location: str) -> tuple[TableMetadata, list[commits.Json]]:
-        """A metadata file, and its snapshots as they stand there."""
+        """Return a metadata file, and its snapshots as they stand there."""
         try:
             content = self.files.read(location)
             document = decode(content, location)
@@ -241,7 +241,7 @@ class Committing:
         )
 
     def document(self, ref: TableRef) -> tuple[TableMetadata, Document]:
-        """The current metadata, and its fields as the server says them."""
+        """Return the current metadata, and its fields as the server says them."""
         answer = self.client.get(self.path)
         if answer.status != _OK:
             raise CatalogUnavailable(f"{ref}: {self.client.where} did not load it: {answer.said}")

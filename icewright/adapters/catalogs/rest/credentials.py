@@ -49,7 +49,7 @@ class CredentialStore:
                 self._grants[key] = (ref, VendedCredentials(key, properties, _expiry(properties)))
 
     def grant(self, path: str) -> VendedCredentials | None:
-        """What opens a file: the grant of the longest prefix, renewed when it is about to expire."""
+        """Return what opens a file: the grant of the longest prefix, renewed when it is about to expire."""
         found = self._found(path)
         if found is None or not self._stale(found[1]):
             return found[1] if found else None

@@ -68,7 +68,7 @@ class TableListing:
             return []
 
     def _below(self, parent: Namespace) -> list[Namespace]:
-        """The namespaces one level down; what a server that does not know levels answers is left out."""
+        """Return the namespaces one level down; what a server that does not know levels answers is left out."""
         # the parameter is quoted once more on its way, so its levels are joined as they are
         params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
         found = {n for page in self._pages("namespaces", params) for n in page.namespaces}

@@ -60,11 +60,11 @@ class RestPolicies:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def offered(self) -> bool:
-        """Whether the server says that it has policies."""
+        """Return whether the server says that it has policies."""
         return self.client.offers(ENDPOINT)
 
     def of(self, ref: TableRef) -> Served:
-        """The table's policies, as they were last seen when the server does not answer.
+        """Return the table's policies, as they were last seen when the server does not answer.
 
         Raises `CatalogUnavailable` when nobody has seen them yet.
         """
@@ -114,7 +114,7 @@ class RestPolicies:
 
 
 def _policy(raw: msgspec.Raw) -> PolarisPolicy:
-    """One policy, in either shape of the API."""
+    """Return one policy, in either shape of the API."""
     try:
         one = _POLICIES.decode(raw)
         inherited = one.inherited

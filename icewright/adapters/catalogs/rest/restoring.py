@@ -28,7 +28,7 @@ _ROW_LINEAGE = 3  # the format version from which on snapshots have row ids
 
 
 def updates(document: Document, change: RestoreSnapshots) -> list[Json]:
-    """What the server is to do to the table with this metadata; nothing when all is there. Raises `Refused`."""
+    """Return what the server is to do to the table with this metadata; nothing when all is there. Raises `Refused`."""
     now, after = Editor(document), Editor(dict(document))
     restore(after, change)
     wanted = _addable(document, change)
@@ -44,12 +44,12 @@ def updates(document: Document, change: RestoreSnapshots) -> list[Json]:
 
 
 def bare_snapshots(said: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The snapshots that the updates add and remove again."""
+    """Return the snapshots that the updates add and remove again."""
     return {i for update in said if update["action"] == "remove-snapshots" for i in update["snapshot-ids"]}
 
 
 def left_out(document: Document, change: RestoreSnapshots) -> str:
-    """What the server cannot put back, in words; it begins with `nothing:` when it would be refused."""
+    """Return what the server cannot put back, in words; it begins with `nothing:` when it would be refused."""
     try:
         wanted = _addable(document, change)
         notes = list(restore(Editor(dict(document)), replace(change, history=())).left_out)
@@ -76,7 +76,7 @@ def _addable(document: Document, change: RestoreSnapshots) -> list[Mapping[str, 
 
 
 def _added(now: Editor, wanted: Sequence[Mapping[str, Any]]) -> tuple[list[Json], list[Json]]:
-    """The updates that add the snapshots, and those that must come last."""
+    """Return the updates that add the snapshots, and those that must come last."""
     version, last = now.get("format-version", 1), now.get("last-sequence-number", 0)
     rows = {"first-row-id": now.get("next-row-id", 0), "added-rows": 0} if version >= _ROW_LINEAGE else {}
     blank = {**wanted[0], **rows, "timestamp-ms": now.get("last-updated-ms", 0)}

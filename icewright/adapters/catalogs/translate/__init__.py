@@ -69,7 +69,7 @@ def catalog_properties(
 
 
 def hosts(catalog: CatalogProperties) -> dict[str, str]:
-    """The hosts that the catalog and its storage are reached at, by the property that names them."""
+    """Return the hosts that the catalog and its storage are reached at, by the property that names them."""
     match catalog:
         case SqlCatalogProperties():
             found = {"uri": catalog.url.host or ""}

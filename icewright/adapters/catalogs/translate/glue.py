@@ -50,7 +50,7 @@ class GlueCatalogProperties:
 
     @property
     def host(self) -> str:
-        """The host that Glue is reached at; without a region nobody knows all of it."""
+        """Return the host that Glue is reached at; without a region nobody knows all of it."""
         if endpoint := self.extra.get("glue.endpoint"):
             return urlsplit(endpoint).hostname or ""
         ending = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
@@ -58,7 +58,7 @@ class GlueCatalogProperties:
 
     @property
     def skip_archive(self) -> bool:
-        """Whether Glue keeps no old version of a table's entry: it keeps a limited number of them."""
+        """Return whether Glue keeps no old version of a table's entry: it keeps a limited number of them."""
         return self.extra.get("glue.skip-archive", "true").lower() == "true"
 
 
@@ -88,7 +88,7 @@ def glue_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
 
 
 def pyiceberg_properties(catalog: GlueCatalogProperties) -> dict[str, str]:
-    """What `pyiceberg.catalog.glue.GlueCatalog` takes; one value is a number, whatever its annotations say."""
+    """Return what `pyiceberg.catalog.glue.GlueCatalog` takes; one value is a number, whatever its annotations say."""
     said: dict[str, object] = {"type": "glue", **storage.pyiceberg_properties(catalog.extra)}
     if catalog.warehouse:
         said["warehouse"] = catalog.warehouse
@@ -106,7 +106,7 @@ def spark_packages(catalog: GlueCatalogProperties) -> tuple[str, ...]:
 
 
 def spark_settings(catalog: GlueCatalogProperties) -> dict[str, str]:
-    """The catalog as `spark.sql.catalog.NAME.*` has it; for keys and profiles see `driver_properties`."""
+    """Return the catalog as `spark.sql.catalog.NAME.*` has it; for keys and profiles see `driver_properties`."""
     known = {key: value for key, value in catalog.extra.items() if not key.startswith("glue.") or key in _JAVA}
     settings = {
         "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",

@@ -41,7 +41,7 @@ class HiveCatalogProperties:
 
     @property
     def hosts(self) -> dict[str, str]:
-        """The host of each address, by a name for it."""
+        """Return the host of each address, by a name for it."""
         named = (("uri" if n == 0 else f"uri[{n}]", urlsplit(uri).hostname or "") for n, uri in enumerate(self.uris))
         return dict(named)
 
@@ -97,7 +97,7 @@ def spark_packages(catalog: HiveCatalogProperties) -> tuple[str, ...]:
 
 
 def spark_settings(catalog: HiveCatalogProperties) -> dict[str, str]:
-    """The catalog as `spark.sql.catalog.NAME.*` has it."""
+    """Return the catalog as `spark.sql.catalog.NAME.*` has it."""
     settings = {
         "type": "hive",
         "uri": catalog.uri,

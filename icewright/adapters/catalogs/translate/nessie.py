@@ -34,7 +34,7 @@ class NessieCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where files of its tables may lie."""
+        """Return where files of its tables may lie."""
         return (*((self.warehouse,) if is_location(self.warehouse) else ()), *self.locations)
 
 
@@ -70,7 +70,7 @@ def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence
 
 
 def pyiceberg_properties(catalog: NessieCatalogProperties) -> dict[str, str]:
-    """What `pyiceberg.catalog.rest.RestCatalog` takes: PyIceberg knows the REST side alone."""
+    """Return what `pyiceberg.catalog.rest.RestCatalog` takes: PyIceberg knows the REST side alone."""
     said = {"type": "rest", "uri": _rest_uri(catalog), **storage.pyiceberg_properties(catalog.extra)}
     return said | ({"token": catalog.token} if catalog.token else {})
 
@@ -81,7 +81,7 @@ def spark_packages(catalog: NessieCatalogProperties) -> tuple[str, ...]:
 
 
 def spark_settings(catalog: NessieCatalogProperties) -> dict[str, str]:
-    """The catalog as `spark.sql.catalog.NAME.*` has it.
+    """Return the catalog as `spark.sql.catalog.NAME.*` has it.
 
     The native client keeps the snapshots of a table's metadata file; the REST side leaves only the newest.
     """

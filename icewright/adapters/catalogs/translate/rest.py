@@ -42,7 +42,7 @@ class RestCatalogProperties:
 
     @property
     def vended(self) -> bool:
-        """Whether the server is asked to lend credentials for each table."""
+        """Return whether the server is asked to lend credentials for each table."""
         return bool(self.extra.get(DELEGATION))
 
 
@@ -110,7 +110,7 @@ def spark_packages(catalog: RestCatalogProperties) -> tuple[str, ...]:
 
 
 def spark_settings(catalog: RestCatalogProperties) -> dict[str, str]:
-    """The catalog as `spark.sql.catalog.NAME.*` has it."""
+    """Return the catalog as `spark.sql.catalog.NAME.*` has it."""
     settings = {
         "type": "rest",
         "uri": catalog.uri,

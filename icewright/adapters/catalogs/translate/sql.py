@@ -30,7 +30,7 @@ class SqlCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where files of its tables may lie."""
+        """Return where files of its tables may lie."""
         return (self.warehouse, *self.locations)
 
 
@@ -80,7 +80,7 @@ def spark_packages(catalog: SqlCatalogProperties) -> tuple[str, ...]:
 
 
 def spark_settings(catalog: SqlCatalogProperties) -> dict[str, str]:
-    """The catalog as `spark.sql.catalog.NAME.*` has it; the name is part of the rows' keys."""
+    """Return the catalog as `spark.sql.catalog.NAME.*` has it; the name is part of the rows' keys."""
     url = catalog.url
     settings = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",

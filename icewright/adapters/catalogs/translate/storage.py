@@ -47,7 +47,7 @@ _FOR_JAVA = {python: java for java, python in _FOR_PYTHON.items()} | {
 
 
 def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[ObjectStoreKind]:
-    """The object stores that the places name, or that the properties are about."""
+    """Return the object stores that the places name, or that the properties are about."""
     schemes = {split(place).scheme for place in places}
     return [
         store
@@ -57,7 +57,7 @@ def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[ObjectS
 
 
 def pyiceberg_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with Python's words for those that only Java knows."""
+    """Return the properties with Python's words for those that only Java knows."""
     said = {_FOR_PYTHON[key]: value for key, value in properties.items() if key in _FOR_PYTHON}
     if "s3.path-style-access" in properties:
         said["s3.force-virtual-addressing"] = _not(properties["s3.path-style-access"])
@@ -72,7 +72,7 @@ def spark_packages(properties: Mapping[str, str], places: Iterable[str]) -> tupl
 
 
 def spark_settings(properties: Mapping[str, str], places: Iterable[str]) -> dict[str, str]:
-    """The properties with Java's words for those that only Python knows, and the FileIO that fits all places."""
+    """Return the properties with Java's words for those that only Python knows, and the FileIO that fits all places."""
     places = list(places)
     found = stores(properties, places)
     said: dict[str, str] = {}

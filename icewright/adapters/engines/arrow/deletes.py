@@ -36,7 +36,7 @@ class Keys:
 
     @property
     def columns(self) -> tuple[Field, ...]:
-        """The columns of the table, of now or of before, that hold them."""
+        """Return the columns of the table, of now or of before, that hold them."""
         return tuple({top["id"]: top for top, _, _ in self.leaves}.values())
 
 
@@ -51,7 +51,7 @@ class Deletes:
     _keys: dict[tuple[DeleteFile, ...], Keys] = field(default_factory=dict)
 
     def positions(self, piece: FileSlice) -> pl.Series | None:
-        """The positions of the file's rows that are gone, each once and ascending; None when there are none."""
+        """Return the positions of the file's rows that are gone, each once and ascending; None when there are none."""
         found: list[pl.Series] = []
         for delete in piece.deletes:
             if delete.kind is DeleteKind.VECTOR:
@@ -64,7 +64,7 @@ class Deletes:
         return pl.concat(found).unique().sort() if found else None
 
     def keys(self, piece: FileSlice) -> list[Keys]:
-        """What the file's equality deletes say, those of the same columns together."""
+        """Return what the file's equality deletes say, those of the same columns together."""
         by_ids: dict[tuple[int, ...], list[DeleteFile]] = {}
         for delete in piece.deletes:
             if delete.kind is DeleteKind.EQUALITY:
@@ -118,7 +118,7 @@ class Deletes:
 
 
 def unmatched(length: int, columns: Mapping[int, pa.Array], keys: Sequence[Keys]) -> pa.BooleanArray | None:
-    """Which of the rows no equality delete matches; None when all stay. `columns` by the id of their field.
+    """Return which of the rows no equality delete matches; None when all stay. `columns` by the id of their field.
 
     Null equals null, NaN equals NaN, and zero is not minus zero, as in Iceberg's own reader.
     """
@@ -131,14 +131,14 @@ def unmatched(length: int, columns: Mapping[int, pa.Array], keys: Sequence[Keys]
 
 
 def without(positions: pl.Series, start: int, length: int) -> pa.BooleanArray | None:
-    """Which of the rows from `start` on are not at a deleted position; None when all stay."""
+    """Return which of the rows from `start` on are not at a deleted position; None when all stay."""
     low = int(positions.search_sorted(start))
     high = int(positions.search_sorted(start + length))
     return None if low == high else _mask(length, positions[low:high] - start)
 
 
 def both(masks: Sequence[pa.BooleanArray | None]) -> pa.BooleanArray | None:
-    """The rows that stay by all masks."""
+    """Return the rows that stay by all masks."""
     said = [mask for mask in masks if mask is not None]
     return reduce(pc.and_, said) if said else None
 
@@ -148,7 +148,7 @@ def _frame(batch: pa.RecordBatch, names: Mapping[str, str]) -> pl.DataFrame:
 
 
 def _found(layout: Layout, number: int) -> _Leaf:
-    """The field of this id in the table's schema, else in an older one."""
+    """Return the field of this id in the table's schema, else in an older one."""
     for top in (*layout.schema["fields"], *layout.older_fields.values()):
         if (found := _within(top, number)) is not None:
             return top, *found
@@ -167,7 +167,7 @@ def _within(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tupl
 
 
 def _alone(top: Field, path: Sequence[str], leaf: Field) -> Field:
-    """The column with nothing in it but the way to the leaf, as delete files have it."""
+    """Return the column with nothing in it but the way to the leaf, as delete files have it."""
     if not path:
         return top
     name, *rest = path
@@ -177,7 +177,7 @@ def _alone(top: Field, path: Sequence[str], leaf: Field) -> Field:
 
 
 def _keyed(columns: Sequence[pa.Array], leaves: Sequence[_Leaf]) -> pl.DataFrame:
-    """A column for each leaf, of values that are equal exactly where Iceberg calls them equal."""
+    """Return a column for each leaf, of values that are equal exactly where Iceberg calls them equal."""
     # a field is null where the struct around it is
     inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, leaves, strict=True)]
     arrays = [_comparable(array) for array in inside]
@@ -200,7 +200,7 @@ def _mask(length: int, gone: pl.Series) -> pa.BooleanArray:
 
 
 def _bitmap(blob: bytes) -> BitMap64:
-    """The positions of a `deletion-vector-v1` blob (Puffin spec)."""
+    """Return the positions of a `deletion-vector-v1` blob (Puffin spec)."""
     (length,) = struct.unpack_from(">I", blob)
     if blob[4:8] != _MAGIC or length + 8 != len(blob):
         raise ValueError("its magic or its length is wrong")

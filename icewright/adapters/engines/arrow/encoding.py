@@ -11,7 +11,7 @@ _SAMPLES, _OF_ROWS = 16, 512  # slices of a row group
 
 
 def repeats(column: pa.ChunkedArray, limit: int) -> bool:
-    """Whether the values come again so often that their dictionary is small: within `limit` bytes.
+    """Return whether the values come again so often that their dictionary is small: within `limit` bytes.
 
     The number of different values is estimated from a sample as if all were as frequent: of n drawn from d, about
     n - n²/2d are different. Columns that Arrow cannot count, such as nested ones, are taken to repeat.

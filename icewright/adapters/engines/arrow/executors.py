@@ -14,7 +14,7 @@ _TASKS = 4
 
 
 def trouble(session: SparkSession) -> str | None:
-    """What the executors lack, and the remedy; None when nothing."""
+    """Return what the executors lack, and the remedy; None when nothing."""
     from pyspark.errors import PySparkException
 
     (here,) = _question()(())

@@ -52,7 +52,7 @@ class FileSlice:
 
     @property
     def end(self) -> int:
-        """The byte before which the row groups begin."""
+        """Return the byte before which the row groups begin."""
         return self.start + self.bytes
 
 
@@ -108,7 +108,7 @@ Answer = Written | Failed
 def bins(
     files: Sequence[FileSlice], *, outputs: int, split_bytes: int, whole: bool
 ) -> list[tuple[Sequence[FileSlice], int]]:
-    """The files of a group in as many bins as files come out, and how many outputs each has.
+    """Return the files of a group in as many bins as files come out, and how many outputs each has.
 
     The largest first, each into the bin that holds least. A file larger than a split is cut between row groups.
     `whole`: all in one bin, as what is sorted must be sorted together.
@@ -127,7 +127,7 @@ def bins(
 
 
 def _cut(file: FileSlice, split_bytes: int) -> list[FileSlice]:
-    """The file as runs of row groups of about a split's bytes each."""
+    """Return the file as runs of row groups of about a split's bytes each."""
     if file.bytes <= split_bytes or len(file.split_offsets) < 2:  # noqa: PLR2004 - one row group is not cut
         return [file]
     count = math.ceil(file.bytes / split_bytes)

@@ -51,7 +51,7 @@ class _Java:
         self.hash_set = java.java.util.HashSet
 
     def plain(self, value: Any) -> Any:  # noqa: ANN401 - a Java map or collection
-        """The same of Python's, in one call."""
+        """Return the same of Python's, in one call."""
         return json.loads(self.to_json(value))
 
 
@@ -91,7 +91,7 @@ class IcebergTable:
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
-        """The current schema as the spec's JSON."""
+        """Return the current schema as the spec's JSON."""
         return self._json(self._table.schema())
 
     @cached_property
@@ -117,7 +117,7 @@ class IcebergTable:
         return dict(self._java.plain(self._table.io().properties()))
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
-        """What `rewrite_data_files` would rewrite, group by group."""
+        """Return what `rewrite_data_files` would rewrite, group by group."""
         snapshot = self._table.currentSnapshot()
         if snapshot is None:
             return []
@@ -132,7 +132,7 @@ class IcebergTable:
             groups.close()
 
     def place(self, group: FileGroup, number: int) -> str:
-        """How the paths of a bin's outputs begin, as the table's location provider wants them."""
+        """Return how the paths of a bin's outputs begin, as the table's location provider wants them."""
         name = f"{number:05d}-{uuid.uuid4()}"
         provider = self._table.locationProvider()
         if self._spec.isUnpartitioned():
@@ -178,7 +178,7 @@ class IcebergTable:
         return read
 
     def _expression(self, where: str | None) -> Any:  # noqa: ANN401
-        """The filter as the procedure reads it."""
+        """Return the filter as the procedure reads it."""
         if where is None:
             return self._java.always()
         converter = self._java.converter
@@ -186,7 +186,7 @@ class IcebergTable:
         return converter.convertToIcebergExpression(resolved)
 
     def _group(self, group: Any) -> FileGroup:  # noqa: ANN401
-        """What the planner chose, in one call: each question to the JVM takes longer than its answer."""
+        """Return what the planner chose, in one call: each question to the JVM takes longer than its answer."""
         tasks = group.fileScanTasks()
         response = self._java.tasks(self._table.specs()).withFileScanTasks(tasks).build()
         said = json.loads(self._java.tasks_json(response))
@@ -211,13 +211,13 @@ class IcebergTable:
         )
 
     def _constants(self, values: Sequence[Any]) -> Mapping[int, Any]:
-        """The values of identity partition fields, by their source."""
+        """Return the values of identity partition fields, by their source."""
         by_field = zip(self._fields, values, strict=True)
         return {field["source-id"]: value for field, value in by_field if field["transform"] == "identity"}
 
     @cached_property
     def _fields(self) -> Sequence[Mapping[str, Any]]:
-        """The fields of the partition spec."""
+        """Return the fields of the partition spec."""
         fields: Sequence[Mapping[str, Any]] = json.loads(self._java.spec_json(self._spec))["fields"]
         return fields
 
@@ -229,7 +229,7 @@ def _each(found: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable, which
 
 
 def _unfit(entry: Mapping[str, Any], output_spec: int) -> str | None:
-    """Why only Spark's own path reads a file."""
+    """Return why only Spark's own path reads a file."""
     if entry["content"] == "data" and entry["spec-id"] != output_spec:
         return "files of an older partition spec are partitioned anew"
     if any(value in _NOT_JSON for value in entry["partition"]):

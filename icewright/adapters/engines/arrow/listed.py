@@ -42,7 +42,7 @@ class Listed:
         return self.entry.sequence or 0
 
     def applies_to(self, data: Listed) -> bool:
-        """Whether, as position deletes, it may delete rows of a data file (spec, Scan Planning)."""
+        """Return whether, as position deletes, it may delete rows of a data file (spec, Scan Planning)."""
         if self.sequence < data.sequence:
             return False
         return self.of == data.path if self.of is not None else self.partition == data.partition
@@ -94,7 +94,7 @@ class ListedManifests:
 
 
 def _single_file(said: Mapping[int, Any]) -> str | None:
-    """The data file that a position delete file names, or that is both bounds of those in it."""
+    """Return the data file that a position delete file names, or that is both bounds of those in it."""
     if said.get(_REFERENCED) is not None:
         return str(said[_REFERENCED])
     bounds = [
@@ -105,12 +105,12 @@ def _single_file(said: Mapping[int, Any]) -> str | None:
 
 
 def content_of(manifests: Iterable[ManifestFile], content: ManifestContent) -> list[ManifestFile]:
-    """The manifests that list live files of this content."""
+    """Return the manifests that list live files of this content."""
     return [m for m in manifests if m.content is content and m.live_files]
 
 
 def by_id(entry: Mapping[str, Any]) -> dict[int, Any]:
-    """The entry of a file that was written, in the JSON of the spec's REST part, as a manifest holds it."""
+    """Return the entry of a file that was written, in the JSON of the spec's REST part, as a manifest holds it."""
 
     def items(name: str) -> list[dict[str, Any]] | None:
         if name not in entry:

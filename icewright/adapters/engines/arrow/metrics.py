@@ -42,7 +42,7 @@ class Leaf:
 
 
 def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Sequence[int]) -> list[Leaf]:
-    """The columns with the mode of their metrics (Iceberg's MetricsConfig).
+    """Return the columns with the mode of their metrics (Iceberg's MetricsConfig).
 
     Tables of many columns keep metrics of the first alone unless a default is set; sorted columns keep bounds.
     """
@@ -70,7 +70,7 @@ def _primitives(fields: Sequence[Field], above: tuple[str, ...] = ()) -> Iterato
 
 
 def every_path(fields: Sequence[Field], above: str = "") -> Iterator[tuple[str, int]]:
-    """The paths of all columns as Parquet names them, those in lists and maps too, and their ids."""
+    """Yield the paths of all columns as Parquet names them, those in lists and maps too, and their ids."""
     for field in fields:
         yield from _paths_of(field["type"], field["id"], f"{above}{field['name']}")
 
@@ -88,7 +88,7 @@ def _paths_of(kind: Any, number: int, path: str) -> Iterator[tuple[str, int]]:  
 
 
 def _first(fields: Sequence[Field], most: int) -> set[int]:
-    """The ids of so many primitive columns, those of a struct before what is inside its columns."""
+    """Return the ids of so many primitive columns, those of a struct before what is inside its columns."""
     ids: list[int] = []
     waiting = [[(field["type"], field["id"]) for field in fields]]
     while waiting:
@@ -110,7 +110,7 @@ def _inside(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's JS
 def entry_metrics(
     footer: pq.FileMetaData, fields: Sequence[Field], wanted: Sequence[Leaf], nans: Mapping[int, int]
 ) -> dict[str, Any]:
-    """The metrics as maps by field id, of plain values: bounds are bytes, sizes and counts are numbers.
+    """Return the metrics as maps by field id, of plain values: bounds are bytes, sizes and counts are numbers.
 
     Columns inside lists and maps have sizes alone.
     """
@@ -175,12 +175,12 @@ def cut(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _number(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value
-    """A physical value that compares as its logical one: unscaled decimals as numbers."""
+    """Return a physical value that compares as its logical one: unscaled decimals as numbers."""
     return int.from_bytes(raw, "big", signed=True) if kind.startswith("decimal") and isinstance(raw, bytes) else raw
 
 
 def _single(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a physical value
-    """The binary single value (spec, Appendix D)."""
+    """Return the binary single value (spec, Appendix D)."""
     match kind:
         case "boolean":
             return bytes([value])

@@ -90,5 +90,5 @@ class Opener:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what Arrow says."""
+    """Return the first line of what Arrow says."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

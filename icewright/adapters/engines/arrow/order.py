@@ -36,7 +36,7 @@ class TooLarge(Exception):
 
 
 def ordered(reading: BatchScan) -> Iterator[pa.RecordBatch]:
-    """The live rows in the layout's order.
+    """Yield the live rows in the layout's order.
 
     The place of each row is found from the key columns alone. Where all columns do not fit into memory too, they go,
     by shares of the places, into files beside the task, each small enough to be sorted. Raises `TooLarge`.
@@ -63,7 +63,7 @@ def ordered(reading: BatchScan) -> Iterator[pa.RecordBatch]:
 
 
 def _given_up(first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One after the other, and no longer held."""
+    """Yield one after the other, and no longer held."""
     while first:
         yield first.pop(0)
     yield from rest
@@ -132,13 +132,13 @@ def _order(keys: pl.DataFrame, layout: Layout) -> pl.Series:
 
 
 def _places(order: pl.Series) -> pl.Series:
-    """The inverse of a permutation."""
+    """Return the inverse of a permutation."""
     numbers = pl.int_range(order.len(), dtype=pl.UInt32, eager=True)
     return pl.repeat(0, order.len(), dtype=pl.UInt32, eager=True).scatter(order, numbers)
 
 
 def _boxes(keys: pl.DataFrame, count: int) -> pl.Series:
-    """A number for each row, equal within boxes of as many rows as an output gets; the boxes do not overlap.
+    """Return a number for each row, equal within boxes of as many rows as an output gets; the boxes do not overlap.
 
     Halves of halves, in one column after the other. A stretch of a z-curve that is not a power of two long covers
     boxes that do overlap; so rows are in the order of the curve inside their box alone.
@@ -159,7 +159,7 @@ def _boxes(keys: pl.DataFrame, count: int) -> pl.Series:
 
 
 def _curve(keys: pl.DataFrame) -> pl.Series:
-    """The bits of the ranks in each column, interleaved: near on the curve is near in every column.
+    """Return the bits of the ranks in each column, interleaved: near on the curve is near in every column.
 
     Ranks in place of values spread every column evenly, whatever its type and its outliers.
     """
@@ -176,12 +176,12 @@ def _curve(keys: pl.DataFrame) -> pl.Series:
 
 
 def _stretched(byte: int, stride: int) -> int:
-    """The bits of a byte, so far apart."""
+    """Return the bits of a byte, so far apart."""
     return sum((byte >> bit & 1) << (bit * stride) for bit in range(_BYTE) if bit * stride < _BITS)
 
 
 def _spread(batches: Iterator[pa.RecordBatch], files: Sequence[Path], total: int) -> list[int]:
-    """All rows into the files, by shares of their places; how many bytes each file holds once read."""
+    """Return all rows into the files, by shares of their places; how many bytes each file holds once read."""
     sizes = [0] * len(files)
     with ExitStack() as stack:
         writers: dict[int, pa.RecordBatchFileWriter] = {}

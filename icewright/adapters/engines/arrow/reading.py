@@ -43,12 +43,12 @@ class BatchScan:
         self._deletes = Deletes(self.layout, self.opener, wanted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All live rows. Raises `Broken` with the name of the file at fault."""
+        """Yield all live rows. Raises `Broken` with the name of the file at fault."""
         for piece in self.bin.pieces:
             yield from self._of(piece)
 
     def every_row(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
-        """Some columns of all rows, deleted ones too, in the order of `batches` and as large."""
+        """Yield some columns of all rows, deleted ones too, in the order of `batches` and as large."""
         for piece in self.bin.pieces:
             with self.opener.parquet(piece.path, piece.file_bytes) as source:
                 for batch, own, _ in self._raw(source, piece, fields):
@@ -134,7 +134,7 @@ class BatchScan:
 
 
 def _row_groups(metadata: pq.FileMetaData, piece: FileSlice) -> tuple[list[int], int]:
-    """The row groups that begin in the piece, and the number of the first row of the first of them."""
+    """Return the row groups that begin in the piece, and the number of the first row of the first of them."""
     groups: list[int] = []
     first = row = 0
     for number in range(metadata.num_row_groups):
@@ -148,7 +148,7 @@ def _row_groups(metadata: pq.FileMetaData, piece: FileSlice) -> tuple[list[int],
 
 
 def offset(group: pq.RowGroupMetaData) -> int:
-    """Where a row group begins in its file."""
+    """Return where a row group begins in its file."""
     if not group.num_columns:
         return 0
     column = group.column(0)

@@ -29,7 +29,7 @@ class Unfit(Exception):
 
 
 def field_id(field: pa.Field) -> int | None:
-    """The id that the writer gave the column."""
+    """Return the id that the writer gave the column."""
     found = (field.metadata or {}).get(FIELD_ID)
     return None if found is None else int(found)
 
@@ -63,7 +63,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _mapped(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
-    """The fields with ids by their names; those that nothing maps have none."""
+    """Return the fields with ids by their names; those that nothing maps have none."""
     by_name = {name: one for one in mapping for name in one["names"]}
     result = []
     for field in fields:
@@ -92,7 +92,7 @@ def _mapped_type(kind: pa.DataType, mapping: Sequence[Mapping[str, Any]]) -> pa.
 def resolved(
     batch: pa.RecordBatch, file_fields: Sequence[pa.Field], wanted: Sequence[Field], constants: Mapping[int, Any]
 ) -> list[pa.Array]:
-    """The wanted columns of a batch whose columns are `file_fields`, with ids.
+    """Return the wanted columns of a batch whose columns are `file_fields`, with ids.
 
     `constants`: identity partition values, which hold whatever the file says. Raises `Unresolvable`.
     """
@@ -154,7 +154,7 @@ def _struct(array: pa.Array, had: pa.DataType, kind: Mapping[str, Any]) -> pa.Ar
 
 
 def _rebuilt(array: pa.Array, kind: pa.DataType, values: pa.Array) -> pa.Array:
-    """The list or map with other values, of which there are as many."""
+    """Return the list or map with other values, of which there are as many."""
     buffers = array.buffers()[:2]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset, children=[values])
 

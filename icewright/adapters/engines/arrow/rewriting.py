@@ -81,7 +81,7 @@ class ArrowRewrite:
         return self.step.options.get(option, default)
 
     def _fit(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
-        """The groups for this path: all or none where a second pass by Spark would take all of them again."""
+        """Return the groups for this path: all or none where a second pass by Spark would take all of them again."""
         reasons = [group.unfit for group in groups if group.unfit is not None]
         self.done.unfit += dict.fromkeys(reasons)
         if reasons and self._said("rewrite-all") == "true":
@@ -193,7 +193,7 @@ class ArrowRewrite:
 
 
 def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:
-    """What does not add up: each row of the files was read once, and each that no delete names was written."""
+    """Return what does not add up: each row of the files was read once, and each that no delete names was written."""
     had, read = sum(file.records for file in group.files), sum(one.read for one in written)
     if read != had:
         return f"{read} rows were read of files that have {had}, the first of them {group.files[0].path}"

@@ -71,12 +71,12 @@ class SmallTable:
 
     @property
     def lineage(self) -> bool:
-        """Rows of format v2 have no ids."""
+        """Return False: rows of format v2 have no ids."""
         return False
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The current schema as the spec's JSON."""
+        """Return the current schema as the spec's JSON."""
         return self.base.schema
 
     @property
@@ -100,7 +100,7 @@ class SmallTable:
         self.files.delete(list(paths), 1)
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
-        """The files that Iceberg's planner takes, a group for each partition."""
+        """Return the files that Iceberg's planner takes, a group for each partition."""
         candidates = self.files.candidates(self.base, step)
         chosen = {fate.path for fate in candidates}
         groups: dict[str, list[Listed]] = {}
@@ -147,14 +147,14 @@ class SmallTable:
             raise
 
     def _number(self, name: str, default: int) -> int:
-        """A property of the table; what is no number is as if it were not set."""
+        """Return a property of the table; what is no number is as if it were not set."""
         said = self.properties.get(name, "")
         return int(said) if said.isdecimal() else default
 
     def _prepared(
         self, now: TableMetadata, done: Sequence[Done], job_id: str, *, starting_sequence: bool
     ) -> Callable[[], TableMetadata]:
-        """The commit to the table as it is now. Raises `CommitConflict` where trying again would not help."""
+        """Return the commit to the table as it is now. Raises `CommitConflict` where trying again would not help."""
         current, listed = self._comes_after(now)
         gone = {piece.path for group, _ in done for piece in group.files}
         live = self._live_data(listed)
@@ -229,7 +229,7 @@ class SmallTable:
         return now.current_snapshot, listed
 
     def _knows_deletes(self, manifests: Sequence[ManifestFile]) -> bool:
-        """Whether the plan has applied all that they delete."""
+        """Return whether the plan has applied all that they delete."""
         if self.deletes is None:
             return not manifests
         known = {one.path for one in self._live_deletes(self.listed)}
@@ -264,7 +264,7 @@ class SmallTable:
         return "/".join((place.rstrip("/"), *folders))
 
     def _constants(self, one: Listed) -> Mapping[int, Any]:
-        """The values of identity partition fields, by their source."""
+        """Return the values of identity partition fields, by their source."""
         kinds = {number: kind for number, _, kind in columns(self.schema)}
         fields = self.base.spec(self.base.default_spec_id).fields
         values = zip(fields, self.data.writer.partition(one.entry.partition), strict=True)
@@ -284,7 +284,7 @@ def small_table(
     app_id: str,
     stores: Callable[[], Mapping[str, str]],
 ) -> SmallTable | None:
-    """The table, if it is one of those, and the step asks for no more than is done here."""
+    """Return the table, if it is one of those, and the step asks for no more than is done here."""
     planned = base.current_snapshot
     if planned is None or step.user_where is not None:
         return None
@@ -306,7 +306,7 @@ def small_table(
 def _listing(
     files: TableFiles, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
 ) -> ListedManifests | None:
-    """Who reads and writes manifests of this content, in the shape of the first one; None when there is none."""
+    """Return who reads and writes manifests of this content, in the shape of the first one; None when there is none."""
     first = next(iter(content_of(listed, content)), None)
     if first is None:
         return None
@@ -315,7 +315,7 @@ def _listing(
 
 
 def _against(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | None:
-    """What there is that is not done here; None when there is nothing."""
+    """Return what there is that is not done here; None when there is nothing."""
     snapshot, properties = metadata.current_snapshot, metadata.properties
     if metadata.format_version != _VERSION or snapshot is None or snapshot.manifest_list is None:
         return "its format"
@@ -330,14 +330,14 @@ def _against(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | N
 
 
 def _as_removed(some: Sequence[Listed], snapshot_id: int) -> list[Entry]:
-    """Their entries, as the snapshot that removes them has them."""
+    """Return their entries, as the snapshot that removes them has them."""
     return [replace(one.entry, status=DELETED, snapshot_id=snapshot_id) for one in some]
 
 
 def _summary(
     current: Snapshot, removed: Sequence[Listed], dangling: Sequence[Listed], added: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, str]:
-    """What changed, in Iceberg's words, and the totals as far as the snapshot before knew them."""
+    """Return what changed, in Iceberg's words, and the totals as far as the snapshot before knew them."""
     rows, gone = sum(int(entry["record-count"]) for entry in added), sum(one.entry.records for one in removed)
     size, freed = sum(int(e["file-size-in-bytes"]) for e in added), sum(one.bytes for one in (*removed, *dangling))
     deletes = {"delete-files": len(dangling), "position-deletes": sum(one.entry.records for one in dangling)}

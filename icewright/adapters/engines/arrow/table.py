@@ -45,7 +45,7 @@ class RewriteTable(Protocol):
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The current schema as the spec's JSON."""
+        """Return the current schema as the spec's JSON."""
         ...
 
     @property
@@ -62,11 +62,11 @@ class RewriteTable(Protocol):
         ...
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
-        """What `rewrite_data_files` would rewrite, group by group."""
+        """Return what `rewrite_data_files` would rewrite, group by group."""
         ...
 
     def place(self, group: FileGroup, number: int) -> str:
-        """How the paths of a bin's outputs begin, as the table's location provider wants them."""
+        """Return how the paths of a bin's outputs begin, as the table's location provider wants them."""
         ...
 
     def commit(self, done: Sequence[Done], *, starting_sequence: bool, job_id: str) -> None:

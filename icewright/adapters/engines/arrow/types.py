@@ -38,18 +38,18 @@ _FIXED = re.compile(r"fixed\[(\d+)\]")
 
 
 def arrow_field(field: Field) -> pa.Field:
-    """The field as it is written. Raises `ValueError` for a type that Arrow has no equal of."""
+    """Return the field as it is written. Raises `ValueError` for a type that Arrow has no equal of."""
     kind = arrow_type(field["type"])
     return pa.field(field["name"], kind, not field["required"], {FIELD_ID: str(field["id"]).encode()})
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """The schema as it is written."""
+    """Return the schema as it is written."""
     return pa.schema([arrow_field(field) for field in fields])
 
 
 def arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - the spec's JSON of a type
-    """A primitive by its name, or a nested type. Raises `ValueError`."""
+    """Return a primitive by its name, or a nested type. Raises `ValueError`."""
     if isinstance(kind, str):
         return _primitive(kind)
     match kind["type"]:
@@ -73,30 +73,30 @@ def _primitive(kind: str) -> pa.DataType:
 
 
 def list_element(kind: Mapping[str, Any]) -> Field:
-    """The element of a list as a field."""
+    """Return the element of a list as a field."""
     required = kind["element-required"]
     return {"id": kind["element-id"], "name": "element", "required": required, "type": kind["element"]}
 
 
 def map_key(kind: Mapping[str, Any]) -> Field:
-    """The key of a map as a field."""
+    """Return the key of a map as a field."""
     return {"id": kind["key-id"], "name": "key", "required": True, "type": kind["key"]}
 
 
 def map_value(kind: Mapping[str, Any]) -> Field:
-    """The value of a map as a field."""
+    """Return the value of a map as a field."""
     return {"id": kind["value-id"], "name": "value", "required": kind["value-required"], "type": kind["value"]}
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The values as a type that Polars has: what an extension stores, bytes of a fixed length as bytes."""
+    """Return the values as a type that Polars has: what an extension stores, bytes of a fixed length as bytes."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
 
 
 def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - JSON
-    """A JSON single value (spec, Appendix D) over and over; of nested types only null."""
+    """Return a JSON single value (spec, Appendix D) over and over; of nested types only null."""
     wanted = arrow_type(kind)
     if value is None or not isinstance(kind, str):
         if value is not None:
@@ -114,7 +114,7 @@ def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - 
 
 
 def single_value(kind: str, value: Any) -> Any:  # noqa: ANN401 - any Avro value
-    """A partition value as manifests store it, in a form that `constant` takes."""
+    """Return a partition value as manifests store it, in a form that `constant` takes."""
     if not isinstance(value, bytes):
         return value
     if kind == "uuid":

@@ -82,7 +82,7 @@ class Outputs:
                 self._close()
 
     def done(self) -> list[dict[str, Any]]:
-        """The entries of all files, none where there were no rows."""
+        """Return the entries of all files, none where there were no rows."""
         if self._held:
             self._flush()
         self._close()
@@ -145,7 +145,7 @@ class _File:
         return [path for path, _ in every_path(self._fields) if path not in plain]
 
     def close(self) -> dict[str, Any]:
-        """The entry of the file."""
+        """Return the entry of the file."""
         if self._writer is not None:
             self._writer.close()
         size = self._stream.tell()
@@ -209,12 +209,12 @@ def _map(found: Mapping[int, Any]) -> dict[str, list[Any]]:
 
 
 def parquet_property(properties: Mapping[str, str], name: str) -> str:
-    """A `write.parquet.` property, or its default; empty where there is none."""
+    """Return a `write.parquet.` property, or its default; empty where there is none."""
     return properties.get(f"write.parquet.{name}") or _DEFAULTS.get(name, "")
 
 
 def writer_options(properties: Mapping[str, str], wanted: Sequence[Leaf]) -> dict[str, Any]:
-    """What Arrow's writer is told of the table's `write.parquet.*`."""
+    """Return what Arrow's writer is told of the table's `write.parquet.*`."""
     codec = parquet_property(properties, "compression-codec").lower()
     codec = _CODECS.get(codec, codec.upper())
     level = parquet_property(properties, "compression-level")

@@ -16,7 +16,7 @@ _WRITERS = 2
 
 
 def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
-    """An Avro file of these records, deflated."""
+    """Return an Avro file of these records, deflated."""
     header = {**meta, "avro.schema": json.dumps(schema), "avro.codec": "deflate"}
     sync = token_bytes(16)
     fields = b"".join(_sized(part.encode()) for pair in header.items() for part in pair)

@@ -22,7 +22,7 @@ VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbe
 
 
 def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:
-    """A field of a record; one that may be null is null by default."""
+    """Return a field of a record; one that may be null is null by default."""
     return {"name": name, "type": kind, "field-id": field_id} | ({"default": None} if isinstance(kind, list) else {})
 
 
@@ -42,14 +42,14 @@ def decoded(schema: Schema, count: int, body: bytes) -> list[Record]:
 
 
 def encoded(schema: Schema, record: Record) -> bytes:
-    """A record as bytes, by a schema that fastavro has parsed."""
+    """Return a record as bytes, by a schema that fastavro has parsed."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, schema, record)
     return out.getvalue()
 
 
 def plain_schema(node: Any, seen: set[str] | None = None) -> Any:  # noqa: ANN401 - JSON
-    """A schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs.
+    """Return a schema without logical types of primitives; the maps that Iceberg writes as arrays keep theirs.
 
     A named type that some writers define twice is a reference the second time, as Avro wants it.
     """
@@ -67,7 +67,7 @@ def plain_schema(node: Any, seen: set[str] | None = None) -> Any:  # noqa: ANN40
 
 
 def shape_of(node: Any) -> Any:  # noqa: ANN401 - JSON
-    """What decides about the bytes, and which field they are of: equal shapes may be copied."""
+    """Return what decides about the bytes, and which field they are of: equal shapes may be copied."""
     if isinstance(node, list):
         return tuple(shape_of(n) for n in node)
     if not isinstance(node, dict):
@@ -85,5 +85,5 @@ def shape_of(node: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def names_by_id(record: Schema) -> dict[int, str]:
-    """The names of a record's fields by their ids."""
+    """Return the names of a record's fields by their ids."""
     return {int(f["field-id"]): f["name"] for f in record["fields"] if "field-id" in f}

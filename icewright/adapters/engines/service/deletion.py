@@ -90,11 +90,11 @@ class Deletion:
     clock: Clock
 
     def planned(self, ref: TableRef) -> pl.DataFrame:
-        """The `path` of each file of the table that some job is still to delete."""
+        """Return the `path` of each file of the table that some job is still to delete."""
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref)}, schema={"path": pl.String})
 
     def looked_at(self, planned: Sequence[FileAction], concurrency: int) -> tuple[FileAction, ...]:
-        """The files with the size and time that storage says; those that are not there are left out."""
+        """Return the files with the size and time that storage says; those that are not there are left out."""
         seen = self.files.stat([f.path for f in planned], concurrency)
         stats = ((file, seen.get(file.path)) for file in planned)
         return tuple(
@@ -143,7 +143,7 @@ class Deletion:
     def finish(
         self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
     ) -> DeletionResult:
-        """The same at once, and raise what goes wrong."""
+        """Return the same at once, and raise what goes wrong."""
         done = _Done(tried={file.path for file in planned})
         for batch in _batches(planned):
             self._batch(job_id, batch, proof, concurrency, done)
@@ -186,7 +186,7 @@ class Deletion:
         done.stays |= stays
 
     def _notes(self, job_id: str, location: str, done: _Done) -> Iterator[str]:
-        """What did not go and why, and where the ledger is."""
+        """Yield what did not go and why, and where the ledger is."""
         failed = sorted(done.failures.items())
         yield from (f"{path} could not be deleted and is tried again: {why}" for path, why in failed[:_SHOWN])
         if len(failed) > _SHOWN:
@@ -204,7 +204,7 @@ class Deletion:
 
 
 def _other_file(planned: FileAction, seen: FileStat | None) -> str:
-    """Why what bears the planned file's name now is another file; blank when it is the same, or gone."""
+    """Return why what bears the planned file's name now is another file; blank when it is the same, or gone."""
     if seen is None:
         return ""
     if planned.bytes is not None and seen.bytes != planned.bytes:

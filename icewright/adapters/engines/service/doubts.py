@@ -30,7 +30,7 @@ class Doubts:
         self._created = _created(metadata)
 
     def moved(self, root: str) -> Refused:
-        """The error of a place that the table came to after it was first seen."""
+        """Return the error of a place that the table came to after it was first seen."""
         return Refused(
             f"{self._metadata.ref}: {root} became a place of the table after it was first seen, and its files may be "
             f"somebody else's: look at them by a dry run, then confirm the place by {self._remedy}",

@@ -110,7 +110,7 @@ class ExpireInService:
         return PlannedExpiry(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
 
     def unreachable(self, metadata: TableMetadata, ids: set[int], *, totals: bool) -> Unreachable:
-        """The files that the snapshots reach and no other of the table does."""
+        """Return the files that the snapshots reach and no other of the table does."""
         files = self.deletion.files
         gone = [s for s in metadata.snapshots if s.snapshot_id in ids]
         kept = [s for s in metadata.snapshots if s.snapshot_id not in ids]
@@ -174,7 +174,7 @@ class ExpireInService:
             )
 
     def _removal(self, job_id: str, base: TableMetadata, change: RemoveSnapshots) -> Removal:
-        """What the commit is about to take out, as it stands in the metadata file."""
+        """Return what the commit is about to take out, as it stands in the metadata file."""
         location = base.metadata_location
         document = restoration(self.deletion.files.read(location), location, change).to_json()
         return Removal(job_id, base.table_uuid, location, self.deletion.clock.now(), document)

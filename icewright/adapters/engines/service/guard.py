@@ -29,7 +29,7 @@ class Judgement:
     stays: Mapping[str, str]  # the reason by path
 
     def notes(self) -> list[str]:
-        """The reasons, each with how many files it keeps and some of them."""
+        """Return the reasons, each with how many files it keeps and some of them."""
         by_reason: dict[str, list[str]] = {}
         for path, reason in self.stays.items():
             by_reason.setdefault(reason, []).append(path)
@@ -112,7 +112,7 @@ class DeletionGuard:
         )
 
     def adopted(self, metadata: TableMetadata) -> frozenset[str]:
-        """What a person has said to be the table's own, or nobody's."""
+        """Return what a person has said to be the table's own, or nobody's."""
         return self.registry.store.adopted(metadata.table_uuid)
 
     def judge(
@@ -124,7 +124,7 @@ class DeletionGuard:
         own: Sequence[str] | None = None,
         outside: bool = False,
     ) -> Judgement:
-        """Which of the files may be deleted on behalf of the table.
+        """Return which of the files may be deleted on behalf of the table.
 
         `own`: the table's places, if not all that it ever had. `outside`: files that lie in nobody's place may go too.
         What lies in another table's place stays, and so does what another table that shares a place reaches, by its
@@ -158,7 +158,7 @@ class DeletionGuard:
         return Judgement(left, stays)
 
     def _reached_by(self, other: Other, files: pl.DataFrame) -> dict[str, str]:
-        """Those of the files that the other table reaches; all of them where it cannot be read."""
+        """Return those of the files that the other table reaches; all of them where it cannot be read."""
         try:
             metadata = self.registry.metadata_of(other)
             free = sets.unreached(files, sets.reached(self.registry.files, metadata), self.registry.files.canonical)
@@ -235,7 +235,7 @@ class DeletionGuard:
 
 
 def _about(place: Place, mine: Index[None], around: Surroundings, *, outside: bool) -> tuple[str, list[Other]]:
-    """Why files of a folder stay, blank when they need not, and whoever may reach some of them all the same.
+    """Return why files of a folder stay, blank when they need not, and whoever may reach some of them all the same.
 
     The innermost place counts, and one that two tables share is both's.
     """

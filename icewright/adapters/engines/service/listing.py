@@ -41,7 +41,7 @@ _FOREIGN_DATASETS = r"(?:^|/)(?:_delta_log|\.hoodie|_hudi|_versions|[^/]+\.lance
 
 
 def hashed(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
-    """A column `hash` of the key by which two spellings of one path meet."""
+    """Return a column `hash` of the key by which two spellings of one path meet."""
     return with_key(frame, canonical).with_columns(hash=pl.col("key").hash(_SEED)).drop("key")
 
 
@@ -63,7 +63,7 @@ class PathHashes:
 
     @staticmethod
     def joined(parts: Iterable[PathHashes]) -> PathHashes:
-        """What any of the parts names."""
+        """Return what any of the parts names."""
         whole = PathHashes()
         for part in parts:
             fresh = [prefix for prefix in part.prefixes if prefix not in whole.prefixes]
@@ -166,7 +166,7 @@ class LocationListing:
 
 
 def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
-    """Paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
+    """Return paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
     names = {f.name for spec in metadata.specs for f in spec.fields if f.name[:1] in ("_", ".")}
     if not names:
         return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_KEPT_NAME)
@@ -177,7 +177,7 @@ def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
 
 
 def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
-    """The `path` and `modified` of listed files that are named as metadata files are."""
+    """Return the `path` and `modified` of listed files that are named as metadata files are."""
     return listed.filter(pl.col("path").str.contains(_METADATA_FILE)).select("path", "modified")
 
 
@@ -212,6 +212,6 @@ def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[
 
 
 def _version(path: str) -> int | None:
-    """The number that a metadata file's name begins with, as catalogs count them (`00012-`, or `v12.`)."""
+    """Return the number that a metadata file's name begins with, as catalogs count them (`00012-`, or `v12.`)."""
     found = _NUMBERED.fullmatch(path.rpartition("/")[2])
     return int(found[1]) if found else None

@@ -63,7 +63,7 @@ class EntryShape:
 
     @cached_property
     def values(self) -> Schema:
-        """The schema of `data_file` by which fastavro reads and writes its values as they are stored."""
+        """Return the schema of `data_file` by which fastavro reads and writes its values as they are stored."""
         return fastavro.parse_schema(plain_schema(self.data_file))
 
     def walk(self, body: bytes, records: int) -> Iterator[tuple[dict[int, int | None], dict[int, tuple[int, int]]]]:
@@ -168,7 +168,7 @@ class ManifestWriter:
         self._stated: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
     def entries(self, manifest: ManifestFile, source: ManifestBytes) -> list[Entry]:
-        """The live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
+        """Return the live entries of a manifest, with what they had inherited stated. Raises `MetadataUnreadable`."""
         with readable(manifest.path):
             self._is_as_listed(deletes=source.header.get("content") == "deletes")
             walked = [e for e in source.shape.walk(source.body, source.records) if e[0][_STATUS] != DELETED]
@@ -181,7 +181,7 @@ class ManifestWriter:
 
     @cached_property
     def _translations(self) -> EntryShape:
-        """The shape of entries that say nothing but their data file."""
+        """Return the shape of entries that say nothing but their data file."""
         return EntryShape(_alone(self._shape.data_file))
 
     def _entry(
@@ -213,7 +213,7 @@ class ManifestWriter:
             raise ValueError(f"it holds {holds} files, though its manifest list calls it a {listed} manifest")
 
     def _translated(self, source: ManifestBytes, span: tuple[int, int]) -> bytes:
-        """A data file written in another shape, its fields mapped by id; the partition tuple by position."""
+        """Return a data file written in another shape, its fields mapped by id; the partition tuple by position."""
         (data,) = decoded(source.shape.values, 1, source.body[slice(*span)])
         names = names_by_id(source.shape.data_file)
         lacking = {i: n for i, n in names.items() if i not in self._names and i != _BLOCK_SIZE}
@@ -233,7 +233,7 @@ class ManifestWriter:
         return encoded(self._shape.values, new)
 
     def clustered(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries by partition, nulls first, then as they were written."""
+        """Return the entries by partition, nulls first, then as they were written."""
 
         def key(partition: bytes) -> tuple[Any, ...]:
             values = self.partition(partition)
@@ -243,7 +243,7 @@ class ManifestWriter:
         return sorted(entries, key=lambda e: (ranks[e.partition], e.sequence or 0))
 
     def data_files(self, entries: Sequence[Entry]) -> list[dict[int, Any]]:
-        """What the entries say of their files, by field id, as it is stored."""
+        """Return what the entries say of their files, by field id, as it is stored."""
         found = decoded(self._shape.values, len(entries), b"".join(e.data_file for e in entries))
         return [{number: one[name] for number, name in self._names.items()} for one in found]
 
@@ -253,11 +253,11 @@ class ManifestWriter:
         return shape_of(_of_partition(self._shape.data_file))
 
     def says(self, field_ids: Collection[int]) -> bool:
-        """Whether its manifests have room for these fields of a file."""
+        """Return whether its manifests have room for these fields of a file."""
         return set(field_ids) <= self._names.keys()
 
     def added(self, values: Mapping[int, Any], like: Entry, snapshot_id: int, sequence: int | None) -> Entry:
-        """The entry of a new data file, by field id, in the partition of another."""
+        """Return the entry of a new data file, by field id, in the partition of another."""
         names = self._names
         said = {name: values.get(number) for number, name in names.items()}
         tuple_names = (field["name"] for field in self._partition_fields)
@@ -268,7 +268,7 @@ class ManifestWriter:
         return Entry(snapshot_id, sequence, None, like.partition, values[_RECORDS], data_file, ADDED)
 
     def partition(self, partition: bytes) -> tuple[Any, ...]:
-        """The values of a partition tuple as they are stored."""
+        """Return the values of a partition tuple as they are stored."""
         if partition not in self._partitions:
             (values,) = decoded(self._partition_schema, 1, partition)
             self._partitions[partition] = tuple(values.values())
@@ -323,14 +323,14 @@ class ManifestWriter:
 
 
 def _stated(number: int | None, kind: Schema) -> bytes:
-    """A number, or null where the kind allows it, as Avro writes it. Raises `ValueError` where it does not."""
+    """Return a number, or null where the kind allows it, as Avro writes it. Raises `ValueError` where it does not."""
     nulls = [branch == "null" for branch in (kind if isinstance(kind, list) else [kind])]
     branch = nulls.index(number is None)
     return (varint(branch) if isinstance(kind, list) else b"") + (b"" if number is None else varint(number))
 
 
 def _upgraded(schema: Schema) -> Schema:
-    """The schema of a manifest of v1 with what later versions add."""
+    """Return the schema of a manifest of v1 with what later versions add."""
     fields = [
         f | {"type": f["type"] | {"fields": [*f["type"]["fields"], *_DATA_ADDITIONS]}}
         if f.get("field-id") == _DATA_FILE
@@ -341,10 +341,10 @@ def _upgraded(schema: Schema) -> Schema:
 
 
 def _alone(data_file: Schema) -> Schema:
-    """A schema of entries that say nothing but their data file."""
+    """Return a schema of entries that say nothing but their data file."""
     return {"type": "record", "name": "entry", "fields": [{"name": "f", "type": data_file, "field-id": _DATA_FILE}]}
 
 
 def _of_partition(data_file: Schema) -> Schema:
-    """The schema of partition tuples."""
+    """Return the schema of partition tuples."""
     return next(f["type"] for f in data_file["fields"] if f.get("field-id") == _PARTITION)

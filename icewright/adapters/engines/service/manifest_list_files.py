@@ -45,12 +45,12 @@ class Records:
     names: Mapping[int, str]
 
     def value(self, record: Record, field_id: int) -> Any:  # noqa: ANN401 - any Avro value
-        """A field by its id."""
+        """Return a field by its id."""
         return record.get(self.names.get(field_id, ""))
 
 
 def read_list(files: TableFiles, path: str, version: int) -> Records:
-    """A manifest list row by row, in the shape of the table's format version. Raises `MetadataUnreadable`."""
+    """Return a manifest list row by row, in the shape of the table's format version. Raises `MetadataUnreadable`."""
     file = files.avro(path)
     with readable(path):
         schema = json.loads(file.meta["avro.schema"])
@@ -71,7 +71,7 @@ def manifest_list(
     parent_id: int,
     sequence: int,
 ) -> bytes:
-    """The content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
+    """Return the content of a manifest list: new manifests first, as Iceberg orders them, then those carried over."""
     new = []
     for manifest in written:
         least = manifest.row[516]  # nothing that is added knows a lower one than its own commit's
@@ -92,7 +92,7 @@ def manifest_list(
 
 
 def new_snapshot_id(metadata: TableMetadata) -> int:
-    """A positive 63-bit id that the table does not have yet."""
+    """Return a positive 63-bit id that the table does not have yet."""
     while (chosen := secrets.randbits(63)) in metadata.by_id or not chosen:
         continue
     return chosen

@@ -12,8 +12,9 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import PathHashes, hashed
+from icewright.core.effective import Knobs
 from icewright.core.errors import AccessDenied, FileMissing, IcewrightError, Refused
-from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED, Knobs
+from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED
 from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
 from icewright.core.vacuum import (
@@ -62,7 +63,7 @@ class NessieLiveSet:
         self._read.clear()
 
     def identify(self, policy: CutoffPolicy, now: datetime) -> Identified:
-        """Every reference's tables, and the versions that its live commits see."""
+        """Return every reference's tables, and the versions that its live commits see."""
         started = self.clock.now()
         references = tuple(self.catalog.references())
         with ThreadPoolExecutor(_READERS) as pool:
@@ -75,7 +76,7 @@ class NessieLiveSet:
         return Identified(references, heads, versions, errors, (self.clock.now() - started).total_seconds())
 
     def survey(self, policy: CutoffPolicy, now: datetime) -> Survey:
-        """Every live table with its live versions; one that cannot be read says why."""
+        """Return every live table with its live versions; one that cannot be read says why."""
         found = self.identify(policy, now)
         known = self._known(found.heads)
         versions = found.versions.items()
@@ -97,22 +98,22 @@ class NessieLiveSet:
         )
 
     def limit(self, head: TableMetadata, cutoff: datetime, now: datetime) -> Limit:
-        """How much of a table's history stays on the reference whose head this is."""
+        """Return how much of a table's history stays on the reference whose head this is."""
         knobs = self.knobs(head.ref, head)
         keep = knobs[MIN_SNAPSHOTS] if knobs.is_set(MIN_SNAPSHOTS) else 1
         return limit_of(head.properties, cutoff, now, keep)
 
     def expiry(self, head: TableMetadata, policy: CutoffPolicy, now: datetime) -> Expiry:
-        """What the limit lets go of a head's own snapshots. Iceberg's branches and tags inside it stay."""
+        """Return what the limit lets go of a head's own snapshots. Iceberg's branches and tags inside it stay."""
         limit = self.limit(head, policy.at(now), now)
         return plan_expiry(head, now=now, older_than=limit.cutoff, retain_last=limit.keep, holds=self.holds(head))
 
     def metadata(self, content: Content) -> TableMetadata | None:
-        """A version's metadata, if it was read."""
+        """Return a version's metadata, if it was read."""
         return self._read.get(content.metadata_location)
 
     def may_collect(self, head: TableMetadata) -> bool:
-        """Whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""
+        """Return whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""
         return not forbidden_by_user(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
 
     def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
@@ -164,7 +165,7 @@ class NessieLiveSet:
         return walked.live
 
     def _log(self, reference: Reference) -> Iterator[Commit]:
-        """The reference's commits; those that were told before are not asked for again."""
+        """Yield the reference's commits; those that were told before are not asked for again."""
         at: str | None = reference.hash
         while at is not None and at in self._commits:
             yield self._commits[at]
@@ -179,7 +180,7 @@ class NessieLiveSet:
                 return
 
     def _known(self, heads: Sequence[Mapping[Key, Content]]) -> dict[str, set[int | None]]:
-        """Snapshots that the metadata of some head describes, by content id."""
+        """Return snapshots that the metadata of some head describes, by content id."""
         known: dict[str, set[int | None]] = {}
         for content in (c for tables in heads for c in tables.values()):
             metadata = self._read.get(content.metadata_location)
@@ -189,7 +190,7 @@ class NessieLiveSet:
     def _table(
         self, content_id: str, heads: list[Head], versions: frozenset[Content], errors: Mapping[str, IcewrightError]
     ) -> LiveTable:
-        """A live table as one value."""
+        """Return a live table as one value."""
         heads.sort(key=lambda head: (head.reference.name != self.catalog.branch, head.reference.name))
         wrong = [errors[c.metadata_location] for c in versions if c.metadata_location in errors]
         readable = [m for c in versions if (m := self.metadata(c)) is not None]
@@ -282,7 +283,7 @@ class NessieReachability:
     def _snapshots(
         self, table: LiveTable, survey: Survey, *, dry_run: bool
     ) -> tuple[list[Snapshot], list[pl.DataFrame]]:
-        """The snapshots that stay readable, and the statistics of them."""
+        """Return the snapshots that stay readable, and the statistics of them."""
         live: dict[int, Snapshot] = {}
         known: dict[int, Snapshot] = {}
         heads = {h.content for h in table.heads}

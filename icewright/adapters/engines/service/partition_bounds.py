@@ -11,7 +11,7 @@ from icewright.core.avro_values import Schema
 
 
 def partition_fields(partition: Schema) -> list[dict[str, Any]]:
-    """The partition fields with their types, named types looked up."""
+    """Return the partition fields with their types, named types looked up."""
     named: dict[str, Any] = {}
     fields = []
     for one in partition["fields"]:
@@ -32,7 +32,7 @@ def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a
 
 
 def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any] | None:
-    """How Iceberg's Java library, and with it Spark, orders values: UUIDs as two signed numbers."""
+    """Return how Iceberg's Java library, and with it Spark, orders values: UUIDs as two signed numbers."""
     if kind.get("logicalType") != "uuid":
         return None
     return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
@@ -61,7 +61,7 @@ def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401
 
 
 def summaries(fields: list[dict[str, Any]], tuples: Collection[tuple[Any, ...]]) -> list[Record]:
-    """The summary of each field over partition tuples."""
+    """Return the summary of each field over partition tuples."""
     return [_summary(field["type"], [values[i] for values in tuples]) for i, field in enumerate(fields)]
 
 

@@ -42,7 +42,7 @@ class TableProof:
     _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
-        """Which of the planned files may go. Raises `Refused` when none may, and what asking raises."""
+        """Return which of the planned files may go. Raises `Refused` when none may, and what asking raises."""
         self.check()
         now = self.catalog.load(self.base.ref)
         self._same_table(now)

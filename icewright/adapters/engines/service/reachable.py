@@ -19,12 +19,12 @@ _PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?/*"
 
 
 def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
-    """Paths with their bytes (None: unknown) and kinds."""
+    """Return paths with their bytes (None: unknown) and kinds."""
     return pl.DataFrame(list(rows), schema=FILE, orient="row")
 
 
 def manifests_of(files: TableFiles, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pl.DataFrame:
-    """The manifests that any of the snapshots lists, each once, with what their lists say of them.
+    """Return the manifests that any of the snapshots lists, each once, with what their lists say of them.
 
     `totals`: a list that names fewer files than its snapshot's summary counts was cut short: `MetadataUnreadable`.
     """
@@ -43,7 +43,7 @@ def listed(manifests: pl.DataFrame) -> list[ManifestFile]:
 
 
 def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The content files that are live in the manifests, chunk by chunk; a path may come again."""
+    """Yield the content files that are live in the manifests, chunk by chunk; a path may come again."""
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(_KINDS, default="data", return_dtype=pl.String)
     for batch in files.live_files(listed(manifests)):
@@ -54,7 +54,7 @@ def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFr
 
 
 def lists_of(snapshots: Iterable[Snapshot]) -> pl.DataFrame:
-    """The manifest lists of the snapshots."""
+    """Return the manifest lists of the snapshots."""
     return files_frame((s.manifest_list, None, "manifest list") for s in snapshots if s.manifest_list)
 
 
@@ -65,7 +65,7 @@ def statistics_of(metadata: TableMetadata) -> pl.DataFrame:
 
 
 def metadata_files_of(metadata: TableMetadata) -> pl.DataFrame:
-    """The current metadata file and those that its log names."""
+    """Return the current metadata file and those that its log names."""
     rows = [(metadata.metadata_location, metadata.metadata_length, "metadata")]
     return files_frame([*rows, *((path, None, "metadata") for path in metadata.metadata_log)])
 
@@ -73,7 +73,7 @@ def metadata_files_of(metadata: TableMetadata) -> pl.DataFrame:
 def reached(
     files: TableFiles, metadata: TableMetadata, manifests: pl.DataFrame | None = None, known: pl.DataFrame | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Every file that the metadata reaches, chunk by chunk.
+    """Yield every file that the metadata reaches, chunk by chunk.
 
     `manifests` are those of all its snapshots, if the caller has read them; `known` those whose content the caller has
     compared already: a manifest never changes, so it is not read again.
@@ -95,7 +95,7 @@ def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: 
 
 
 def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
-    """A column `key` by which two spellings of one path meet; see `icewright.core.paths.key`.
+    """Return a column `key` by which two spellings of one path meet; see `icewright.core.paths.key`.
 
     `canonical` takes the links out of folders: a file is live under whatever link it is named.
     """
@@ -116,5 +116,5 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
 
 
 def without(frame: pl.DataFrame, others: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
-    """The files of `frame` that `others` does not hold, however the paths are spelt."""
+    """Return the files of `frame` that `others` does not hold, however the paths are spelt."""
     return unreached(frame, [others], canonical)

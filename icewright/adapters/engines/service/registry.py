@@ -57,12 +57,12 @@ class Surroundings:
 
     @cached_property
     def having(self) -> Index[Other]:
-        """The others by their own places."""
+        """Return the others by their own places."""
         return Index((place, other) for other in self.others for place in other.places)
 
     @cached_property
     def using(self) -> Index[Other]:
-        """The others by the folders that they use outside of these."""
+        """Return the others by the folders that they use outside of these."""
         return Index((folder, other) for other in self.others for folder in other.folders)
 
 
@@ -79,7 +79,7 @@ class TableRegistry:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def place(self, folder: str, spelling: Spelling) -> Place:
-        """A folder as a place, without the links that lead to it."""
+        """Return a folder as a place, without the links that lead to it."""
         known = self._canonical.get(folder)
         return spelling.place(self.files.canonical(folder) if known is None else known)
 
@@ -104,7 +104,7 @@ class TableRegistry:
         return self._surroundings(metadata, spelling, known, live, named, problems)
 
     def metadata_of(self, other: Other) -> TableMetadata:
-        """The newest metadata of another table. Raises what reading it raises."""
+        """Return the newest metadata of another table. Raises what reading it raises."""
         if other.pointer is None:
             location = other.registration.metadata_location
             return parse(other.registration.ref, location, self.files.read(location))
@@ -126,7 +126,7 @@ class TableRegistry:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
 
     def _read(self, metadata: TableMetadata, known: Mapping[tuple[TableRef, str], Registration]) -> Registration:
-        """What a table says of itself, and where files lie that its new snapshots need."""
+        """Return what a table says of itself, and where files lie that its new snapshots need."""
         last = known.get((metadata.ref, metadata.table_uuid))
         unseen = unseen_snapshots(metadata, None if last is None else last.seen)
         return Registration.of(metadata, self.files.outside(metadata, unseen))
@@ -137,7 +137,7 @@ class TableRegistry:
         named: Mapping[Pointer, str],
         known: Mapping[tuple[TableRef, str], Registration],
     ) -> tuple[list[Registration], dict[Pointer, str]]:
-        """What the tables say of themselves, and of those that cannot be read why."""
+        """Return what the tables say of themselves, and of those that cannot be read why."""
         now = self.clock.now()
         with self._lock:
             recent = {p: problem for p, (problem, at) in self._problems.items() if now - at < _UNREADABLE_FOR}
@@ -197,5 +197,5 @@ class TableRegistry:
 
 
 def _apart(pointer: Pointer, via: str) -> Pointer:
-    """The neighbour under a name of its own: `CATALOG@VIA`."""
+    """Return the neighbour under a name of its own: `CATALOG@VIA`."""
     return replace(pointer, ref=replace(pointer.ref, catalog=f"{pointer.ref.catalog}@{via}"))

@@ -190,7 +190,7 @@ class RemoveOrphansInService:
         return PathHashes.of(sets.reached(files, metadata, manifests), files.canonical), manifests
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
-        """How many old files lie under the location that the table does not reach, whoever they belong to."""
+        """Return how many old files lie under the location that the table does not reach, whoever they belong to."""
         files = self.deletion.files
         with closing(LocationListing(base, older_than, files.canonical)) as listing:
             for batch in files.listing(base.location):
@@ -227,7 +227,7 @@ class RemoveOrphansInService:
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
-    """Whether two beginnings of paths mean the same place."""
+    """Return whether two beginnings of paths mean the same place."""
     return same_place(split(f"{one}/x"), split(f"{other}/x"), schemes, authorities)
 
 
@@ -247,7 +247,7 @@ def _same_table(base: TableMetadata, fresh: TableMetadata) -> TableMetadata:
 
 
 def kind_of(path: str) -> str:
-    """What a file is, by its name."""
+    """Return what a file is, by its name."""
     name = path.rpartition("/")[2]
     if name.endswith((".metadata.json", ".metadata.json.gz")):
         return "metadata"

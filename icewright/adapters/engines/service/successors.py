@@ -71,7 +71,7 @@ def identify(
 
 
 def _is_ancestor(line: Lineage, metadata: TableMetadata) -> bool:
-    """Whether a file without a uuid is from the time before the table had one."""
+    """Return whether a file without a uuid is from the time before the table had one."""
     same_place = key(line.location).rstrip("/") == key(metadata.location).rstrip("/")
     return not line.table_uuid and same_place and bool(line.snapshot_ids & metadata.by_id.keys())
 
@@ -112,7 +112,7 @@ def _successors(
 def _replaced_by(
     metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
 ) -> dict[str, str]:
-    """The next version by the key of each that the current one comes from, as far back as files tell."""
+    """Return the next version by the key of each that the current one comes from, as far back as files tell."""
     logs = {key(one.path): (*line.log, one.path) for one, line in own}
     waiting = [(*metadata.metadata_log, metadata.metadata_location)]
     if metadata.metadata_log:  # the oldest that is named knows the ones before it
@@ -139,7 +139,7 @@ def _raced(line: Lineage, rival: str, metadata: TableMetadata, read: Callable[[s
 
 
 def _read(path: str, read: Callable[[str], bytes]) -> Lineage | None:
-    """The lineage of a version, None when it is gone or cannot be read."""
+    """Return the lineage of a version, None when it is gone or cannot be read."""
     try:
         return lineage(read(path), path)
     except (FileMissing, MetadataUnreadable):
@@ -154,7 +154,7 @@ def without_successor(
     clock: Clock,
     adopted: frozenset[str],
 ) -> Found:
-    """The same, after giving a commit that is under way the time to land.
+    """Return the same, after giving a commit that is under way the time to land.
 
     Raises `Refused` when somebody else writes the table: through another catalog, most likely.
     """
@@ -176,7 +176,7 @@ def without_successor(
 
 
 def _under_way(files: Sequence[Strange], now: datetime) -> bool:
-    """Whether all of these could be a commit that has not landed yet."""
+    """Return whether all of these could be a commit that has not landed yet."""
     return all(one.modified is None or now - one.modified < _COMMIT for one in files)
 
 

@@ -22,6 +22,7 @@ from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, 
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
 from icewright.adapters.engines.service.remove_orphans import kind_of, no_mismatch, same_prefix
 from icewright.adapters.engines.service.successors import identify, no_foreign_table, unreadable
+from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
 from icewright.core.operations.expire_snapshots import NOTHING
 from icewright.core.paths import directory_key
@@ -32,7 +33,6 @@ from icewright.core.policy import (
     MAX_DELETE_RATIO,
     VACUUM_CUTOFF,
     VACUUM_GRACE,
-    Knobs,
     Operation,
 )
 from icewright.core.retention import Expiry
@@ -78,7 +78,7 @@ class BranchVacuum:
         return resolve(self.catalog.gc_config(), knobs[VACUUM_CUTOFF], grace, now)
 
     def expire(self, work: VacuumOf) -> Outcome:
-        """One commit for each branch whose metadata of the table has old snapshots."""
+        """Return one commit for each branch whose metadata of the table has old snapshots."""
         started = self.deletion.clock.now()
         commits = 0
         gone: set[int] = set()
@@ -109,7 +109,7 @@ class BranchVacuum:
         )
 
     def _expired_on(self, head: Head, metadata: TableMetadata, work: VacuumOf) -> set[int]:
-        """The snapshots that went from one branch; planned again when somebody else commits to the table."""
+        """Return the snapshots that went from one branch; planned again when somebody else commits to the table."""
         for attempt in range(1, _ATTEMPTS + 1):
             found = self.contents.expiry(metadata, work.survey.policy, work.survey.taken)
             if not found.snapshot_ids or work.dry_run:
@@ -138,7 +138,7 @@ class BranchVacuum:
         return set()
 
     def _fresh_head(self, head: Head) -> tuple[Head, TableMetadata] | None:
-        """The branch's table as it is now; None when branch or table is gone."""
+        """Return the branch's table as it is now; None when branch or table is gone."""
         for reference in self.catalog.references():
             if reference.name == head.reference.name:
                 content = self.catalog.tables(reference, [head.content.key]).get(head.content.key)
@@ -258,7 +258,7 @@ class BranchVacuum:
         return grown
 
     def judged(self, table: LiveTable, files: pl.DataFrame) -> Judgement:
-        """Which files may go as far as other catalogs are concerned, as they are now."""
+        """Return which files may go as far as other catalogs are concerned, as they are now."""
         base = self._base(table)
         self.guard.in_allowed_place(base)
         around = self.guard.around(base)
@@ -282,7 +282,7 @@ class BranchVacuum:
         return committed(Operation.REMOVE_ORPHANS, summary, gone.metrics, gone.files, notes=gone.notes)
 
     def _marked(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:
-        """The mark over everything live now."""
+        """Return the mark over everything live now."""
         survey = self._fresh(work.survey)
         if work.dry_run:
             self._dry_mark = mark = self._dry_mark or NessieReachability(self.contents, self.deletion.files)
@@ -294,7 +294,7 @@ class BranchVacuum:
         return mark, survey
 
     def _fresh(self, survey: Survey) -> Survey:
-        """The live contents now, by the cut-off of the survey; scanned anew only when a reference has moved."""
+        """Return the live contents now, by the cut-off of the survey; scanned anew only when a reference has moved."""
         last = self._last if self._last is not None and self._last.taken == survey.taken else survey
         if set(self.catalog.references()) != set(last.references):
             last = self.contents.survey(survey.policy, survey.taken)
@@ -302,7 +302,7 @@ class BranchVacuum:
         return last
 
     def _base(self, table: LiveTable) -> TableMetadata:
-        """The newest metadata of the table that is live, under the table's name."""
+        """Return the newest metadata of the table that is live, under the table's name."""
         read = [m for c in table.versions if (m := self.contents.metadata(c)) is not None]
         if not read:
             raise Refused(f"{table.ref}: {table.problem or 'no version of it can be read'}")
@@ -335,7 +335,7 @@ class BranchProof:
     _live: list[pl.DataFrame] = field(default_factory=list)  # what has become live since the plan
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
-        """Which of the planned files nothing live reaches."""
+        """Return which of the planned files nothing live reaches."""
         self.work.check()
         self._live += self.vacuum.live_since(self.work, self.mark)
         frame = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
@@ -363,7 +363,7 @@ def _same(one: str, other: str, knobs: Knobs) -> bool:
 
 
 def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
-    """The commit in the words of those who verify it."""
+    """Return the commit in the words of those who verify it."""
     return ExpireSnapshots(
         snapshot_ids=found.snapshot_ids,
         remove_refs=(),

@@ -14,7 +14,7 @@ class SparkApplication(Protocol):
 
     @property
     def session(self) -> SparkSession:
-        """A session for whatever is no job."""
+        """Return a session for whatever is no job."""
         ...
 
     @property
@@ -23,11 +23,11 @@ class SparkApplication(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Whether it would take a statement now."""
+        """Return whether it would take a statement now."""
         ...
 
     def marked(self, tag: str) -> AbstractContextManager[SparkSession]:
-        """A session for the statements of one job, which `cancel` and `gb_hours` know by the tag."""
+        """Return a session for the statements of one job, which `cancel` and `gb_hours` know by the tag."""
         ...
 
     def cancel(self, tag: str) -> None:
@@ -43,7 +43,7 @@ class SparkApplication(Protocol):
         ...
 
     def trouble(self, tag: str) -> str | None:
-        """Why tasks failed that ran under the tag; None when none did."""
+        """Return why tasks failed that ran under the tag; None when none did."""
         ...
 
     def tasks(self) -> tuple[int, int, int] | None:

@@ -146,12 +146,12 @@ class ClassicApplication:
             return True
 
     def gb_hours(self, tag: str) -> float:
-        """The time of the tasks, each holding its core's share of an executor's memory."""
+        """Return the time of the tasks, each holding its core's share of an executor's memory."""
         milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))
         return cost.gb_hours(milliseconds / 1000, self._memory_of_a_core())
 
     def trouble(self, tag: str) -> str | None:
-        """Why a stage failed: with partial progress a procedure swallows it."""
+        """Return why a stage failed: with partial progress a procedure swallows it."""
         reasons = (stage.failureReason() for stage in self._stages(tag))
         return next((str(reason.get()) for reason in reasons if reason.isDefined()), None)
 
@@ -194,7 +194,7 @@ class ClassicApplication:
         return self._context._jsc.sc()  # noqa: SLF001 - PySpark shows less than Spark knows
 
     def _stages(self, tag: str) -> Iterator[Any]:
-        """What Spark remembers of the stages that ran under the tag: those that were skipped it never knew."""
+        """Yield what Spark remembers of the stages that ran under the tag: those that were skipped it never knew."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
         store = self._scala.statusStore()
@@ -217,7 +217,7 @@ class ClassicApplication:
         return _gigabytes(self._setting("spark.driver.memory", "1g")) / max(1, self._context.defaultParallelism)
 
     def _setting(self, name: str, default: str) -> str:
-        """One setting: PySpark's own way to it reads all of them one by one."""
+        """Return one setting: PySpark's own way to it reads all of them one by one."""
         return str(self._scala.getConf().get(name, default))
 
 
@@ -252,7 +252,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _last_words(log: Path) -> str:
-    """The line of the log that most likely says why."""
+    """Return the line of the log that most likely says why."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
     except OSError:

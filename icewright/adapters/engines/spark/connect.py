@@ -31,7 +31,7 @@ class ConnectApplication:
 
     @property
     def session(self) -> SparkSession:
-        """A session of its own."""
+        """Return a session of its own."""
         session: SparkSession = self._session
         return session
 
@@ -41,7 +41,7 @@ class ConnectApplication:
         return self._app_id
 
     def alive(self) -> bool:
-        """Whether somebody listens at the address."""
+        """Return whether somebody listens at the address."""
         address = urlsplit(self._remote)
         try:
             where = (address.hostname or "", address.port or _DEFAULT_PORT)
@@ -70,14 +70,14 @@ class ConnectApplication:
                 session.interruptAll()
 
     def quiet(self, tag: str) -> bool:  # noqa: ARG002
-        """A Connect server does not tell: as if it were."""
+        """Return True: a Connect server does not tell, so it is taken as quiet."""
         return True
 
     def gb_hours(self, tag: str) -> None:
         """A Connect server does not tell the time of its tasks."""
 
     def trouble(self, tag: str) -> str:  # noqa: ARG002
-        """A Connect server does not tell why tasks failed."""
+        """Return a blank: a Connect server does not tell why tasks failed."""
         return "the log of the Connect server says why"
 
     def tasks(self) -> None:

@@ -59,7 +59,7 @@ class Effect:
         return sum(change.bytes_in for change in self.changes)
 
     def count(self, name: str) -> int:
-        """The sum of what the summaries say under the name."""
+        """Return the sum of what the summaries say under the name."""
         return sum(int(s.summary.get(name, "0")) for s in self.snapshots)
 
     @property
@@ -114,7 +114,7 @@ def effect(
 
 
 def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
-    """What the snapshot itself added and removed."""
+    """Return what the snapshot itself added and removed."""
     own = [m for m in files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
     table = files.entries([m for m in own if m.deleted_files or m.added_files])
     frame = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("snapshot_id") == snapshot.snapshot_id)
@@ -122,7 +122,7 @@ def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
 
 
 def left_behind(files: TableFiles, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
-    """Files written since then that nothing of the table reaches.
+    """Return files written since then that nothing of the table reaches.
 
     Outputs of a rewrite that failed, and perhaps of a writer that has yet to commit: a record, not a list to delete.
     """

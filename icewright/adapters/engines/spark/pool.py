@@ -45,7 +45,7 @@ Work = Callable[["SparkSession"], StepResult]
 
 
 def statements(texts: Sequence[str]) -> Work:
-    """The first row that each statement answers, if it does, one after the other."""
+    """Return the first row that each statement answers, if it does, one after the other."""
     return lambda session: StepResult(tuple(_first(session.sql(text).collect()) for text in texts))
 
 
@@ -84,7 +84,7 @@ class SparkPool:
         return self._application is not None
 
     def application(self) -> SparkApplication:
-        """The application, started when there is none that lives. Raises `EngineUnavailable`."""
+        """Return the application, started when there is none that lives. Raises `EngineUnavailable`."""
         with self._lock:
             if self._application is not None and not self._application.alive():
                 self._application.stop()
@@ -94,11 +94,11 @@ class SparkPool:
             return self._application
 
     def session(self) -> SparkSession:
-        """A session for whatever is no job. Raises `EngineUnavailable`."""
+        """Return a session for whatever is no job. Raises `EngineUnavailable`."""
         return self.application().session
 
     def run(self, work: Work, tag: str, check: Callable[[], None]) -> StepResult:
-        """What the work answers, and what it cost.
+        """Return what the work answers, and what it cost.
 
         Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
         `Cancelled` or `LeaseLost`, its jobs are cancelled and the same is raised. Raises `StatementFailed` too, and
@@ -137,7 +137,7 @@ class SparkPool:
         return f"Spark {session.version} reads {', '.join(catalogs)}"
 
     def no_arrow(self) -> str | None:
-        """Why Arrow cannot rewrite on this pool; None when it can. Asked of each application once."""
+        """Return why Arrow cannot rewrite on this pool; None when it can. Asked of each application once."""
         if self.remote is not None:
             return f"pool {self.name} is a Spark Connect server, through which Iceberg's own commit is out of reach"
         application = self.application()
@@ -176,7 +176,7 @@ class SparkPool:
             self._room.release()
 
     def load(self) -> Mapping[str, float] | None:
-        """What Spark has to do: cores, tasks that run and that wait, the longest wait of a job for its turn.
+        """Return what Spark has to do: cores, tasks that run and that wait, the longest wait of a job for its turn.
 
         None while nothing runs, and where Spark does not tell.
         """

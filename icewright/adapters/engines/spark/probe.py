@@ -41,7 +41,7 @@ class ProbeFailed(TerminalError):
 
 
 def timed(pool: SparkPool, clock: Clock, probe: Probe) -> tuple[float, ...]:
-    """The seconds that the query takes on each snapshot; of a quick one the better of two, taken in turn."""
+    """Return the seconds that the query takes on each snapshot; of a quick one the better of two, taken in turn."""
     query = checked(probe.query)
     texts = [over(query, probe.table.ref, snapshot_id) for snapshot_id in probe.snapshot_ids]
     timing = _Timing(probe, clock)
@@ -67,7 +67,7 @@ class _Timing:
             raise Cancelled(f"the query ran longer than impact.probe_timeout_seconds ({limit.total_seconds():g})")
 
     def of(self, texts: list[str]) -> Work:
-        """The work: each query once, and once more if all were quick."""
+        """Return the work: each query once, and once more if all were quick."""
 
         def work(session: SparkSession) -> StepResult:
             best = [self._timed(session, text) for text in texts]
@@ -87,7 +87,7 @@ class _Timing:
 
 
 def checked(query: str) -> str:
-    """The query written anew from its parse, the table under a name of ours.
+    """Return the query written anew from its parse, the table under a name of ours.
 
     Raises `Refused` unless it is one SELECT that reads the table and nothing else, by functions of values alone.
     """
@@ -117,6 +117,6 @@ def checked(query: str) -> str:
 
 
 def over(query: str, ref: TableRef, snapshot_id: int) -> str:
-    """The checked query on one snapshot of the table."""
+    """Return the checked query on one snapshot of the table."""
     table = ".".join(quoted(part) for part in ref.parts)
     return query.replace(_NAME, f"{table} VERSION AS OF {snapshot_id}")

@@ -18,7 +18,7 @@ def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
 
 
 def delete_rows(ref: TableRef, step: ExpireRows) -> str:
-    """The step's rows deleted: Iceberg drops whole files from the metadata where the filter covers them."""
+    """Return the step's rows deleted: Iceberg drops whole files from the metadata where the filter covers them."""
     table = ".".join(quoted(part) for part in ref.parts)
     return f"DELETE FROM {table} WHERE {step.where}"  # noqa: S608 - quoted names and a typed literal
 
@@ -42,7 +42,7 @@ def rewrite_position_delete_files(ref: TableRef, step: RewritePositionDeletes) -
 
 
 def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec_id: int) -> str:
-    """The manifests of one spec."""
+    """Return the manifests of one spec."""
     caching = "true" if step.use_caching else "false"
     return call(ref, "rewrite_manifests", {"use_caching": caching, "spec_id": str(spec_id)})
 

@@ -27,7 +27,7 @@ def encoded(after: After | None) -> str | None:
 
 
 def decoded(cursor: str | None) -> After | None:
-    """Where the page begins. Raises `Problem`."""
+    """Return where the page begins. Raises `Problem`."""
     if cursor is None:
         return None
     try:

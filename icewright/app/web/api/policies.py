@@ -127,7 +127,7 @@ def _catalog(match: Place) -> str | None:
 
 
 def _mine(by: Caller, scope: str) -> Place:
-    """The pattern of a rule that reaches nothing beyond what they own."""
+    """Return the pattern of a rule that reaches nothing beyond what they own."""
     match = _match(scope)
     catalog = _catalog(match)
     if catalog is not None and catalog not in by.runtime.scopes:

@@ -35,7 +35,7 @@ assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
 
 
 def _renamed(state: object) -> object:
-    """The state that an earlier release called `well` is accepted for one more release."""
+    """Return the state that an earlier release called `well` is accepted for one more release."""
     return "healthy" if state == "well" else state
 
 

@@ -52,7 +52,7 @@ def asset(mark: str, name: str, request: Request) -> Response:
 
 
 def asset_url(name: str) -> str:
-    """The address of a file."""
+    """Return the address of a file."""
     return f"/static/{assets()[name].mark}/{name}"
 
 

@@ -46,7 +46,7 @@ def bars(counts: Iterable[tuple[str, int]], urls: Sequence[str] = (), tones: Seq
 
 
 def health(tens: Sequence[int], unknown: int) -> list[Bar]:
-    """Tables by health; what is not known is no zero."""
+    """Return tables by health; what is not known is no zero."""
     labels = [f"{ten * 10}\u2013{100 if ten == _TENS - 1 else ten * 10 + 9}" for ten in range(_TENS)]
     tones = ["bad"] * 5 + ["warn"] * 3 + ["good"] * 2 + ["calm"]
     counted = [*zip(labels, tens or [0] * _TENS, strict=True), ("unknown", unknown)]
@@ -106,7 +106,7 @@ def course(runs: Sequence[models.Run]) -> Chart | None:
 
 
 def costs(runs: Sequence[models.Run]) -> Chart | None:
-    """What runs cost, against what was predicted; None where nothing was predicted."""
+    """Return what runs cost, against what was predicted; None where nothing was predicted."""
     told = tuple(
         (str(run.operation), float(run.metrics["gb_hours_predicted"]), float(run.gb_hours))
         for run in runs

@@ -24,12 +24,12 @@ _WORDS = {"not_due": "not due", "Not_Yet_Run": "not run yet"}
 
 
 def tone(word: str) -> str:
-    """How a state is coloured, beside its word."""
+    """Return how a state is coloured, beside its word."""
     return TONES.get(word, "calm")
 
 
 def word(state: str) -> str:
-    """A state or operation as people write it."""
+    """Return a state or operation as people write it."""
     return _WORDS.get(state, state.replace("_", " ").lower())
 
 
@@ -77,7 +77,7 @@ def span(seconds: float | None) -> str:
 
 
 def rough(ago: timedelta) -> str:
-    """A distance in time, in one unit."""
+    """Return a distance in time, in one unit."""
     seconds = abs(ago.total_seconds())
     if seconds < _MINUTE:
         return f"{seconds:.0f} s"
@@ -89,7 +89,7 @@ def rough(ago: timedelta) -> str:
 
 
 def moment(at: datetime | str | None, now: datetime) -> Markup:
-    """How long ago, or until then, with the whole time at hand."""
+    """Return how long ago, or until then, with the whole time at hand."""
     if at is None or at == "":
         return Markup('<span class="faint">\u2013</span>')
     when = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
@@ -101,7 +101,7 @@ def moment(at: datetime | str | None, now: datetime) -> Markup:
 
 
 def clock(at: datetime | str) -> Markup:
-    """The time of day, with the date at hand."""
+    """Return the time of day, with the date at hand."""
     when = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
     whole = f"{when:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time class="num" data-fixed datetime="{}" title="{}">{}</time>').format(
@@ -110,7 +110,7 @@ def clock(at: datetime | str) -> Markup:
 
 
 def value(said: Any) -> str:  # noqa: ANN401 - of a knob or a detail
-    """A value of a knob or of an activity's details."""
+    """Return a value of a knob or of an activity's details."""
     match said:
         case None:
             return "\u2013"
@@ -126,7 +126,7 @@ def value(said: Any) -> str:  # noqa: ANN401 - of a knob or a detail
 
 
 def breakable(name: object) -> Markup:
-    """A name that lines may break in after its dots, slashes and underlines."""
+    """Return a name that lines may break in after its dots, slashes and underlines."""
     text = str(escape(str(name)))
     for sign in (".", "/", "_", "="):
         text = text.replace(sign, f"{sign}<wbr>")

@@ -27,16 +27,16 @@ class Form:
     fields: Mapping[str, list[str]] = field(default_factory=dict)
 
     def one(self, name: str) -> str:
-        """A field's value; blank where it was not sent."""
+        """Return a field's value; blank where it was not sent."""
         return self.fields.get(name, [""])[-1]
 
     def all(self, name: str) -> list[str]:
-        """All values of a field."""
+        """Return all values of a field."""
         return self.fields.get(name, [])
 
 
 async def form(request: Request) -> Form:
-    """The form of a request. Raises `Problem`."""
+    """Return the form of a request. Raises `Problem`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND:
         raise Problem(415, f"a form is sent as {_KIND}")
@@ -73,5 +73,5 @@ _SENT = {action: _sent(action) for action in Action}
 
 
 def sends(action: Action) -> Any:  # noqa: ANN401 - a dependency
-    """Who may do so, by a form of ours; the form is read before they are asked who they are."""
+    """Return who may do so, by a form of ours; the form is read before they are asked who they are."""
     return Depends(_SENT[action])

@@ -125,7 +125,7 @@ def _shown(by: Caller, job_id: str) -> dict[str, Any]:
 
 
 def _left_to_undo(job: models.JobDetail) -> bool:
-    """Whether the job has ended, and something of it may return."""
+    """Return whether the job has ended, and something of it may return."""
     return job.state not in _OPEN and bool(job.waiting or any(removed.undone_at is None for removed in job.removed))
 
 
@@ -141,7 +141,7 @@ def _events(by: Caller, job_id: str) -> Sequence[models.Event]:
 
 
 def stages(job: models.JobDetail, events: Sequence[models.Event]) -> list[Stage]:
-    """The job's operations in the order in which they are done, each as far as it has come."""
+    """Return the job's operations in the order in which they are done, each as far as it has come."""
     known = {operation: Stage(operation) for operation in job.operations}
     for event in events:
         said = event.details

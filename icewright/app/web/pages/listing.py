@@ -31,7 +31,7 @@ class ListQuery:
         return found or None
 
     def one(self, name: str, known: type[E]) -> E | None:
-        """One of known words. Raises `Problem`."""
+        """Return one of known words. Raises `Problem`."""
         found = self.text(name)
         if found is None:
             return None
@@ -40,14 +40,14 @@ class ListQuery:
         return known(found)
 
     def some(self, name: str, known: Sequence[str]) -> list[str]:
-        """Some of known words. Raises `Problem`."""
+        """Return some of known words. Raises `Problem`."""
         found = [value for value in self.params.getlist(name) if value]
         if wrong := [value for value in found if value not in known]:
             raise Problem(422, f"{name}: there is no {wrong[0]}; there is: {', '.join(known)}")
         return list(dict.fromkeys(found))
 
     def number(self, name: str, least: int, most: int) -> int | None:
-        """A whole number. Raises `Problem`."""
+        """Return a whole number. Raises `Problem`."""
         found = self.text(name)
         if found is None:
             return None
@@ -80,7 +80,7 @@ class Pager:
 def pager(
     path: str, query: Mapping[str, Any], asked: ListQuery, shown: int, after: str | None, total: int | None
 ) -> Pager:
-    """The page that is shown, and the way to others. Raises `Problem`."""
+    """Return the page that is shown, and the way to others. Raises `Problem`."""
     first = asked.number("from", 1, 10**9) or 1
     begun = asked.text("cursor") is not None
     following = {**query, "cursor": after, "from": first + shown}

@@ -64,7 +64,7 @@ class Shot:
 
 
 def follow(request: Request, look: Callable[[], Shot], every: float) -> Response:
-    """The stream. `look` is called off the loop, as often as said."""
+    """Return the stream. `look` is called off the loop, as often as said."""
     followers: Followers = request.app.state.followers
     followers.join()
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

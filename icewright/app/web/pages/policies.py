@@ -136,7 +136,7 @@ def _previewed(by: Caller, draft: Draft, said: str = "") -> Response:
 
 
 def _faulty(by: Caller, draft: Draft, error: UsageError | ConfigError) -> Response:
-    """The form again, with each fault at its field."""
+    """Return the form again, with each fault at its field."""
     match error:
         case ConfigError():
             draft.faults, draft.other_faults = policy_form.by_field(error.faults)

@@ -28,17 +28,17 @@ class KnobField:
 
     @property
     def name(self) -> str:
-        """The field's name in the form."""
+        """Return the field's name in the form."""
         return f"{PREFIX}{self.knob.name}"
 
     @property
     def default(self) -> str:
-        """What holds where nobody sets it."""
+        """Return what holds where nobody sets it."""
         return value(self.knob.default) if self.knob.default not in (None, {}) else "none"
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What can be chosen; none: anything can be written."""
+        """Return what can be chosen; none: anything can be written."""
         return ("true", "false") if self.knob.kind is ValueKind.FLAG else self.knob.choices
 
 
@@ -51,17 +51,17 @@ class KnobGroup:
 
     @property
     def count(self) -> int:
-        """How many of them are set."""
+        """Return how many of them are set."""
         return sum(bool(field.text) for field in self.fields)
 
     @property
     def open(self) -> bool:
-        """Whether there is something to see."""
+        """Return whether there is something to see."""
         return any(field.text or field.fault for field in self.fields)
 
 
 def groups(texts: Mapping[str, str], faults: Mapping[str, str]) -> list[KnobGroup]:
-    """Every knob in the registry's order, by what it is about."""
+    """Return every knob in the registry's order, by what it is about."""
     found: dict[str, list[KnobField]] = {}
     for name, knob in KNOBS.items():
         about = name.partition(".")[0] if "." in name else _GENERAL
@@ -75,13 +75,13 @@ def texts_of(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def texts_in(form: Form) -> dict[str, str]:
-    """What the fields of a form say; blank ones say nothing."""
+    """Return what the fields of a form say; blank ones say nothing."""
     texts = {name.removeprefix(PREFIX): form.one(name).strip() for name in form.fields if name.startswith(PREFIX)}
     return {name: text for name, text in texts.items() if text}
 
 
 def settings_in(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The same as settings that are not checked yet."""
+    """Return the same as settings that are not checked yet."""
     return {name: None if text == NOTHING and _may_lack(name) else text for name, text in texts.items()}
 
 
@@ -100,7 +100,7 @@ def by_field(faults: Iterable[str], path: str = "set") -> tuple[dict[str, str], 
 
 
 def mark(scope: str, texts: Mapping[str, str], *, taken_back: bool) -> str:
-    """What tells one rule from another: that which is saved is that which was looked at."""
+    """Return what tells one rule from another: that which is saved is that which was looked at."""
     said = json.dumps([scope, sorted(texts.items()), taken_back])
     return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 

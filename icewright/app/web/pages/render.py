@@ -65,7 +65,7 @@ class Crumb:
 
 @cache
 def templates() -> Environment:
-    """All of ours; every value is escaped, and one that is missing is an error."""
+    """Return all of ours; every value is escaped, and one that is missing is an error."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -82,7 +82,7 @@ def templates() -> Environment:
 
 
 def page(by: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
-    """A page for somebody who is known."""
+    """Return a page for somebody who is known."""
     request = by.request
     text = part(by, template, **_around(request) | context)
     answer = HTMLResponse(text, status, headers=HEADERS)
@@ -92,7 +92,7 @@ def page(by: Caller, template: str, *, status: int = 200, **context: Any) -> Res
 
 
 def part(by: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of the template
-    """A template's text: a page, or a part of one that is sent again when it changes."""
+    """Return a template's text: a page, or a part of one that is sent again when it changes."""
     who = by.principal
     places = [place for place in NAVIGATION if who.may_somewhere(place.action)]
     more = {
@@ -106,14 +106,14 @@ def part(by: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of
 
 
 def bare(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
-    """A page for somebody who is not known."""
+    """Return a page for somebody who is not known."""
     more: dict[str, Any] = {"me": None, "places": [], "csrf": "", "session": False}
     text = templates().get_template(template).render(**_around(request) | more | context)
     return HTMLResponse(text, status, headers=HEADERS)
 
 
 def form_token(by: Caller) -> str:
-    """What every form brings; of a session, what the API asks for too."""
+    """Return what every form brings; of a session, what the API asks for too."""
     if by.principal.via is Via.SESSION:
         return csrf_of(by.request.cookies.get(COOKIE, ""))
     return csrf_of(by.request.app.state.secret)

@@ -135,7 +135,7 @@ def _field(form: Form, name: str) -> str:
 
 
 def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
-    """The preset for everything, then the rule. Raises `UsageError`, `ConfigError`."""
+    """Return the preset for everything, then the rule. Raises `UsageError`, `ConfigError`."""
     guardrails = by.runtime.policy().guardrails
     rules, said = [], []
     texts: dict[str, str] = {}
@@ -187,7 +187,7 @@ def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Si
 
 
 def _recorded(by: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
-    """What snapshots say of the tables that they see; tables that cannot be read are left out."""
+    """Return what snapshots say of the tables that they see; tables that cannot be read are left out."""
     reading = replace(by, action=Action.TABLES_READ)
     runtime = by.runtime
     until = runtime.clock.now() + _READ
@@ -215,7 +215,7 @@ def _whole(query: Mapping[str, str], name: str, most: int) -> int:
 
 
 def _against(found: Simulated) -> list[str]:
-    """Each policy against cron in one sentence."""
+    """Return each policy against cron in one sentence."""
     cron = found.results[CRON]
     said = []
     for name, result in found.results.items():

@@ -52,7 +52,7 @@ class Simulations:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, asked: SimulationRequest, closing: threading.Event, seconds: float = SECONDS) -> Mapping[str, Result]:
-        """The results. Raises `Problem` when another one runs, or it takes too long."""
+        """Return the results. Raises `Problem` when another one runs, or it takes too long."""
         if not self._busy.acquire(blocking=False):
             raise Problem(409, "another simulation runs: try again in a minute")
         try:
@@ -70,7 +70,7 @@ class Simulations:
         return made
 
     def get(self, simulation: str, owner: str) -> Simulated:
-        """One of them. Raises `Problem`."""
+        """Return one of them. Raises `Problem`."""
         found = self._found.get(simulation)
         if found is None or found.owner != owner:
             raise Problem(404, "there is no such simulation any more: the last few are kept; run it again")

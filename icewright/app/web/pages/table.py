@@ -98,7 +98,7 @@ def _knobs(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
 
 
 def _read(read: Callable[[], Any]) -> tuple[Any, str]:
-    """What the catalog says, or why it does not: the rest of the page is shown all the same."""
+    """Return what the catalog says, or why it does not: the rest of the page is shown all the same."""
     try:
         return read(), ""
     except Problem as problem:

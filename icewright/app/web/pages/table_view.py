@@ -86,14 +86,14 @@ class SavingsLine:
 
 
 def tone_of(score: int | None) -> str:
-    """How a health is coloured."""
+    """Return how a health is coloured."""
     if score is None:
         return "calm"
     return "bad" if score < _LOW else "warn" if score < _MIDDLE else "good"
 
 
 def parts(detail: models.TableDetail) -> list[HealthLine]:
-    """The parts of the health, the weightiest first."""
+    """Return the parts of the health, the weightiest first."""
     return [
         HealthLine(
             name.replace("_", " "), found["score"], found["behind"], WEIGHTS.get(name, 0), tone_of(found["score"])
@@ -103,7 +103,7 @@ def parts(detail: models.TableDetail) -> list[HealthLine]:
 
 
 def sizes(facts: Mapping[str, Any]) -> list[charts.Bar]:
-    """Files by size; those classes are coloured that are far below the target."""
+    """Return files by size; those classes are coloured that are far below the target."""
     return _histogram(facts.get("file_sizes", {}), facts.get("target_file_size_bytes"))
 
 
@@ -121,7 +121,7 @@ def _words(name: str) -> str:
 
 
 def partitions(facts: Mapping[str, Any], now: datetime, hot_minutes: int) -> list[PartitionLine]:
-    """Those that have most to gain, as the last evaluation saw them."""
+    """Return those that have most to gain, as the last evaluation saw them."""
     return [
         PartitionLine(
             name=found["partition"] or "whole table",
@@ -146,7 +146,7 @@ def _heat(last_write: str | None, now: datetime, hot: timedelta) -> str:
 
 
 def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> list[OperationView]:
-    """Every operation, in the order in which they are done."""
+    """Return every operation, in the order in which they are done."""
     verdicts = {verdict.operation: verdict for verdict in detail.verdicts}
     waits = {item.operation: item for item in waiting}
     found = []
@@ -170,7 +170,7 @@ def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> li
 
 
 def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlook:
-    """What happens next, of everything that can be said the most pressing."""
+    """Return what happens next, of everything that can be said the most pressing."""
     if detail.state == "dropped":
         return Outlook("calm", "The table was dropped. Nothing is done to it any more.")
     if detail.job is not None:
@@ -192,7 +192,7 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
 
 
 def saved(runs: Sequence[models.Run]) -> SavingsLine:
-    """The sums of recent runs."""
+    """Return the sums of recent runs."""
 
     def total(*names: str) -> float:
         return sum(float(run.metrics.get(name, 0)) for run in runs for name in names)

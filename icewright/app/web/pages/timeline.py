@@ -35,7 +35,7 @@ class Line:
 
 
 def made(found: models.Snapshots, now: datetime) -> Line | None:
-    """The line; None of a table without snapshots."""
+    """Return the line; None of a table without snapshots."""
     if not found.items:
         return None
     first = min(snapshot.timestamp for snapshot in found.items)
@@ -64,7 +64,7 @@ def _kind(snapshot: models.Snapshot) -> str:
 
 
 def _laid(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
-    """Each label in the first lane where it covers no other; what finds no place is in the last."""
+    """Return each label in the first lane where it covers no other; what finds no place is in the last."""
     ends = [-_CLOSE] * _LANES
     laid = []
     for mark in sorted(marks, key=lambda m: m.at):

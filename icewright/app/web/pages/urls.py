@@ -33,14 +33,14 @@ register_url_convertor("named", TableNameConvertor())
 
 
 def table_url(name: str | TableRef, **query: Any) -> str:  # noqa: ANN401 - whatever stands in a query
-    """The page of a table."""
+    """Return the page of a table."""
     ref = TableRef.parse(name) if isinstance(name, str) else name
     path = "/".join(quote(_written(part), safe="") for part in ref.parts)
     return with_query(f"/tables/{path}", query)
 
 
 def with_query(path: str, query: dict[str, Any]) -> str:
-    """A path with those parameters that have a value."""
+    """Return a path with those parameters that have a value."""
     given = {name: value for name, value in query.items() if value not in (None, "", [], ())}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 

@@ -1,0 +1,55 @@
+"""The settings that hold for one table, and where each of them comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, TypeVar, cast
+
+from icewright.core.knob import Knob
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a knob's value comes from."""
+
+    level: str  # default, platform, catalog, namespace, catalog's policies, table properties, table, command
+    rule: str  # the pattern (and preset) or the property that set it
+    value: Any
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """What a table property says of a knob that it may not set."""
+
+    property: str
+    value: str
+    knob: str
+    reason: str  # with the remedy
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The values that hold for one table: `knobs[RETENTION]`. Missing ones have their default."""
+
+    origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)  # strongest first
+    ignored: tuple[Ignored, ...] = ()
+
+    def __getitem__(self, knob: Knob[T]) -> T:
+        found = self.origins.get(knob.name)
+        return cast(T, found[0].value) if found else knob.default
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal values: tells whether a policy has changed since it was last looked at."""
+        said = repr(sorted((name, repr(found[0].value)) for name, found in self.origins.items()))
+        return sha256(said.encode()).hexdigest()[:16]
+
+    def is_set(self, knob: Knob[Any]) -> bool:
+        """Return whether anything but the built-in default says the value."""
+        return knob.name in self.origins
