@@ -3,13 +3,13 @@ PYTHON ?= $(or $(shell command -v python3.11 2>/dev/null),python3)
 UV     := $(or $(shell command -v uv 2>/dev/null),.venv-uv/bin/uv)
 BIN    := .venv/bin
 DIR    ?= demo
-FAST   := not spark and not external
+COVERING := tests/core tests/flow
 
 # What the system trusts, such as a company's proxy, uv trusts too.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-external test-fast test-nightly model mutants lint docs site monitoring bench
+.PHONY: help install demo test test-fast test-nightly model mutants lint docs site monitoring bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -19,18 +19,12 @@ install: .venv/.installed ## make .venv with everything that uv.lock names
 demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 ends after one pass
 	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
 
-test: install ## all tests but the nightly ones, and the branches of the core that the fast ones cover
-	$(BIN)/pytest -m "$(FAST)" --cov
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-spark test-external
-
-test-spark: install ## the tests that start Spark: one process, one JVM
-	$(BIN)/pytest -n 0 -m "spark"
-
-test-external: install ## the tests that start servers or processes of their own, and no Spark
-	$(BIN)/pytest -n 0 -m "external and not spark"
+test: install ## all tests but the nightly ones, and the branches of the core that its tests and the flow's cover
+	$(BIN)/pytest --cov $(COVERING)
+	$(BIN)/pytest $(COVERING:%=--ignore=%)
 
 test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest -m "$(FAST)"
+	$(BIN)/pytest -m "not spark and not external"
 
 test-nightly: install ## all tests, also those that take long and the demo's own tables
 	ICEWRIGHT_NIGHTLY=1 $(BIN)/pytest

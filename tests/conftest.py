@@ -37,14 +37,15 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a nightly run tries."""
-    if NIGHTLY:
-        return
-    late = [item for item in items if item.get_closest_marker("nightly")]
+    """Leave out what only a nightly run tries; one worker has all of Spark's tests, and a file is of one worker."""
+    late = [item for item in items if not NIGHTLY and item.get_closest_marker("nightly")]
     if late:
         config.hook.pytest_deselected(items=late)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else item.path.name))
 
 
 def pytest_collection_finish() -> None:

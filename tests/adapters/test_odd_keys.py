@@ -25,6 +25,8 @@ from icewright.core.errors import AccessDenied, StorageUnavailable
 from icewright.ports import Storage, VendedCredentials
 from tests.s3 import s3_server
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 PAGE = 3  # keys that the server lists at once
 ODD = ["t//x", "t/./x", "t/../x", "t/a\tb", "t/a\x7f", "t/.", "t/..", "t/a//", "t/é//é", "t/a/./b"]
 MARKERS = ["t/", "t/data/", "t/data/p=1/", "t/empty/"]

@@ -15,6 +15,8 @@ from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rot import metrics
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 NAME = "lake.ops.metrics"
 TOKEN = "hush-4711-token"
 

@@ -17,6 +17,8 @@ from icewright.ports.archive import SOURCES
 from tests.cli.workspace import Workspace
 from tests.flow.history import JobSpec, keys, seed
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 JOBS = [JobSpec(deletions=("deleted",)), JobSpec(days=29), JobSpec(days=1)]
 OLD = {"deletions": 1, "runs": 1, "jobs": 1, "events": 2, "alerts": 1}
 NOTHING = dict.fromkeys(SOURCES, 0)

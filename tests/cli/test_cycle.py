@@ -19,6 +19,8 @@ from icewright.core.table import TableRef
 from icewright.ports import LeaseStatus, LedgerState, Pointer, Trigger
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 MANIFESTS = partial(events, manifests=12, rows_per_file=5)
 JOB = {"table", "job_id", "state", "dry_run", "operations", "summary"}

@@ -7,9 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from icewright.app.demo.rot import metrics
 from tests.cli.workspace import Workspace
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 EXPIRE = ("--op", "expire_snapshots", "--json", "--set", "expire_snapshots.min_snapshots_to_keep=1")

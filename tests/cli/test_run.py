@@ -11,6 +11,8 @@ import pytest
 from icewright.app.demo.rot import clicks, events, ledger, metrics, shared, uploads
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 JOB = {"table", "job_id", "state", "dry_run", "operations", "summary"}
 OPERATION = {"operation", "state", "reason", "summary", "metrics"}
 HISTORY = partial(metrics, commits=20, rows_per_file=2)

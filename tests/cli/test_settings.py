@@ -12,6 +12,8 @@ from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.demo.rot import metrics
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 HISTORY = partial(metrics, commits=20, rows_per_file=2)
 NAME = "lake.ops.metrics"
 

@@ -13,6 +13,8 @@ from icewright.app import simulating
 from icewright.app.plot import _ticks
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 SMALL = ("simulate", "--tables", "12", "--days", "2")
 COMMITS = [
     {"at": f"2026-01-05T{hour:02}:10:00Z", "table": "lake.sales.orders", "files": 6, "bytes": 6_000_000}

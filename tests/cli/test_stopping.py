@@ -11,6 +11,8 @@ from icewright.app.service import Service
 from icewright.ports import ProcessRow
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 
 @pytest.mark.parametrize(("grace", "waits", "beats"), [(60, [False, False, True], 2), (0, [False, False], 0)])
 def test_a_service_that_waits_for_its_jobs_is_alive(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
 from icewright.app.demo.rot import uploads
 from tests.cli.workspace import Workspace
+
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 
 def test_vacuum_prints_one_document(workspace: Workspace) -> None:

@@ -14,6 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 ROWS = pa.table({"id": pa.array(range(3), pa.int64())})
 REMOVE = (
     "--op",

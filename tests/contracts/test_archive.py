@@ -30,6 +30,8 @@ from tests.contracts.bench import Bench, by_pyiceberg, local
 from tests.flow.bench import Bench as Fakes
 from tests.flow.history import TABLE_OF, JobSpec, Key, keys, seed
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 AFTER = timedelta(days=30)
 LONG_AGO = 40.0
 JOBS = [

@@ -22,6 +22,8 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.testing import NOW
 from tests.cli.workspace import Workspace
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 FACET = {"type": "object", "required": ["_producer", "_schemaURL"], "additionalProperties": True}
 FACETS = {"type": "object", "additionalProperties": FACET}
 DATASETS = {

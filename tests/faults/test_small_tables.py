@@ -23,6 +23,8 @@ from tests.faults.interceptors import Call
 from tests.faults.lakehouse import delete_rows
 from tests.faults.small import NAME, SCHEMA, SPEC, Rows, Small, counted, made, read, rows, table_of
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 IDS = (range(6), range(6, 12), range(12, 18))
 ALL = counted(rows(range(18)))
 APPLIED: Mapping[str, Any] = {"compact.delete_file_threshold": 1}  # deletes, however few

@@ -29,6 +29,8 @@ from icewright.testing import NOW
 from tests.flow.bench import Bench
 from tests.flow.history import Crashed, Crashing, JobSpec, Key, MemoryArchive, keys, readings, seed
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 AFTER = timedelta(days=30)
 OLD = NOW - AFTER
 LONG_AGO = 40.0

@@ -19,6 +19,8 @@ from icewright.ports.access import SessionRow
 from tests.web.conftest import ELSEWHERE, Served
 from tests.web.test_events import problem
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 API = "/api/v1"
 REQUIRED = Access(required=True)
 BODIES: Mapping[tuple[str, str], Any] = {

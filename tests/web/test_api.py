@@ -20,6 +20,8 @@ from tests.web.conftest import Served
 from tests.web.test_access import API, BODIES, PLACES, routes
 from tests.web.test_events import problem
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 HOSTILE = (
     "<script>alert(1)</script>",
     "x' OR 1=1; DROP TABLE tables; --",

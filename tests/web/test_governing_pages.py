@@ -26,6 +26,8 @@ from tests.web.test_api import TABLE
 from tests.web.test_events import problem
 from tests.web.test_pages import BROWSER, token_of
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 PAGES = {
     "/policies": Action.POLICIES_READ,
     "/policies/edit": Action.POLICIES_READ,

@@ -31,6 +31,8 @@ from tests.web.conftest import ELSEWHERE, HERE, Served
 from tests.web.test_access import bearer
 from tests.web.test_api import HOSTILE, TABLE, add
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 BROWSER = {"accept": "text/html,application/xhtml+xml"}
 PAGE = "/tables/lake/sales/orders"
 PAGES = ("/", "/tables", "/queue", "/jobs", PAGE, *(f"{PAGE}?show={side}" for side in ("runs", "snapshots", "knobs")))

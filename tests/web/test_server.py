@@ -22,6 +22,8 @@ from tests.pushed import cloudevent
 from tests.web.conftest import ELSEWHERE, HERE, TOKEN, Served
 from tests.web.test_events import URL, problem, push
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 
 class Asked(BaseModel):
     """What a route may ask for."""

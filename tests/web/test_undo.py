@@ -27,6 +27,8 @@ from tests.web.conftest import HERE
 from tests.web.test_events import problem
 from tests.web.test_pages import BROWSER, token_of
 
+pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
+
 __all__ = ["ground", "workspace"]
 API = "/api/v1"
 TABLE = f"lake.{NAME}"
