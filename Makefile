@@ -20,7 +20,7 @@ demo: install ## maintain a lakehouse made on the spot in DIR (demo); ONCE=1 end
 	$(BIN)/icewright demo --dir $(DIR) $(if $(ONCE),--once)
 
 test: install ## all tests but the nightly ones, and the branches of the core that its tests and the flow's cover
-	$(BIN)/pytest --cov $(COVERING)
+	$(BIN)/pytest $(COVERING) --cov
 	$(BIN)/pytest $(COVERING:%=--ignore=%)
 
 test-fast: install ## the tests that need neither Spark nor a server

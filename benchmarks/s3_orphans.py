@@ -25,8 +25,8 @@ from benchmarks.kit.child import Child
 from benchmarks.kit.lake import NAMESPACE, Lake
 from benchmarks.kit.report import Comparison, Run, in_turn, show
 from benchmarks.kit.tables import Seed
-from icewright.app.demo.s3_server import BUCKET
 from tests.s3 import store, versitygw
+from tests.servers.s3_server import BUCKET
 
 HOURS, FOLDERS, IN_MANIFEST, TABLE = 72, 50, 2000, "littered"
 KNOBS = {"remove_orphans.mode": "delete", "deletion.delay_hours": "0", "remove_orphans.older_than_hours": str(HOURS)}

@@ -15,13 +15,13 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
-from icewright.app.demo.rest_server import RestHost
 from tests.hive import Metastore, metastore_server
 from tests.nessie import NessieServer, nessie_server
 from tests.nightly import NIGHTLY
 from tests.postgres import postgres
 from tests.rest import fixture
 from tests.s3 import s3_server
+from tests.servers.rest_server import RestHost
 
 if TYPE_CHECKING:
     from icewright.adapters.catalogs.translate import SqlCatalogProperties

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.demo.fetching import fetched
 from tests.rest import CACHE
+from tests.servers.fetching import fetched
 
 _NAME = "apache-hive-metastore-3.1.3-bin"
 _FROM = (

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from icewright.app.demo.nessie_server import nessie_served
-from icewright.app.demo.s3_server import BUCKET
 from tests.rest import CACHE
 from tests.s3 import s3_server
+from tests.servers.nessie_server import nessie_served
+from tests.servers.s3_server import BUCKET
 
 _SETTINGS = """\
 nessie.catalog.default-warehouse=warehouse

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from icewright.app.demo.loopback import free_port
+from tests.servers.loopback import free_port
 
 USER = "icewright"
 _UNPRIVILEGED = ("postgres", "nobody")  # PostgreSQL refuses to run as root

@@ -18,9 +18,9 @@ import pytest
 from obstore.store import S3Store
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.demo.loopback import free_port
-from icewright.app.demo.s3_server import BUCKET, objects, s3_served
 from tests.rest import CACHE
+from tests.servers.loopback import free_port
+from tests.servers.s3_server import BUCKET, objects, s3_served
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"  # its sums are in Go's checksum database
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from icewright.adapters.notify.apprise_channels import AppriseChannel, open_channels
-from icewright.app.demo.loopback import free_port
 from icewright.core.alerts import Severity
 from icewright.core.errors import ChannelUnavailable, ConfigError
+from tests.servers.loopback import free_port
 
 TOKEN = "hush-4711-token"
 pytestmark = pytest.mark.external

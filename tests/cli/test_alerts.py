@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from icewright.app.demo.loopback import free_port
 from icewright.app.demo.rot import metrics
 from tests.cli.workspace import Workspace
+from tests.servers.loopback import free_port
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 

@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import sql_catalog
 from icewright.adapters.files.local import LocalStorage
-from icewright.app.demo.loopback import free_port
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, UnknownOutcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
 from tests.contracts.bench import Bench, FixedClock, Losing, loses, lost, only_sql
+from tests.servers.loopback import free_port
 
 SECRET = "hunter2%40\u00e9x"
 REF = TableRef("lake", ("sales",), "orders")

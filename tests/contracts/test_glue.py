@@ -12,7 +12,6 @@ import pytest
 from icewright.adapters.catalogs.glue import GlueCatalog
 from icewright.adapters.catalogs.translate import glue_catalog
 from icewright.adapters.files.local import LocalStorage
-from icewright.app.demo.loopback import free_port
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -26,6 +25,7 @@ from icewright.core.errors import (
 from tests.contracts.bench import CHANGES, Bench, FixedClock, file_of, removal
 from tests.contracts.glue_bench import KEYS, GlueBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
+from tests.servers.loopback import free_port
 
 pytestmark = [
     pytest.mark.external,

@@ -16,12 +16,12 @@ from icewright.adapters.catalogs.hive import HiveCatalog
 from icewright.adapters.catalogs.hive_client import HiveClient
 from icewright.adapters.catalogs.translate import hive_catalog
 from icewright.adapters.files.local import LocalStorage
-from icewright.app.demo.loopback import free_port
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
 from tests.contracts.bench import Bench, FixedClock, addition, file_of, removal
 from tests.contracts.hive_bench import HiveBench
 from tests.hive import metastore_server
+from tests.servers.loopback import free_port
 
 pytestmark = pytest.mark.external
 on_hive = pytest.mark.parametrize("uri", ["hive"], indirect=True)

@@ -13,7 +13,6 @@ from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.app.bootstrap import application, read_config
-from icewright.app.demo.rest_server import RestHost
 from icewright.core.errors import CatalogUnavailable, ConfigError
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -25,6 +24,7 @@ from tests.contracts.bench import FixedClock
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, faulty_proxy
 from tests.polaris import ENDPOINT, Polaris, polaris
+from tests.servers.rest_server import RestHost
 
 REF = TableRef("lake", ("sales", "eu"), "orders")
 COMPACT, EXPIRE = "system.data-compaction", "system.snapshot-expiry"

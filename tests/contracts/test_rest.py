@@ -14,8 +14,6 @@ from icewright.adapters.catalogs.rest import RestCatalog
 from icewright.adapters.catalogs.translate import rest_catalog
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.metadata.restoring import restoration
-from icewright.app.demo.loopback import free_port
-from icewright.app.demo.rest_server import RestHost
 from icewright.core.allowlist import Allowlist
 from icewright.core.errors import (
     CatalogUnavailable,
@@ -30,6 +28,8 @@ from icewright.ports import Change, RestoreSnapshots
 from tests.contracts.bench import CHANGES, FixedClock, addition, file_of, removal
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, Proxy, faulty_proxy
+from tests.servers.loopback import free_port
+from tests.servers.rest_server import RestHost
 
 pytestmark = pytest.mark.external
 TABLE, COMMIT = r"GET .*/tables/[^?]*", r"POST .*/tables/orders$"

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from icewright.app.bootstrap import application, read_config
-from icewright.app.demo.rest_server import RestHost
 from icewright.core.runs import JobState
 from icewright.flow.detect import detect
 from icewright.flow.reconcile import reconcile_interrupted
 from tests.contracts.bench import file_of
 from tests.contracts.rest_bench import RestBench
 from tests.faulty_proxy import Fault, faulty_proxy
+from tests.servers.rest_server import RestHost
 
 pytestmark = pytest.mark.external
 CONFIG = """\

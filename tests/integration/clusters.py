@@ -16,7 +16,7 @@ from typing import TypeVar
 import pyspark
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.demo.loopback import free_port
+from tests.servers.loopback import free_port
 
 SECONDS_TO_START = 120.0  # on a busy machine
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"

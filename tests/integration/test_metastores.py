@@ -13,7 +13,6 @@ from pyiceberg.catalog import load_catalog
 from icewright.adapters.clock import SystemClock
 from icewright.app.bootstrap import application, pyiceberg_catalog_properties, read_config
 from icewright.app.config import Config
-from icewright.app.demo.s3_server import BUCKET
 from icewright.app.doctor import examine
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -22,6 +21,7 @@ from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from tests.nightly import nightly
+from tests.servers.s3_server import BUCKET
 
 pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})

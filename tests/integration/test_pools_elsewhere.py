@@ -15,7 +15,6 @@ import pytest
 
 from icewright.adapters.catalogs.translate import SqlCatalogProperties, spark_conf, spark_packages
 from icewright.adapters.engines.spark.pool import SparkPool
-from icewright.app.demo.loopback import free_port
 from icewright.core.errors import EngineUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -24,6 +23,7 @@ from icewright.core.table import TableRef
 from tests.integration.bench import CONFIG, Bench
 from tests.integration.clusters import connect_server, standalone
 from tests.integration.working import KNOBS, ROWS, make, make_slow, on_pool, running, settled
+from tests.servers.loopback import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
 

@@ -14,13 +14,13 @@ from pyiceberg.exceptions import CommitFailedException
 
 from icewright.adapters.clock import SystemClock
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
-from icewright.app.demo.rest_server import RestHost
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
+from tests.servers.rest_server import RestHost
 
 pytestmark = [pytest.mark.spark, pytest.mark.external, pytest.mark.usefixtures("own_spark")]
 REF = TableRef("lake", ("sales",), "orders")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -152,21 +151,6 @@ def resume(table: Table) -> None:
     output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
 
 
-class DemoCatalog(StrEnum):
-    """The types of catalog that the demo can make."""
-
-    SQL = "sql"
-    REST = "rest"
-    NESSIE = "nessie"
-
-
-class DemoStorage(StrEnum):
-    """Where the demo's files can lie."""
-
-    LOCAL = "local"
-    S3 = "s3"
-
-
 @app.command()
 def demo(
     directory: Annotated[
@@ -175,22 +159,12 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end, without serving pages.")
     ] = False,
-    catalog: Annotated[
-        DemoCatalog,
-        typer.Option(
-            "--catalog", help="The type of its catalog; rest starts Apache's REST server here, nessie Nessie."
-        ),
-    ] = DemoCatalog.SQL,
-    storage: Annotated[
-        DemoStorage,
-        typer.Option("--storage", help="Where its files lie; s3 starts an S3 server here, whose objects are files."),
-    ] = DemoStorage.LOCAL,
     as_json: Json = False,
 ) -> None:
-    """A lakehouse made on the spot, rotting, maintained before your eyes."""
+    """Create a neglected lakehouse, maintain it and prove that every row is still there."""
     from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
 
-    leave(run_demo(directory, once=once, as_json=as_json, kind=catalog, storage=storage))
+    leave(run_demo(directory, once=once, as_json=as_json))
 
 
 @db_app.command("upgrade")

@@ -13,7 +13,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
-from icewright.app.demo.files import millis
+from icewright.app.demo.files import local, millis
 from icewright.app.demo.lake import Lake
 
 _MINUTE_MS = 60_000
@@ -29,16 +29,16 @@ def backdate(lake: Lake, name: str, times: Sequence[datetime]) -> None:
     order = [s.snapshot_id for s in sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)]
     fresh = dict(zip(order[-len(times) :], map(millis, times), strict=True))
     when = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots} | fresh
-    _age_files(lake, table, fresh)
+    _age_files(table, fresh)
     logged: dict[str, int] = {}
     for location in [*(entry.metadata_file for entry in table.metadata.metadata_log), table.metadata_location]:
-        document = json.loads(lake.local(location).read_text(encoding="utf-8"))
+        document = json.loads(local(location).read_text(encoding="utf-8"))
         logged[location] = _redate(document, when, logged, millis(times[0]) - _MINUTE_MS)
-        _save(lake.local(location), document, logged[location])
+        _save(local(location), document, logged[location])
     document["metadata-log"] = [{"metadata-file": path, "timestamp-ms": at} for path, at in logged.items()]
-    path = _next(lake.local(table.metadata_location), lake.random(f"{name} backdated").getrandbits(128))
+    path = _next(local(table.metadata_location), lake.random(f"{name} backdated").getrandbits(128))
     _save(path, document, logged[table.metadata_location])
-    lake.point(name, lake.uri(path))  # a commit could not set these fields
+    lake.point(name, f"file://{path}")  # a commit could not set these fields
 
 
 def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[str, int], before: int) -> int:
@@ -67,18 +67,18 @@ def _next(path: Path, bits: int) -> Path:
     return path.with_name(f"{number:05d}-{uuid.UUID(int=bits, version=4)}.metadata.json")
 
 
-def _age_files(lake: Lake, table: Table, fresh: Mapping[int, int]) -> None:
+def _age_files(table: Table, fresh: Mapping[int, int]) -> None:
     for snapshot in table.metadata.snapshots:
         if snapshot.snapshot_id not in fresh:
             continue
-        _age(lake.local(snapshot.manifest_list), fresh[snapshot.snapshot_id])
+        _age(local(snapshot.manifest_list), fresh[snapshot.snapshot_id])
         for manifest in snapshot.manifests(table.io):
             if manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
-            _age(lake.local(manifest.manifest_path), fresh[snapshot.snapshot_id])
+            _age(local(manifest.manifest_path), fresh[snapshot.snapshot_id])
             for entry in manifest.fetch_manifest_entry(table.io):
                 if entry.status == ManifestEntryStatus.ADDED:
-                    _age(lake.local(entry.data_file.file_path), fresh[snapshot.snapshot_id])
+                    _age(local(entry.data_file.file_path), fresh[snapshot.snapshot_id])
 
 
 def _age(path: Path, at: int) -> None:

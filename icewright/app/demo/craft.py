@@ -60,7 +60,7 @@ class Craft:
         (self.folder / "metadata").mkdir(exist_ok=True)
         self.properties = dict(properties or {})
         self._metadata = new_table_metadata(
-            schema, spec, UNSORTED_SORT_ORDER, lake.uri(self.folder), {"format-version": "2"}, self.uuid()
+            schema, spec, UNSORTED_SORT_ORDER, f"file://{self.folder}", {"format-version": "2"}, self.uuid()
         )
         self.schema = self._metadata.schema()
         self.spec = self._metadata.spec()
@@ -103,7 +103,7 @@ class Craft:
         path = folder / f"00000-{self.uuid()}.parquet"
         return write_file(
             path,
-            self.lake.uri(path),
+            f"file://{path}",
             columns,
             schema,
             {
@@ -171,7 +171,7 @@ class Craft:
         self._avro(path, self._entry_schema, entries, header, at)
         rows = sum(file.rows for file in files)
         row = {
-            "manifest_path": self.lake.uri(path),
+            "manifest_path": f"file://{path}",
             "manifest_length": path.stat().st_size,
             "partition_spec_id": self.spec.spec_id,
             "content": content,
@@ -250,7 +250,7 @@ class Craft:
             "snapshot-id": snapshot,
             "sequence-number": self._sequence,
             "timestamp-ms": millis(at),
-            "manifest-list": self.lake.uri(path),
+            "manifest-list": f"file://{path}",
             "summary": summary,
             "schema-id": self.schema.schema_id,
         }
@@ -277,5 +277,5 @@ class Craft:
         path.write_text(json.dumps(document), encoding="utf-8")
         os.utime(path, (last["timestamp-ms"] / 1000, last["timestamp-ms"] / 1000))
         if register:
-            self.lake.catalog.register_table(self.lake.identifier(self.name), self.lake.uri(path))
+            self.lake.catalog.register_table(self.lake.identifier(self.name), f"file://{path}")
         return path

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from icewright.app.demo.files import local
-from icewright.app.demo.nessie_tables import NessieTables
 from icewright.core.table import TableRef
 
 if TYPE_CHECKING:
@@ -31,8 +29,7 @@ class Rot:
 class Lake:
     """A catalog that PyIceberg and Spark share, and the folder that its tables lie in.
 
-    `now` is in UTC and never later than the real time, as Spark commits with its own clock. `served` is the URI that
-    the folder's files go by where a server has them as objects, such as `s3://lake/warehouse`; blank: their paths.
+    `now` is in UTC and never later than the real time, as Spark commits with its own clock.
     """
 
     catalog: Catalog
@@ -40,7 +37,6 @@ class Lake:
     warehouse: Path
     now: datetime
     seed: int = 7
-    served: str = ""
 
     def identifier(self, name: str) -> tuple[str, ...]:
         """Return the parts of `namespace.table`; the namespace is made when it is new."""
@@ -52,20 +48,9 @@ class Lake:
         """Return the folder of the table `namespace.table`."""
         return self.warehouse.joinpath(*name.split("."))
 
-    def uri(self, path: Path) -> str:
-        """Return what metadata calls a file or folder of the warehouse."""
-        return f"{self.served}/{path.relative_to(self.warehouse)}" if self.served else f"file://{path}"
-
-    def local(self, uri: str) -> Path:
-        """Return the file that metadata calls so."""
-        return self.warehouse / uri.removeprefix(f"{self.served}/") if self.served else local(uri)
-
     def point(self, name: str, metadata_location: str) -> None:
         """Make the catalog name another metadata file of the table `namespace.table`."""
         identifier = self.identifier(name)
-        if isinstance(self.catalog, NessieTables):  # where a table that is dropped and made again is another one
-            self.catalog.register_table(identifier, metadata_location, overwrite=True)
-            return
         self.catalog.drop_table(identifier)  # the catalog's row alone
         self.catalog.register_table(identifier, metadata_location)
 

@@ -1,23 +1,16 @@
-"""The demo's folder, its configuration, and the servers that its catalog and files live on while it runs."""
+"""The demo's folder and its configuration."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
 
-from icewright.app.bootstrap import java_of, pyiceberg_catalog_properties, read_config
-from icewright.app.config import Config, user_cache
-from icewright.app.demo.loopback import free_port
-from icewright.app.demo.nessie_server import nessie_served
-from icewright.app.demo.nessie_tables import NessieTables
-from icewright.app.demo.rest_server import S3_FILE_IO, rest_host
-from icewright.app.demo.s3_server import BUCKET, objects, s3_properties, s3_served
+from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
+from icewright.app.config import Config
 from icewright.core.errors import UsageError
 
 CATALOG = "lake"
@@ -30,7 +23,7 @@ _CONFIG = """\
 state: sqlite:///{home}/icewright.db
 catalogs:
   {catalog}:
-    type: {kind}
+    type: sql
     enabled: true
     properties: {properties}
 cache: {{folder: "{home}/cache"}}
@@ -54,47 +47,26 @@ policy:
 
 @dataclass(frozen=True)
 class DemoLocation:
-    """Where the demo's catalog and files are: a folder, and servers where there are any."""
+    """The folder of a demo, with its configuration and warehouse."""
 
     home: Path
     config: Config
-    warehouse: Path  # the folder of the files, whoever serves them
-    uri: str  # that the warehouse is served under; blank: its path
-    served: Callable[[], AbstractContextManager[None]]  # the servers, as long as it is entered
-    catalog: Callable[[], Catalog]  # for PyIceberg's writers
+    warehouse: Path  # the folder of the files
+
+    def catalog(self) -> Catalog:
+        """Load the catalog for PyIceberg's writers."""
+        return load_catalog(CATALOG, **pyiceberg_catalog_properties(self.config.catalogs[CATALOG]))
 
 
-def place(directory: Path, kind: str, storage: str) -> DemoLocation:
-    """Return an empty folder with a configuration; an earlier demo's is made anew, anything else is left alone."""
+def place(directory: Path) -> DemoLocation:
+    """Return an empty folder with a configuration; an earlier demo's is emptied, any other one is left alone."""
     home = _emptied(directory)
-    port, s3_port = free_port(), free_port()
-    on_s3 = s3_properties(s3_port) if storage == "s3" else {}
-    folder = (objects(home / "s3") if on_s3 else home) / "warehouse"
-    uri = f"s3://{BUCKET}/warehouse" if on_s3 else ""
+    folder = home / "warehouse"
     folder.mkdir(parents=True)
-    address = f"http://127.0.0.1:{port}"
-    named = {"sql": f"sqlite:///{home}/catalog.db", "rest": address, "nessie": f"{address}/api/v2"}[kind]
-    properties = {"uri": named, "warehouse": uri or f"file://{folder}", **on_s3}
-    said = _CONFIG.format(home=home, catalog=CATALOG, kind=kind, properties=json.dumps(properties), undone=UNDONE)
+    properties = {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{folder}"}
+    said = _CONFIG.format(home=home, catalog=CATALOG, properties=json.dumps(properties), undone=UNDONE)
     (home / "icewright.yaml").write_text(said, encoding="utf-8")
-    config = read_config(home / "icewright.yaml")
-
-    @contextmanager
-    def served() -> Iterator[None]:
-        with ExitStack() as stack:
-            if on_s3:
-                stack.enter_context(s3_served(java_of(config), home / "s3", user_cache() / "s3", s3_port))
-            if kind == "rest":
-                stack.enter_context(_rest(config, home, port, properties["warehouse"], on_s3))
-            if kind == "nessie":
-                stack.enter_context(nessie_served(home / "logs", user_cache() / "nessie", port=port))
-            yield
-
-    def catalog() -> Catalog:
-        known = pyiceberg_catalog_properties(config.catalogs[CATALOG])
-        return NessieTables(CATALOG, named, **known) if kind == "nessie" else load_catalog(CATALOG, **known)
-
-    return DemoLocation(home, config, folder, uri, served, catalog)
+    return DemoLocation(home, read_config(home / "icewright.yaml"), folder)
 
 
 def _emptied(directory: Path) -> Path:
@@ -107,15 +79,3 @@ def _emptied(directory: Path) -> Path:
     (home / "logs").mkdir(parents=True)
     (home / MARK).touch()
     return home
-
-
-@contextmanager
-def _rest(config: Config, home: Path, port: int, warehouse: str, on_s3: Mapping[str, str]) -> Iterator[None]:
-    """Apache's REST server over a SQLite database in the demo's folder."""
-    with (
-        (home / "logs" / "rest.log").open("wb") as log,
-        rest_host(java_of(config), user_cache() / "rest", log, s3=bool(on_s3)) as host,
-    ):
-        opened = {"io-impl": S3_FILE_IO, **on_s3} if on_s3 else {}
-        host.serve(home / "catalog.db", warehouse, port, **opened)
-        yield

@@ -91,7 +91,7 @@ def returns(lake: Lake, name: str = "shop.returns", size: int = 4000) -> Rot:
     properties = ", ".join(f"'{key}' = '{value}'" for key, value in ({"format-version": "3"} | _MERGE_ON_READ).items())
     spark.sql(
         f"CREATE TABLE {table} (`return_id` bigint NOT NULL, `reason` string, `amount` decimal(10, 2), `day` date) "
-        f"USING iceberg PARTITIONED BY (`reason`) LOCATION '{lake.uri(lake.folder(name))}' TBLPROPERTIES ({properties})"
+        f"USING iceberg PARTITIONED BY (`reason`) LOCATION 'file://{lake.folder(name)}' TBLPROPERTIES ({properties})"
     )
     for part in range(2):
         spark.sql(

