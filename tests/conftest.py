@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.hive import Metastore, metastore_server
 from tests.nessie import NessieServer, nessie_server
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from icewright.adapters.engines.spark.pool import SparkPool
     from tests.cli.workspace import Workspace
 
+ROOT = Path(__file__).parent.parent
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 
 
@@ -37,15 +39,25 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
 
 
-@pytest.hookimpl(tryfirst=True)
+class OneSpark(LoadScopeScheduling):
+    """Gives one worker every file that needs Spark, so that there is one JVM of it, and the others file by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if "mark.spark" in (ROOT / file).read_text(encoding="utf-8") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+    """Schedule tests over the workers; the largest group, which is Spark's, begins first."""
+    return OneSpark(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a nightly run tries; one worker has all of Spark's tests, and a file is of one worker."""
+    """Leave out what only a nightly run tries."""
     late = [item for item in items if not NIGHTLY and item.get_closest_marker("nightly")]
     if late:
         config.hook.pytest_deselected(items=late)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else item.path.name))
 
 
 def pytest_collection_finish() -> None:
