@@ -39,7 +39,7 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
 
 
-class OneSpark(LoadScopeScheduling):
+class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
     """Gives one worker every file that needs Spark, so that there is one JVM of it, and the others file by file."""
 
     def _split_scope(self, nodeid: str) -> str:
