@@ -6,7 +6,7 @@ metadata files name the current one in their log, and everything that they reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -97,10 +97,8 @@ def _successors(
         after = current in logged or head_moved_on
         extended = key(one.path) in built_on
         base = key(line.log[-1]) if line.log else current
-        lost = base == current or (
-            base in replaced_by and (staged_by_us(one.path) or _raced(line, replaced_by[base], metadata, read))
-        )
-        fork = key(one.path) not in ours and (extended or not lost) and (newer or bool(logged & ours))
+        theirs = key(one.path) not in ours and (newer or bool(logged & ours))
+        fork = theirs and (extended or not (base == current or _lost_race(one, line, metadata, replaced_by, read)))
         crashed_here = staged_by_us(one.path) and not extended and bool(line.log) and base == current
         known = line.snapshot_ids <= metadata.by_id.keys()
         copy = known and line.last_updated is not None and line.last_updated <= metadata.last_updated
@@ -128,8 +126,16 @@ def _replaced_by(
     return found
 
 
-def _raced(line: Lineage, rival: str, metadata: TableMetadata, read: Callable[[str], bytes]) -> bool:
-    """Whether a file was made when the version was that took its place: writers look at the base right before."""
+def _lost_race(
+    one: Strange, line: Lineage, metadata: TableMetadata, replaced_by: Mapping[str, str], read: Callable[[str], bytes]
+) -> bool:
+    """Return whether a file was made when its base was replaced, as writers look at the base right before they commit.
+
+    Of files that Icewright staged this is taken for granted.
+    """
+    rival = replaced_by.get(key(line.log[-1]))
+    if rival is None or staged_by_us(one.path):
+        return rival is not None
     if rival == metadata.metadata_location:
         made: datetime | None = metadata.last_updated
     else:
