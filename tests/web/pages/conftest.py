@@ -155,7 +155,7 @@ def _fleet(site: Site) -> None:
     site.hostile = [TableRef("fleet", (name,), name) for name in (*HOSTILE, "..", ".")]
     refs = [TableRef("fleet", (f"n{i % 7}",), f"t{i:04}") for i in range(FLEET)] + site.hostile
     pointers = [Pointer(ref, f"s3://w/{i}/1.json") for i, ref in enumerate(refs)]
-    store.detected("fleet", pointers, now)
+    store.record_catalog_listing("fleet", pointers, now)
     set_knobs = knobs()
     for i, (ref, pointer) in enumerate(zip(refs, pointers, strict=True)):
         if i % 9 == 8 and ref not in site.hostile:
@@ -169,10 +169,10 @@ def _fleet(site: Site) -> None:
         )
         parts = tuple(partition(f"p{n}", files=3 + i % 90, mb=1 + 40 * (i % 5)) for n in range(2))
         found = facts(*parts, of=of, thresholds=thresholds(set_knobs), manifests_of=(manifests(1 + i % 20),))
-        store.evaluated(evaluate(found, set_knobs, {}, now), now - timedelta(minutes=i))
+        store.record_evaluation(evaluate(found, set_knobs, {}, now), now - timedelta(minutes=i))
     for ref in refs[3:5]:
         store.pause(ref, "three jobs failed in a row")
-    store.unreadable(refs[5], "the manifest list is not there: s3://w/5/snap.avro", now)
+    store.record_unreadable(refs[5], "the manifest list is not there: s3://w/5/snap.avro", now)
     assert runtime.scopes
 
 

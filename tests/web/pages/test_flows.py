@@ -32,7 +32,7 @@ def test_a_job_from_its_start_to_its_end(site: Site, desk: Opener) -> None:
     assert "/jobs/" in page.url
     (job,) = site.store.jobs(SESSIONS, 1)
     holder, now = site.app.runtime.trigger.holder, site.app.runtime.clock.now()
-    taken = site.store.take(holder, ["lake"], now, 10)
+    taken = site.store.dequeue(holder, ["lake"], now, 10)
     assert job.job_id in [one.job_id for one in taken]
     expect(page.locator("h1 + .pill")).to_have_text("running")
     said = {"job_id": job.job_id, "operation": "remove_orphans"}
