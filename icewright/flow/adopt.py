@@ -15,6 +15,6 @@ def adopt(runtime: Runtime, ref: TableRef, *, dry_run: bool = False) -> Adoptabl
     runtime.catalog(ref)
     found = runtime.engine.adoptable(ref)
     if not dry_run:
-        runtime.store.adopt(found.table_uuid, found.what, runtime.trigger.actor, runtime.clock.now())
-        runtime.store.record_event("adopted", runtime.clock.now(), ref, what=list(found.what))
+        runtime.store.registrations.adopt(found.table_uuid, found.what, runtime.trigger.actor, runtime.clock.now())
+        runtime.store.activity.record("adopted", runtime.clock.now(), ref, what=list(found.what))
     return found

@@ -53,21 +53,21 @@ def alert_due(runtime: Runtime, alerting: Alerting) -> int:
         return 0
     try:
         changes = judge(runtime, alerting.rules, now)
-        runtime.store.record_alert_changes(changes, sorted(alerting.channels), now)
+        runtime.store.alerts.record_changes(changes, sorted(alerting.channels), now)
         for kind, alert in _news(changes):
             runtime.emit(kind, alert)
         return len(changes) + _tell(runtime, alerting)
     finally:
-        runtime.store.release_lease("alerts", runtime.trigger.holder)
+        runtime.store.leases.release("alerts", runtime.trigger.holder)
 
 
 def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
     """Return what changes by what the store says now."""
-    rows = runtime.store.catalogs()
+    rows = runtime.store.catalogs.list()
     signs = _signs(runtime, rules, rows, now)
     return changed(
         conditions(signs, rules, now),
-        runtime.store.open_alerts(),
+        runtime.store.alerts.unresolved(),
         rules,
         now,
         _unknown(runtime, rules, signs, rows, now),
@@ -81,12 +81,12 @@ def _signs(
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
     enabled = [name for name in catalogs if runtime.scopes[name].enabled]
-    tables = runtime.store.table_inputs(catalogs, enabled, below, overdue)
-    waiting, processes = runtime.store.backlog(), runtime.store.processes()
+    tables = runtime.store.alerts.table_inputs(catalogs, enabled, below, overdue)
+    waiting, processes = runtime.store.alerts.backlog(), runtime.store.processes.list()
     return AlertInputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
-        failures=runtime.store.failures(catalogs),
-        unsupported={ref: why for ref, why in runtime.store.unsupported(catalogs) if _maintained(runtime, ref)},
+        failures=runtime.store.alerts.failures(catalogs),
+        unsupported={ref: why for ref, why in runtime.store.alerts.unsupported(catalogs) if _maintained(runtime, ref)},
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows
@@ -116,7 +116,7 @@ def _spending(runtime: Runtime, now: datetime) -> list[Spending]:
     catalogs = {name: catalog.gb_hours_per_day for name, catalog in runtime.limits.catalogs.items()}
     if not any((*pools.values(), *catalogs.values())):
         return []
-    usage = runtime.store.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
+    usage = runtime.store.planning.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
     kinds = (("pool", pools, usage.spent_by_pool), ("catalog", catalogs, usage.spent_by_catalog))
     return [
         Spending(f"{kind} {name}", budget, spent.get(name, 0.0))
@@ -186,9 +186,9 @@ def _tell(runtime: Runtime, alerting: Alerting) -> int:
         return 0
     now = runtime.clock.now()
     until = now + CLAIM
-    claimed = runtime.store.claim_deliveries(sorted(alerting.channels), now, until)
+    claimed = runtime.store.alerts.claim_deliveries(sorted(alerting.channels), now, until)
     written_late = [telling for telling in claimed if _mark(telling) in alerting.unwritten]
-    runtime.store.mark_delivered(written_late, now)
+    runtime.store.alerts.mark_delivered(written_late, now)
     alerting.unwritten.difference_update(map(_mark, written_late))
     done = 0
     new = (telling for telling in claimed if telling not in written_late)
@@ -216,11 +216,11 @@ def _tell_channel(
             left = [telling for rest in letters[place:] for telling in rest]
             failures = max(telling.failures for telling in left) + 1
             now = runtime.clock.now()
-            runtime.store.schedule_redelivery(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
+            runtime.store.alerts.schedule_redelivery(left, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
             runtime.emit("alert_delivery_failed", {"channel": name, "failures": failures, "error": str(error)})
             return done
         alerting.unwritten.update(map(_mark, group))
-        runtime.store.mark_delivered(group, runtime.clock.now())
+        runtime.store.alerts.mark_delivered(group, runtime.clock.now())
         alerting.unwritten.difference_update(map(_mark, group))
         done += len(group)
     return done

@@ -9,17 +9,17 @@ from datetime import UTC, datetime, timedelta
 from icewright.core.cost import typical_factors
 from icewright.core.policy import Operation
 from icewright.core.steps import Factors
-from icewright.ports import Clock, Store
+from icewright.ports import Clock, RunHistory
 
-ANEW = timedelta(minutes=10)  # after which the store is asked again
+ANEW = timedelta(minutes=10)  # after which the run history is read again
 SINCE, MOST = timedelta(days=30), 300  # runs of an operation that are read
 
 
 @dataclass
 class Calibration:
-    """The typical factors, asked of the store now and then."""
+    """The typical factors, read from the run history now and then."""
 
-    store: Store
+    runs: RunHistory
     clock: Clock
     _factors: Mapping[Operation, Factors] = field(default_factory=dict, init=False)
     _until: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
@@ -28,6 +28,6 @@ class Calibration:
         """By operation."""
         now = self.clock.now()
         if now >= self._until:
-            self._factors = typical_factors(self.store.work_done(now - SINCE, MOST))
+            self._factors = typical_factors(self.runs.work_done(now - SINCE, MOST))
             self._until = now + ANEW
         return self._factors

@@ -33,13 +33,13 @@ class CycleResult:
 
 def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
     """Return one pass over the given catalogs."""
-    runtime.store.record_event("scan_started", runtime.clock.now(), catalogs=list(catalogs))
+    runtime.store.activity.record("scan_started", runtime.clock.now(), catalogs=list(catalogs))
     found, changed = look(runtime, catalogs, force=force)
     plan = plan_now(runtime, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     runtime.emit("evaluated", {"due": len(due)})
     jobs, plan = _run(runtime, catalogs, plan, dry_run=dry_run)
-    known = [row for name in catalogs for row in runtime.store.tables(name) if not row.dropped]
+    known = [row for name in catalogs for row in runtime.store.tables.list(name) if not row.dropped]
     unreadable = [(str(row.ref), row.error) for row in known if row.error]
     result = CycleResult(
         tables=found.tables,
@@ -50,7 +50,7 @@ def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fals
         deferred=plan.deferred,
         errors=(*found.errors, *unreadable),
     )
-    runtime.store.record_event(
+    runtime.store.activity.record(
         "scan_finished",
         runtime.clock.now(),
         tables=result.tables,

@@ -32,7 +32,7 @@ def read_facts(runtime: Runtime, metadata: TableMetadata) -> tuple[TableFacts, K
 def _read(runtime: Runtime, policy: Policy, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
     knobs = policy.knobs_for(metadata.ref, metadata)
     facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    held = runtime.store.pins(metadata.ref, metadata.table_uuid)
+    held = runtime.store.pins.list(metadata.ref, metadata.table_uuid)
     return replace(facts, holds=tuple(pin.hold() for pin in held)), knobs
 
 
@@ -44,10 +44,10 @@ def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation
 def _judged(runtime: Runtime, policy: Policy, ref: TableRef, now: datetime) -> Evaluation:
     metadata = runtime.catalog(ref).load(ref)
     facts, knobs = _read(runtime, policy, metadata)
-    known = runtime.store.registration(ref, metadata.table_uuid)
+    known = runtime.store.registrations.get(ref, metadata.table_uuid)
     unseen = unseen_snapshots(metadata, None if known is None else known.seen)
     facts = replace(facts, outside=runtime.files.outside(metadata, unseen))
-    return evaluate(facts, knobs, runtime.store.history(ref, metadata.table_uuid), now, runtime.calibration())
+    return evaluate(facts, knobs, runtime.store.runs.history(ref, metadata.table_uuid), now, runtime.calibration())
 
 
 def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation | None:
@@ -56,13 +56,13 @@ def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evalu
     try:
         evaluation = _judged(runtime, policy, ref, now)
     except TableNotFound:  # dropped since it was listed, which the next detection sees, or renamed for a moment
-        runtime.store.clear_due_work([ref], now + GONE)
+        runtime.store.tables.clear_due_work([ref], now + GONE)
         return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
-        runtime.store.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
+        runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
         runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
         return None
-    runtime.store.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
+    runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
     return evaluation
 
 
@@ -76,7 +76,7 @@ def maintained(
     scope, knobs = runtime.scopes.get(row.ref.catalog), runtime.policy().knobs_for(row.ref, metadata)
     switched_on = scope is not None and scope.enabled
     enabled = {op: switched_on and knobs[ENABLED[op]] for op in Operation}
-    return table_status(runtime.store.history(row.ref, row.table_uuid or ""), enabled)
+    return table_status(runtime.store.runs.history(row.ref, row.table_uuid or ""), enabled)
 
 
 def evaluate_due(runtime: Runtime, catalogs: Sequence[str], most: int | None = None) -> list[TableRef]:
@@ -86,12 +86,12 @@ def evaluate_due(runtime: Runtime, catalogs: Sequence[str], most: int | None = N
         while most is None or len(done) < most:
             now = runtime.clock.now()
             limit = BATCH if most is None else min(BATCH, most - len(done))
-            rows = runtime.store.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, limit)
+            rows = runtime.store.tables.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, limit)
             if not rows:
                 break
             mine = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
             wanted = set(mine)
-            runtime.store.clear_due_work([row.ref for row in rows if row.ref not in wanted], None)
+            runtime.store.tables.clear_due_work([row.ref for row in rows if row.ref not in wanted], None)
             list(pool.map(evaluate_and_record, [runtime] * len(mine), mine, [now] * len(mine)))
             done += mine
     return done

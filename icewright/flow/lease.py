@@ -25,7 +25,7 @@ class Lease:
     def renew(self) -> LeaseStatus:
         """Return what the store says of the hold, which is longer now if it is one."""
         now = self._runtime.clock.now()
-        beat = self._runtime.store.heartbeat(self._job_id, now)
+        beat = self._runtime.store.jobs.heartbeat(self._job_id, now)
         if beat is not LeaseStatus.LOST:
             self._renewed = now
         return beat

@@ -31,13 +31,13 @@ def plan_now(
     """
     now = runtime.clock.now()
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    usage = runtime.store.usage(midnight)
+    usage = runtime.store.planning.usage(midnight)
     known = {job.ref for job in usage.active}
     unknown = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in known]
     usage = replace(usage, active=(*usage.active, *unknown), started=started)
     held = {job.ref for job in running}
     candidates = []
-    for found in runtime.store.candidates(catalogs):
+    for found in runtime.store.planning.candidates(catalogs):
         if not runtime.scopes[found.ref.catalog].holds(found.ref):
             continue
         candidate = replace(found, blocked="held by another job of this pass") if found.ref in held else found
@@ -65,12 +65,12 @@ class Planning:
                 return 0
             self._renew = now + TURN / 4  # each time would be a write every few seconds, for nothing
         _adapt(runtime, now)
-        seen = runtime.store.planned_from()
+        seen = runtime.store.planning.change_token()
         if seen == self._seen and now < self._until:
             return 0
         plan = plan_now(runtime, sorted(runtime.scopes))
-        queued = [runtime.store.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
-        runtime.store.record_deferred(plan.deferred)
+        queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
+        runtime.store.planning.record_deferred(plan.deferred)
         self._seen, self._until = seen, now + ANEW  # a plan that failed is made again
         return sum(job_id is not None for job_id in queued)
 
@@ -86,7 +86,7 @@ def _placed(runtime: Runtime, candidate: Candidate, without: Container[tuple[Tab
 
 def _limits(runtime: Runtime) -> Limits:
     """Return the configured limits, the pools' as adapted."""
-    now = runtime.store.pool_limits()
+    now = runtime.store.planning.pool_limits()
     pools = {
         name: replace(pool, max_concurrent=min(pool.max_concurrent, now.get(name, pool.max_concurrent)))
         for name, pool in runtime.limits.pools.items()
@@ -96,13 +96,13 @@ def _limits(runtime: Runtime) -> Limits:
 
 def _adapt(runtime: Runtime, now: datetime) -> None:
     """Give each pool as many jobs as its Spark applications say that they can take."""
-    limits = runtime.store.pool_limits()
-    processes = [row for row in runtime.store.processes() if now - row.heartbeat <= TURN]  # the others may be gone
+    limits = runtime.store.planning.pool_limits()
+    processes = [row for row in runtime.store.processes.list() if now - row.heartbeat <= TURN]  # the others may be gone
     for name, pool in runtime.limits.pools.items():
         limit = limits.get(name, pool.max_concurrent)
         changed = adapted(limit, _load(name, processes), pool.max_concurrent)
         if changed != limit:
-            runtime.store.set_pool_limit(name, changed, now)
+            runtime.store.planning.set_pool_limit(name, changed, now)
 
 
 def _load(pool: str, processes: Sequence[ProcessRow]) -> Load | None:

@@ -22,18 +22,18 @@ def reconcile_interrupted(runtime: Runtime) -> list[str]:
     done = end_interrupted(runtime)
     released, waiting = release_abandoned_undos(runtime)
     done += released
-    for unfinished in runtime.store.unfinished(runtime.clock.now()):
+    for unfinished in runtime.store.ledger.unfinished(runtime.clock.now()):
         finished, said = _resumed(runtime, unfinished)
         (done if finished else waiting).append(said)
     for line in done:
-        runtime.store.record_event("reconciled", runtime.clock.now(), said=line)
+        runtime.store.activity.record("reconciled", runtime.clock.now(), said=line)
     return done + waiting
 
 
 def end_interrupted(runtime: Runtime) -> list[str]:
     """End jobs whose process is gone, and delete nothing. Says which."""
     done: list[str] = []
-    for job in runtime.store.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
+    for job in runtime.store.jobs.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
         break_off(runtime, job.ref, JobState.INTERRUPTED, MOST_INTERRUPTED, "were interrupted")
     return done
@@ -51,32 +51,32 @@ class Reconciler:
         runtime = self._runtime
         if not runtime.try_acquire_lease("reconcile", TURN):
             return 0
-        runtime.store.release_claims_of_ended(runtime.process_has_ended)
+        runtime.store.processes.release_claims(runtime.process_has_ended)
         said = reconcile_interrupted(runtime)
         for line in said:
             if line not in self._told:
                 runtime.emit("reconciled", {"said": line})
         self._told = frozenset(said)
         _let_go(runtime)
-        ended = [p for p in runtime.store.processes() if runtime.clock.now() - p.heartbeat > SILENT]
-        runtime.store.deregister([p.holder for p in ended])
+        ended = [p for p in runtime.store.processes.list() if runtime.clock.now() - p.heartbeat > SILENT]
+        runtime.store.processes.deregister([p.holder for p in ended])
         return 0
 
 
 def _let_go(runtime: Runtime) -> None:
     """Cancel what waits for catalogs that nobody looks after: it would keep its place in the limits for ever."""
-    now, rows = runtime.clock.now(), runtime.store.catalogs()
+    now, rows = runtime.clock.now(), runtime.store.catalogs.list()
     lost = [row.name for row in rows if row.left(runtime.scopes, now)]
-    for job in runtime.store.queued(lost) if lost else ():
-        runtime.store.request_cancel(job.job_id, now)
+    for job in runtime.store.jobs.queued(lost) if lost else ():
+        runtime.store.jobs.request_cancel(job.job_id, now)
         said = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"
-        runtime.store.record_event("reconciled", now, said=said)
+        runtime.store.activity.record("reconciled", now, said=said)
 
 
 def _resumed(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
     """Return whether the deletions came to an end, and what there is to say."""
     waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
-    row = runtime.store.table(unfinished.ref)
+    row = runtime.store.tables.get(unfinished.ref)
     if row is not None and row.paused:  # a broken invariant, perhaps: the files may be what a rollback needs
         return False, f"{waiting}: the table is paused ({row.paused})"
     if unfinished.ref.catalog not in runtime.catalogs:
@@ -87,14 +87,14 @@ def _resumed(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
         outcome = runtime.engine.resume(unfinished)
     except (TableNotFound, TableReplaced) as error:  # its files are not ours any more
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-        runtime.store.record_deletions(unfinished.job_id, states, runtime.clock.now())
-        runtime.store.set_commit_intent(unfinished.job_id, None)
+        runtime.store.ledger.record(unfinished.job_id, states, runtime.clock.now())
+        runtime.store.ledger.set_commit_intent(unfinished.job_id, None)
         return True, str(error)
     except IcewrightError as error:  # the plan stays in the ledger for the next time
         return False, f"{waiting}: {error}"
     except Exception as error:  # noqa: BLE001 - a fault of ours with one table keeps no other's plans waiting
         return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
-    runtime.store.record_work(unfinished.ref.catalog, outcome)
+    runtime.store.runs.record_resumed(unfinished.ref.catalog, outcome)
     return True, f"{unfinished.ref}: {outcome.summary}"
 
 
@@ -103,7 +103,7 @@ def _switched_off(runtime: Runtime, unfinished: Unfinished) -> bool:
 
     Of a job that did more, some of them may be what an expiry let go of.
     """
-    ref, job = unfinished.ref, runtime.store.job(unfinished.job_id)
+    ref, job = unfinished.ref, runtime.store.jobs.get(unfinished.job_id)
     manual = job is not None and job.trigger == MANUAL
     if manual or unfinished.operations != (Operation.REMOVE_ORPHANS,) or ref.catalog in runtime.vacuums:
         return False

@@ -87,7 +87,7 @@ class Runtime:
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Tell what happens to a table, and write it into the record of its job."""
         with suppress(StorageUnavailable):  # what is told of work must not end the work
-            self.store.record_event(kind, self.clock.now(), ref, **details)
+            self.store.activity.record(kind, self.clock.now(), ref, **details)
         self.emit(kind, {"table": str(ref), **details})
 
     def retry_idempotent(self, tell: Callable[[], _Told]) -> _Told:
@@ -108,10 +108,10 @@ class Runtime:
     def try_acquire_lease(self, name: str, length: timedelta) -> bool:
         """Return whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
         me, now = self.trigger.holder, self.clock.now()
-        holder = self.store.acquire_lease(name, me, now, now + length)
+        holder = self.store.leases.acquire(name, me, now, now + length)
         if holder not in ("", me) and self.process_has_ended(holder):
-            self.store.release_lease(name, holder)
-            holder = self.store.acquire_lease(name, me, now, now + length)
+            self.store.leases.release(name, holder)
+            holder = self.store.leases.acquire(name, me, now, now + length)
         return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:

@@ -111,7 +111,7 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Al
         )
     if not dry_run:
         said = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
-        runtime.store.record_event("vacuumed", runtime.clock.now(), None, catalog=catalog, **said)
+        runtime.store.activity.record("vacuumed", runtime.clock.now(), None, catalog=catalog, **said)
     return result
 
 
@@ -125,7 +125,7 @@ def _turn(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[None]:
         yield
     finally:
         if not dry_run:
-            runtime.store.release_lease(name, runtime.trigger.holder)
+            runtime.store.leases.release(name, runtime.trigger.holder)
 
 
 def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
@@ -135,7 +135,7 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
         return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
     scope = runtime.scopes[catalog]
     counts, jobs, deleting = Counts(), [], _deleting(runtime)
-    for row in runtime.store.tables(catalog):
+    for row in runtime.store.tables.list(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
         counts.num_tables += 1
@@ -175,7 +175,7 @@ def _branched(runtime: Runtime, catalog: str, one: Vacuum, dry_run: bool) -> Vac
     )
     said = f"{survey.policy} ({survey.policy.source})"
     instant = survey.policy.instant
-    acted = {row.name: row.vacuumed for row in runtime.store.catalogs()}.get(catalog)
+    acted = {row.name: row.vacuumed for row in runtime.store.catalogs.list()}.get(catalog)
     if instant is not None and acted == instant.isoformat():
         reason = f"the cut-off {acted} has been acted on already: a time-based cut-off acts once"
         return VacuumResult(catalog, dry_run, (), counts, said, reason)
@@ -184,7 +184,7 @@ def _branched(runtime: Runtime, catalog: str, one: Vacuum, dry_run: bool) -> Vac
     jobs = [_table(runtime, one, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables]
     result = _result(catalog, counts, jobs, dry_run=dry_run)
     if instant is not None and not dry_run and not counts.num_partial_failures:
-        runtime.store.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
+        runtime.store.catalogs.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
     return replace(result, cutoff=said)
 
 
@@ -194,7 +194,7 @@ def _written_down(runtime: Runtime, catalog: str, survey: Survey) -> None:
     for table in survey.tables:
         place = max(c.metadata_location for c in table.versions)
         pointers.setdefault(table.ref, Pointer(table.ref, place))
-    runtime.store.record_catalog_listing(catalog, list(pointers.values()), runtime.clock.now())
+    runtime.store.tables.record_listing(catalog, list(pointers.values()), runtime.clock.now())
 
 
 def _table(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
@@ -210,11 +210,11 @@ def _table(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> Job
         for operation, run in _runs(one):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    row = runtime.store.table(table.ref)
+    row = runtime.store.tables.get(table.ref)
     if row is not None and row.paused:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
     now = runtime.clock.now()
-    job_id = runtime.store.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
+    job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
     if job_id is None:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
     return _job(runtime, one, replace(work, job_id=job_id), counts)
@@ -243,7 +243,7 @@ def _job(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobRe
         reason = str(error)
     finally:
         result = JobResult(ref, job_id, state, tuple(outcomes), reason=reason)
-        runtime.store.finish(job_id, state, result.summary, runtime.clock.now())
+        runtime.store.jobs.finish(job_id, state, result.summary, runtime.clock.now())
     runtime.emit("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
     return result
 
@@ -273,14 +273,14 @@ def _recorded(
 
     outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, runtime, work))
     row = RunRow(work.job_id, outcome, started, runtime.clock.now(), "", "", {}, {})
-    runtime.store.record_run(row, work.table.ref)
+    runtime.store.runs.record(row, work.table.ref)
     runtime.emit("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
     return outcome
 
 
 def _pause(runtime: Runtime, work: VacuumOf, error: IcewrightError) -> None:
     if isinstance(error, InvariantViolated):
-        runtime.store.pause(work.table.ref, f"verification failed: {error}")
+        runtime.store.tables.pause(work.table.ref, f"verification failed: {error}")
 
 
 def _attempt(
