@@ -11,7 +11,7 @@ from benchmarks.kit.child import Answer, measured, serve
 from benchmarks.kit.lake import CATALOG, Lake
 from benchmarks.kit.ours import profiled
 from icewright.app.bootstrap import application, read_config, upgrade_store
-from icewright.app.service import spare_the_collector
+from icewright.app.service import freeze_garbage_collector
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.queue import Planning, plan_now
@@ -39,7 +39,7 @@ class Control:
     def __init__(self, path: Path) -> None:
         self.opened = application(read_config(path), kind="service")
         self.app = self.opened.__enter__()
-        spare_the_collector()
+        freeze_garbage_collector()
 
     def detect(self, *, profile: bool = False) -> Answer:
         """Ask the catalog once for its tables."""

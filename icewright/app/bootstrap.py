@@ -59,7 +59,7 @@ from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import SnapshotHold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
-from icewright.flow.archive import Archiving, WhenNeeded
+from icewright.flow.archive import Archiving, LazyArchive
 from icewright.flow.calibration import Calibration
 from icewright.flow.runtime import Listener, Runtime
 from icewright.ports import Archive, Clock, CommitReports, Trigger, VendedCredentials
@@ -154,7 +154,7 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
         properties = pyiceberg_catalog_properties(entry)
         return IcebergArchive(entry.name, properties, tuple(said.namespace.split(".")))
 
-    archive = WhenNeeded(opened)
+    archive = LazyArchive(opened)
     try:
         yield Archiving(SqlOldHistory(store.db), archive, timedelta(days=said.after_days))
     finally:

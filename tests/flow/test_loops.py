@@ -18,7 +18,7 @@ from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning, plan_now
-from icewright.flow.reconcile import MOST_INTERRUPTED, Reconciler, reconcile_interrupted
+from icewright.flow.reconcile import MAX_INTERRUPTED, Reconciler, reconcile_interrupted
 from icewright.flow.runtime import Runtime, Scope
 from icewright.ports import JobRow, ProcessRow, Trigger
 from icewright.testing import NOW, REF
@@ -289,7 +289,7 @@ def test_a_queued_job_is_cancelled_at_once(bench: Bench) -> None:
 def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
     """Not the first times: any process may be killed once; but not for ever either."""
     bench.table()
-    for number in range(MOST_INTERRUPTED):
+    for number in range(MAX_INTERRUPTED):
         (row,) = bench.store.tables.list() or (None,)
         assert row is None or row.paused is None, number
         runtime = looked(bench)
@@ -300,7 +300,7 @@ def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
         bench.clock.advance(minutes=1)
     (row,) = bench.store.tables.list()
     assert row.paused is not None
-    assert row.paused.startswith(f"{MOST_INTERRUPTED} jobs were interrupted in a row")
+    assert row.paused.startswith(f"{MAX_INTERRUPTED} jobs were interrupted in a row")
 
 
 def test_a_process_that_is_to_stop(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from icewright.flow.manual import queue_manual_job
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler, reconcile_interrupted
-from icewright.flow.runtime import PATIENCE, Runtime, Scope
+from icewright.flow.runtime import STORE_PATIENCE, Runtime, Scope
 from icewright.ports import LedgerState, StepRequest, Trigger, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, ORPHANS, Bench, job_states
@@ -169,7 +169,7 @@ def test_a_job_outlives_a_store_that_is_away_for_a_moment(bench: Bench) -> None:
     with lease_heartbeat(runtime, job_id, timedelta(hours=1)) as lease:
         away(bench, 2, "jobs.heartbeat")
         lease.check()
-        bench.clock.advance(seconds=PATIENCE.total_seconds() + 1)
+        bench.clock.advance(seconds=STORE_PATIENCE.total_seconds() + 1)
         with pytest.raises(StorageUnavailable):
             lease.check()
         lease.check()
