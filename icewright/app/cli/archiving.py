@@ -12,7 +12,7 @@ from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.base import Json, app, opened_application
 from icewright.core.errors import IcewrightError, UsageError
-from icewright.flow.archive import archive_due, archived
+from icewright.flow.archive import archive_batches, archive_due
 from icewright.ports.archive import SOURCES
 
 
@@ -28,7 +28,7 @@ def archive(
             raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
         before = opened.runtime.clock.now() - archiving.after
         rows: Counter[str] = Counter(archiving.history.waiting(before) if dry_run else {})
-        for batch in () if dry_run else archived(opened.runtime, archiving, before):
+        for batch in () if dry_run else archive_batches(opened.runtime, archiving, before):
             rows[batch.source] += batch.rows
     place = f"{said.catalog}.{said.namespace}"
     moved = {source: rows[source] for source in SOURCES}
