@@ -51,7 +51,7 @@ class HiveClient:
         raise CatalogUnavailable(f"{self.where} does not answer: {error_message}; is the metastore up?")
 
     def once(self, question: Callable[[Any], _Result]) -> _Result:
-        """Call the metastore once.
+        """Call the metastore once, without a retry.
 
         Raises `RequestOutcomeUnknown`, and `CatalogUnavailable` before anything was sent.
         """
