@@ -397,7 +397,7 @@ def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, 
         assert all(one[2] == following[1] for one, following in itertools.pairwise(parts))
     assert {path for path, _, _ in held} == {file.path for file in files}
     assert all(slices and count >= 1 for slices, count in found)
-    assert not whole or len(found) == 1
+    assert not single_bin or len(found) == 1
 
 
 def test_metrics_of_many_columns() -> None:
