@@ -57,7 +57,7 @@ class ListedFile:
 
 
 @dataclass
-class ManifestReader:
+class LiveFileReader:
     """Reads manifests of data or of delete files, each manifest once."""
 
     files: TableFiles

@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus
 from icewright.adapters.engines.arrow.live_files import (
     REQUIRED_FIELDS,
     ListedFile,
-    ManifestReader,
+    LiveFileReader,
     manifest_record,
     with_live_content,
 )
@@ -57,8 +57,8 @@ class SmallTable:
     listed: Sequence[ManifestFile]  # by the planned snapshot
     app_id: str  # of the Spark application that runs the tasks
     storage_properties: Callable[[], Mapping[str, str]]  # FileIO properties for files that are not local
-    data: ManifestReader
-    deletes: ManifestReader | None  # None without delete manifests
+    data: LiveFileReader
+    deletes: LiveFileReader | None  # None without delete manifests
     drop_dangling: bool
     _current: TableMetadata = field(init=False)
 
@@ -321,13 +321,13 @@ def small_table(
 
 def _manifest_reader(
     files: TableFiles, base: TableMetadata, listed: Sequence[ManifestFile], content: ManifestContent
-) -> ManifestReader | None:
+) -> LiveFileReader | None:
     """Return a reader of the manifests of this content, by the schema of the first; None when there are none."""
     first = next(iter(with_live_content(listed, content)), None)
     if first is None:
         return None
     model = read_manifest(files, first)
-    return ManifestReader(files, ManifestWriter(model, base, base.default_spec_id, content))
+    return LiveFileReader(files, ManifestWriter(model, base, base.default_spec_id, content))
 
 
 def _unsupported_feature(metadata: TableMetadata, listed: Sequence[ManifestFile]) -> str | None:
