@@ -54,11 +54,11 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
 @contextmanager
 def _listening(opened: Application, service: Service) -> Iterator[str]:
     """Events come in, and probes are answered, while the block lasts; yields the address."""
-    from icewright.app.web.app_state import Watch  # noqa: PLC0415
+    from icewright.app.web.app_state import ServiceStatus  # noqa: PLC0415
     from icewright.app.web.application import Settings, create_app  # noqa: PLC0415 - needed by the service alone
     from icewright.app.web.running import serving  # noqa: PLC0415
 
     server = opened.config.server
-    watch = Watch(service.faults, service.telemetry.exposition)
+    watch = ServiceStatus(service.faults, service.telemetry.exposition)
     with serving(create_app(opened, Settings.of(opened.config), watch), server.host, server.port) as port:
         yield f"http://{server.host}:{port}"
