@@ -108,7 +108,9 @@ class SparkEngine:
             table = self._table(catalog, base, step, session, pool.application().app_id)
             done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.on_progress).run()
             answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
-            return _fall_back_to_spark(step, done.unfit, answer, by_spark, session) if done.unfit else answer
+            if done.unsupported:
+                return _fall_back_to_spark(step, done.unsupported, answer, by_spark, session)
+            return answer
 
         return by_arrow
 
