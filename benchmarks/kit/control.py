@@ -70,16 +70,16 @@ class Control:
     def pages(self, repeats: int) -> Answer:
         """Seconds of what people and workers ask of the store again and again."""
         store, now = self.app.runtime.store, self.app.runtime.clock.now
-        newest = store.jobs(limit=1)[0]
+        newest = store.jobs.list(limit=1)[0]
         asked: Mapping[str, Callable[[], object]] = {
-            "take": lambda: store.dequeue("benchmark", [CATALOG], now(), 1),
-            "jobs": lambda: store.jobs(limit=50),
-            "jobs of a table": lambda: store.jobs(newest.ref),
-            "job": lambda: store.job(newest.job_id),
-            "job by its beginning": lambda: store.job(newest.job_id[:-1]),
-            "runs of a job": lambda: store.runs(newest.job_id),
-            "table": lambda: store.table(newest.ref),
-            "history of a table": lambda: store.history(newest.ref, newest.table_uuid),
+            "take": lambda: store.jobs.dequeue("benchmark", [CATALOG], now(), 1),
+            "jobs": lambda: store.jobs.list(limit=50),
+            "jobs of a table": lambda: store.jobs.list(newest.ref),
+            "job": lambda: store.jobs.get(newest.job_id),
+            "job by its beginning": lambda: store.jobs.get(newest.job_id[:-1]),
+            "runs of a job": lambda: store.runs.list(newest.job_id),
+            "table": lambda: store.tables.get(newest.ref),
+            "history of a table": lambda: store.runs.history(newest.ref, newest.table_uuid),
         }
         return {name: [_seconds(ask) for _ in range(repeats)] for name, ask in asked.items()}
 

@@ -30,7 +30,7 @@ def examine(app: Application) -> tuple[Check, ...]:
 
 def _checks(app: Application) -> Iterator[Check]:
     runtime = app.runtime
-    yield _check("state store", lambda: f"{len(runtime.store.tables())} tables known")
+    yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
     for name, catalog in runtime.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
         for what, ask in app.catalog_checks(name):

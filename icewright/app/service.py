@@ -56,7 +56,7 @@ class Worker:
         free = self.slots - self.busy
         if free <= 0 or runtime.stopping():
             return 0
-        jobs = runtime.store.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
+        jobs = runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
         for job in jobs:
             future = self._pool.submit(self._run, job)
             with self._lock:
@@ -124,7 +124,7 @@ class Service:
         return self.loops.lags()
 
     def _decay_query_rates(self) -> int:
-        self._runtime.store.decay_query_rates(self._runtime.clock.now())
+        self._runtime.store.inbox.decay_query_rates(self._runtime.clock.now())
         return 0
 
     def _job_ended(self) -> None:
@@ -134,7 +134,7 @@ class Service:
 
     def _heartbeat(self) -> int:
         self._app.shared_clock.measure()
-        self._runtime.store.record_heartbeat(self._row())
+        self._runtime.store.processes.record_heartbeat(self._row())
         return 0
 
     def _row(self) -> ProcessRow:
@@ -153,7 +153,7 @@ class Service:
 
     def start(self) -> None:
         """Start the threads of all loops."""
-        self._runtime.store.record_heartbeat(self._row())
+        self._runtime.store.processes.record_heartbeat(self._row())
         self.loops.start()
 
     def stop(self, grace: timedelta) -> None:
@@ -165,8 +165,8 @@ class Service:
         try:
             runtime = self._runtime
             for name in ("plan", "reconcile", "alerts"):
-                runtime.store.release_lease(name, runtime.trigger.holder)
-            runtime.store.deregister([runtime.trigger.holder])
+                runtime.store.leases.release(name, runtime.trigger.holder)
+            runtime.store.processes.deregister([runtime.trigger.holder])
         except IcewrightError as error:  # the store is away: the missing heartbeat shows the end
             self._runtime.emit("deregister_failed", {"error": str(error)})
 

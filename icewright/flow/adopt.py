@@ -16,6 +16,8 @@ def adopt(runtime: Runtime, ref: TableRef, *, dry_run: bool = False) -> Adoptabl
     runtime.catalog(ref)
     adoptable = runtime.engine.adoptable(ref)
     if not dry_run:
-        runtime.store.adopt(adoptable.table_uuid, adoptable.what, runtime.trigger.actor, runtime.clock.now())
-        runtime.store.record_event("adopted", runtime.clock.now(), ref, what=list(adoptable.what))
+        runtime.store.registrations.adopt(
+            adoptable.table_uuid, adoptable.what, runtime.trigger.actor, runtime.clock.now()
+        )
+        runtime.store.activity.record("adopted", runtime.clock.now(), ref, what=list(adoptable.what))
     return adoptable

@@ -53,21 +53,21 @@ def alert_due(runtime: Runtime, alerting: Alerting) -> int:
         return 0
     try:
         changes = judge(runtime, alerting.rules, now)
-        runtime.store.record_alert_changes(changes, sorted(alerting.channels), now)
+        runtime.store.alerts.record_changes(changes, sorted(alerting.channels), now)
         for event, alert in _notifiable_events(changes):
             runtime.emit(event, alert)
         return len(changes) + _deliver(runtime, alerting)
     finally:
-        runtime.store.release_lease("alerts", runtime.trigger.holder)
+        runtime.store.leases.release("alerts", runtime.trigger.holder)
 
 
 def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime) -> tuple[AlertChange, ...]:
     """Return the changes to the open alerts by the present state of the store."""
-    rows = runtime.store.catalogs()
+    rows = runtime.store.catalogs.list()
     inputs = _alert_inputs(runtime, rules, rows, now)
     return evaluate(
         conditions(inputs, rules, now),
-        runtime.store.open_alerts(),
+        runtime.store.alerts.unresolved(),
         rules,
         now,
         _undecidable(runtime, rules, inputs, rows, now),
@@ -81,12 +81,12 @@ def _alert_inputs(
     below = rules[AlertRule.TABLE_UNHEALTHY].parameters["below"]
     overdue = now - timedelta(hours=rules[AlertRule.STALE].parameters["hours"])
     enabled = [name for name in catalogs if runtime.scopes[name].enabled]
-    tables = runtime.store.table_inputs(catalogs, enabled, below, overdue)
-    waiting, processes = runtime.store.backlog(), runtime.store.processes()
+    tables = runtime.store.alerts.table_inputs(catalogs, enabled, below, overdue)
+    waiting, processes = runtime.store.alerts.backlog(), runtime.store.processes.list()
     return AlertInputs(
         tables=[replace(table, maintained=_maintained(runtime, table.ref)) for table in tables],
-        failures=runtime.store.failures(catalogs),
-        unsupported={ref: why for ref, why in runtime.store.unsupported(catalogs) if _maintained(runtime, ref)},
+        failures=runtime.store.alerts.failures(catalogs),
+        unsupported={ref: why for ref, why in runtime.store.alerts.unsupported(catalogs) if _maintained(runtime, ref)},
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows
@@ -116,7 +116,7 @@ def _spending(runtime: Runtime, now: datetime) -> list[Spending]:
     catalogs = {name: catalog.gb_hours_per_day for name, catalog in runtime.limits.catalogs.items()}
     if not any((*pools.values(), *catalogs.values())):
         return []
-    usage = runtime.store.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
+    usage = runtime.store.planning.usage(now.replace(hour=0, minute=0, second=0, microsecond=0))
     kinds = (("pool", pools, usage.spent_by_pool), ("catalog", catalogs, usage.spent_by_catalog))
     return [
         Spending(f"{kind} {name}", budget, spent.get(name, 0.0))
@@ -186,9 +186,9 @@ def _deliver(runtime: Runtime, alerting: Alerting) -> int:
         return 0
     now = runtime.clock.now()
     until = now + CLAIM
-    claimed = runtime.store.claim_deliveries(sorted(alerting.channels), now, until)
+    claimed = runtime.store.alerts.claim_deliveries(sorted(alerting.channels), now, until)
     already_sent = [delivery for delivery in claimed if _delivery_key(delivery) in alerting.unwritten]
-    runtime.store.mark_delivered(already_sent, now)
+    runtime.store.alerts.mark_delivered(already_sent, now)
     alerting.unwritten.difference_update(map(_delivery_key, already_sent))
     delivered = 0
     new = (delivery for delivery in claimed if delivery not in already_sent)
@@ -216,11 +216,11 @@ def _deliver_to_channel(
             unsent = [delivery for later_group in messages[position:] for delivery in later_group]
             failures = max(delivery.failures for delivery in unsent) + 1
             now = runtime.clock.now()
-            runtime.store.schedule_redelivery(unsent, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
+            runtime.store.alerts.schedule_redelivery(unsent, now + later(failures, FIRST_RETRY, MOST_BACKOFF))
             runtime.emit("alert_delivery_failed", {"channel": name, "failures": failures, "error": str(error)})
             return delivered
         alerting.unwritten.update(map(_delivery_key, group))
-        runtime.store.mark_delivered(group, runtime.clock.now())
+        runtime.store.alerts.mark_delivered(group, runtime.clock.now())
         alerting.unwritten.difference_update(map(_delivery_key, group))
         delivered += len(group)
     return delivered

@@ -64,7 +64,7 @@ def archive_batches(runtime: Runtime, archiving: Archiving, before: datetime) ->
             while batch := _plan_batch(runtime, archiving, source, before):
                 yield _move(runtime, archiving, batch)
     finally:
-        runtime.store.release_lease(_LEASE_NAME, runtime.trigger.holder)
+        runtime.store.leases.release(_LEASE_NAME, runtime.trigger.holder)
 
 
 def archive_due(runtime: Runtime, archiving: Archiving) -> int:
@@ -74,14 +74,14 @@ def archive_due(runtime: Runtime, archiving: Archiving) -> int:
     """
     now, holder = runtime.clock.now(), runtime.trigger.holder
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    if runtime.store.acquire_lease(_DAY_LEASE, holder, now, now) != holder:
+    if runtime.store.leases.acquire(_DAY_LEASE, holder, now, now) != holder:
         return 0
     try:
         batch = next(archive_batches(runtime, archiving, midnight - archiving.after), None)
     except LeaseLost:
         return 0
     if batch is None:
-        runtime.store.acquire_lease(_DAY_LEASE, _DONE, runtime.clock.now(), midnight + timedelta(days=1))
+        runtime.store.leases.acquire(_DAY_LEASE, _DONE, runtime.clock.now(), midnight + timedelta(days=1))
         return 0
     return batch.rows
 
@@ -104,7 +104,7 @@ def _move(runtime: Runtime, archiving: Archiving, batch: Batch) -> Batch:
         archiving.history.written(batch)
     archiving.history.prune(batch)
     details: dict[str, Any] = {"source": batch.source, "rows": batch.rows, "batch": batch.batch_id}
-    runtime.store.record_event("archived", runtime.clock.now(), **details)
+    runtime.store.activity.record("archived", runtime.clock.now(), **details)
     runtime.emit("archived", details)
     return batch
 

@@ -33,13 +33,13 @@ class CycleResult:
 
 def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
     """Run one maintenance cycle over the given catalogs and return its result."""
-    runtime.store.record_event("scan_started", runtime.clock.now(), catalogs=list(catalogs))
+    runtime.store.activity.record("scan_started", runtime.clock.now(), catalogs=list(catalogs))
     detected, changed = look(runtime, catalogs, force=force)
     plan = plan_now(runtime, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     runtime.emit("evaluated", {"due": len(due)})
     jobs, plan = _run_plans(runtime, catalogs, plan, dry_run=dry_run)
-    rows = [row for name in catalogs for row in runtime.store.tables(name) if not row.dropped]
+    rows = [row for name in catalogs for row in runtime.store.tables.list(name) if not row.dropped]
     unreadable = [(str(row.ref), row.error) for row in rows if row.error]
     result = CycleResult(
         tables=detected.tables,
@@ -50,7 +50,7 @@ def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fals
         deferred=plan.deferred,
         errors=(*detected.errors, *unreadable),
     )
-    runtime.store.record_event(
+    runtime.store.activity.record(
         "scan_finished",
         runtime.clock.now(),
         tables=result.tables,

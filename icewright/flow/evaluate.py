@@ -32,7 +32,7 @@ def read_facts(runtime: Runtime, metadata: TableMetadata) -> tuple[TableFacts, K
 def _read(runtime: Runtime, policy: Policy, metadata: TableMetadata) -> tuple[TableFacts, Knobs]:
     knobs = policy.knobs_for(metadata.ref, metadata)
     facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    pins = runtime.store.pins(metadata.ref, metadata.table_uuid)
+    pins = runtime.store.pins.list(metadata.ref, metadata.table_uuid)
     return replace(facts, holds=tuple(pin.hold() for pin in pins)), knobs
 
 
@@ -44,10 +44,10 @@ def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation
 def _evaluate(runtime: Runtime, policy: Policy, ref: TableRef, now: datetime) -> Evaluation:
     metadata = runtime.catalog(ref).load(ref)
     facts, knobs = _read(runtime, policy, metadata)
-    registration = runtime.store.registration(ref, metadata.table_uuid)
+    registration = runtime.store.registrations.get(ref, metadata.table_uuid)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
     facts = replace(facts, outside=runtime.files.outside(metadata, unseen))
-    return evaluate(facts, knobs, runtime.store.history(ref, metadata.table_uuid), now, runtime.calibration())
+    return evaluate(facts, knobs, runtime.store.runs.history(ref, metadata.table_uuid), now, runtime.calibration())
 
 
 def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation | None:
@@ -56,13 +56,13 @@ def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evalu
     try:
         evaluation = _evaluate(runtime, policy, ref, now)
     except TableNotFound:  # dropped or renamed since it was listed; the next detection sees that
-        runtime.store.clear_due_work([ref], now + RETRY_MISSING)
+        runtime.store.tables.clear_due_work([ref], now + RETRY_MISSING)
         return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
-        runtime.store.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
+        runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
         runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
         return None
-    runtime.store.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
+    runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
     return evaluation
 
 
@@ -76,7 +76,7 @@ def maintained(
     scope, knobs = runtime.scopes.get(row.ref.catalog), runtime.policy().knobs_for(row.ref, metadata)
     switched_on = scope is not None and scope.enabled
     enabled = {op: switched_on and knobs[ENABLED[op]] for op in Operation}
-    return table_status(runtime.store.history(row.ref, row.table_uuid or ""), enabled)
+    return table_status(runtime.store.runs.history(row.ref, row.table_uuid or ""), enabled)
 
 
 def evaluate_due(runtime: Runtime, catalogs: Sequence[str], limit: int | None = None) -> list[TableRef]:
@@ -86,12 +86,12 @@ def evaluate_due(runtime: Runtime, catalogs: Sequence[str], limit: int | None = 
         while limit is None or len(evaluated) < limit:
             now = runtime.clock.now()
             batch = BATCH if limit is None else min(BATCH, limit - len(evaluated))
-            rows = runtime.store.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, batch)
+            rows = runtime.store.tables.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, batch)
             if not rows:
                 break
             in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
             wanted = set(in_scope)
-            runtime.store.clear_due_work([row.ref for row in rows if row.ref not in wanted], None)
+            runtime.store.tables.clear_due_work([row.ref for row in rows if row.ref not in wanted], None)
             list(pool.map(evaluate_and_record, [runtime] * len(in_scope), in_scope, [now] * len(in_scope)))
             evaluated += in_scope
     return evaluated

@@ -32,7 +32,7 @@ def take(runtime: Runtime, directory: Directory, messages: Sequence[Message], *,
             faults += error.faults
     if faults:
         raise BadEvent(tuple(dict.fromkeys(faults)))
-    receipt = runtime.store.receive([entry.message for entry in resolved], runtime.clock.now(), ask=ask)
+    receipt = runtime.store.inbox.receive([entry.message for entry in resolved], runtime.clock.now(), ask=ask)
     return Taken(receipt, tuple(dict.fromkeys(ignored for message in resolved for ignored in message.ignored)))
 
 
@@ -44,11 +44,11 @@ def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, C
     named = 0
     for catalog, table in reports.items():
         now = runtime.clock.now()
-        last = runtime.store.commit_reports_read_up_to(catalog)
+        last = runtime.store.catalogs.commit_reports_read_up_to(catalog)
         try:
             new = table.since(last)
         except IcewrightError as error:
-            runtime.store.record_event("reports_failed", now, catalog=catalog, error=str(error))
+            runtime.store.activity.record("reports_failed", now, catalog=catalog, error=str(error))
             runtime.emit("reports_failed", {"catalog": catalog, "error": str(error)})
             continue
         if new.snapshot_id == last:
@@ -57,10 +57,10 @@ def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, C
         if names:
             # the id makes a repeated reading count once, should this process end before the last line
             reading = message_id("reports", catalog, str(last), str(new.snapshot_id))
-            runtime.store.receive([Message(reading, (TableTouched(names),))], now, ask=False)
+            runtime.store.inbox.receive([Message(reading, (TableTouched(names),))], now, ask=False)
         if new.gap:
-            runtime.store.detect_soon([catalog], now)
-        runtime.store.record_commit_reports_read(catalog, new.snapshot_id, now)
+            runtime.store.catalogs.detect_soon([catalog], now)
+        runtime.store.catalogs.record_commit_reports_read(catalog, new.snapshot_id, now)
         named += len(names)
     return named
 

@@ -67,7 +67,7 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     if reason is not None:
         return no_job(JobState.SKIPPED, reason)
     pool = runtime.scopes[request.ref.catalog].pool
-    job_id = runtime.store.claim(
+    job_id = runtime.store.jobs.claim(
         request.ref, metadata.table_uuid, operations, runtime.trigger, runtime.clock.now(), pool
     )
     if job_id is None:
@@ -102,7 +102,7 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
 
 def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
     """Return why the job may not start now, though it was planned; None when it may."""
-    row = runtime.store.table(request.ref)
+    row = runtime.store.tables.get(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
     return None if request.manual else closed(knobs[WINDOWS], runtime.clock.now())
@@ -132,7 +132,7 @@ def _defer(
     now, outcomes = runtime.clock.now(), [deferred(operation, reason) for operation in operations]
     for outcome in outcomes:
         run = RunRow(job_id, outcome, now, now, "", knobs.fingerprint, {}, {})
-        runtime.retry_idempotent(partial(runtime.store.record_run, run, request.ref))
+        runtime.retry_idempotent(partial(runtime.store.runs.record, run, request.ref))
     return outcomes
 
 
@@ -205,7 +205,7 @@ def _run_operation(request: Request, operation: Operation, measuring: Measuring)
         before, after = {**before, **impact.before}, {**after, **impact.after}
         outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
     run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)
-    runtime.retry_idempotent(partial(runtime.store.record_run, run, request.ref))
+    runtime.retry_idempotent(partial(runtime.store.runs.record, run, request.ref))
     runtime.record_event(
         "operation_finished", request.ref, {**details, "state": outcome.state, "summary": outcome.summary}
     )
@@ -242,7 +242,7 @@ def _finish(runtime: Runtime, job_id: str, result: JobResult) -> None:
             evaluation = evaluate_and_record(runtime, result.ref, runtime.clock.now())
     finally:
         runtime.retry_idempotent(
-            lambda: runtime.store.finish(job_id, result.state, result.summary, runtime.clock.now())
+            lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now())
         )
     if result.state is JobState.FAILED:
         metadata = evaluation.facts.metadata if evaluation is not None else None

@@ -25,7 +25,7 @@ class Lease:
     def renew(self) -> LeaseStatus:
         """Renew the lease in the store and return its status."""
         now = self._runtime.clock.now()
-        status = self._runtime.store.heartbeat(self._job_id, now)
+        status = self._runtime.store.jobs.heartbeat(self._job_id, now)
         if status is not LeaseStatus.LOST:
             self._renewed = now
         return status

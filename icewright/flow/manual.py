@@ -33,7 +33,7 @@ def queue_manual_job(
         on_pool=any(op in ON_POOL for op in ordered),
     )
     options = {"set": dict(knobs), "force": force}
-    return runtime.store.enqueue(job, replace(runtime.trigger, kind=MANUAL), runtime.clock.now(), options)
+    return runtime.store.jobs.enqueue(job, replace(runtime.trigger, kind=MANUAL), runtime.clock.now(), options)
 
 
 def would_do(runtime: Runtime, row: TableRow, operations: Sequence[Operation], knobs: Mapping[str, Any]) -> JobResult:

@@ -130,7 +130,7 @@ class OperationRunner:
 
     def _pause(self, error: InvariantViolated) -> str:
         """Pause the table, whose files a rollback may need; return a sentence that says whether that worked."""
-        pause = partial(self.runtime.store.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
+        pause = partial(self.runtime.store.tables.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
         try:
             self.runtime.retry_idempotent(pause)
         except StorageUnavailable as away:
@@ -168,13 +168,13 @@ class OperationRunner:
 
     def _finish_deletions(self, table_uuid: str, expired: Outcome) -> Outcome:
         """Execute the deletions that the expiry had planned; return its outcome with their results."""
-        rows = self.runtime.store.deleted_files(self.job_id)
+        rows = self.runtime.store.ledger.files(self.job_id)
         planned_rows = [r for r in rows if r["state"] == LedgerState.PLANNED]
         delayed = [r for r in planned_rows if r["delete_after"] is not None]
         files = tuple(
             FileAction(r["path"], r["bytes"], r["kind"], r["modified"]) for r in planned_rows if r not in delayed
         )
-        intent, since = self.runtime.store.commit_intent(self.job_id), self.runtime.clock.now()
+        intent, since = self.runtime.store.ledger.commit_intent(self.job_id), self.runtime.clock.now()
         if not files and intent is None:
             return expired
         unfinished = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
@@ -197,7 +197,7 @@ class OperationRunner:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata = load(runtime, request)
         facts, knobs = read_facts(runtime, metadata)
-        history = runtime.store.history(request.ref, metadata.table_uuid)
+        history = runtime.store.runs.history(request.ref, metadata.table_uuid)
         if request.manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
         typical, manual = runtime.calibration(), request.manual
@@ -261,13 +261,13 @@ class OperationRunner:
             return
         until = now + timedelta(seconds=self.knobs[TIMEOUT])
         pin = SnapshotPin(name, current, now, until, self.runtime.trigger.actor)
-        if not store.pin(request.ref, base.table_uuid, pin, job_id=self.job_id):
+        if not store.pins.add(request.ref, base.table_uuid, pin, job_id=self.job_id):
             raise LeaseLost(f"job {self.job_id} does not hold its table any more")
         try:
             yield
         finally:
             try:
-                store.unpin(request.ref, name)
+                store.pins.remove(request.ref, name)
             except RetryableError as error:  # a commit is not repeated for a pin
                 self.notes.append(f"snapshot {current} stays pinned until {until:%Y-%m-%d %H:%M} UTC: {error}")
 

@@ -31,14 +31,14 @@ def plan_now(
     """
     now = runtime.clock.now()
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    usage = runtime.store.usage(midnight)
+    usage = runtime.store.planning.usage(midnight)
     stored = {job.ref for job in usage.active}
     unstored = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in stored]
     usage = replace(usage, active=(*usage.active, *unstored), started=started)
     running_refs = {job.ref for job in running}
     candidates = [
         _with_catalog_settings(runtime, candidate, without, running_refs)
-        for candidate in runtime.store.candidates(catalogs)
+        for candidate in runtime.store.planning.candidates(catalogs)
         if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
     ]
     return make_plan(candidates, _limits(runtime), now, usage)
@@ -64,12 +64,12 @@ class Planning:
                 return 0
             self._renew_lease_at = now + LEASE / 4  # renewing at each call would write every few seconds
         _adapt(runtime, now)
-        seen = runtime.store.planned_from()
+        seen = runtime.store.planning.change_token()
         if seen == self._planned_from and now < self._replan_at:
             return 0
         plan = plan_now(runtime, sorted(runtime.scopes))
-        queued = [runtime.store.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
-        runtime.store.record_deferred(plan.deferred)
+        queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
+        runtime.store.planning.record_deferred(plan.deferred)
         self._planned_from, self._replan_at = seen, now + REPLAN_AFTER  # set last, so that a failed plan is made again
         return sum(job_id is not None for job_id in queued)
 
@@ -93,7 +93,7 @@ def _with_catalog_settings(
 
 def _limits(runtime: Runtime) -> Limits:
     """Return the configured limits, with those of pools as adapted."""
-    now = runtime.store.pool_limits()
+    now = runtime.store.planning.pool_limits()
     pools = {
         name: replace(pool, max_concurrent=min(pool.max_concurrent, now.get(name, pool.max_concurrent)))
         for name, pool in runtime.limits.pools.items()
@@ -103,13 +103,15 @@ def _limits(runtime: Runtime) -> Limits:
 
 def _adapt(runtime: Runtime, now: datetime) -> None:
     """Adapt the concurrency limit of each pool to the load that its Spark applications report."""
-    limits = runtime.store.pool_limits()
-    processes = [row for row in runtime.store.processes() if now - row.heartbeat <= LEASE]  # the others may be gone
+    limits = runtime.store.planning.pool_limits()
+    processes = [
+        row for row in runtime.store.processes.list() if now - row.heartbeat <= LEASE
+    ]  # the others may be gone
     for name, pool in runtime.limits.pools.items():
         limit = limits.get(name, pool.max_concurrent)
         changed = adapted(limit, _load(name, processes), pool.max_concurrent)
         if changed != limit:
-            runtime.store.set_pool_limit(name, changed, now)
+            runtime.store.planning.set_pool_limit(name, changed, now)
 
 
 def _load(pool: str, processes: Sequence[ProcessRow]) -> Load | None:

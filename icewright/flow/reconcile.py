@@ -22,18 +22,18 @@ def reconcile_interrupted(runtime: Runtime) -> list[str]:
     done = end_interrupted(runtime)
     released, waiting = release_abandoned_undos(runtime)
     done += released
-    for unfinished in runtime.store.unfinished(runtime.clock.now()):
+    for unfinished in runtime.store.ledger.unfinished(runtime.clock.now()):
         finished, message = _resume_deletions(runtime, unfinished)
         (done if finished else waiting).append(message)
     for line in done:
-        runtime.store.record_event("reconciled", runtime.clock.now(), said=line)
+        runtime.store.activity.record("reconciled", runtime.clock.now(), said=line)
     return done + waiting
 
 
 def end_interrupted(runtime: Runtime) -> list[str]:
     """End jobs of dead processes without deleting anything; return one sentence for each."""
     done: list[str] = []
-    for job in runtime.store.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
+    for job in runtime.store.jobs.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
         break_off(runtime, job.ref, JobState.INTERRUPTED, MAX_INTERRUPTED, "were interrupted")
     return done
@@ -51,32 +51,32 @@ class Reconciler:
         runtime = self._runtime
         if not runtime.try_acquire_lease("reconcile", LEASE):
             return 0
-        runtime.store.release_claims_of_ended(runtime.process_has_ended)
+        runtime.store.processes.release_claims(runtime.process_has_ended)
         messages = reconcile_interrupted(runtime)
         for message in messages:
             if message not in self._reported:
                 runtime.emit("reconciled", {"said": message})
         self._reported = frozenset(messages)
         _cancel_unwatched(runtime)
-        ended = [p for p in runtime.store.processes() if runtime.clock.now() - p.heartbeat > FORGET_AFTER]
-        runtime.store.deregister([p.holder for p in ended])
+        ended = [p for p in runtime.store.processes.list() if runtime.clock.now() - p.heartbeat > FORGET_AFTER]
+        runtime.store.processes.deregister([p.holder for p in ended])
         return 0
 
 
 def _cancel_unwatched(runtime: Runtime) -> None:
     """Cancel queued jobs of catalogs that no process has configured, which would use up the limits for ever."""
-    now, rows = runtime.clock.now(), runtime.store.catalogs()
+    now, rows = runtime.clock.now(), runtime.store.catalogs.list()
     unwatched = [row.name for row in rows if row.left(runtime.scopes, now)]
-    for job in runtime.store.queued(unwatched) if unwatched else ():
-        runtime.store.request_cancel(job.job_id, now)
+    for job in runtime.store.jobs.queued(unwatched) if unwatched else ():
+        runtime.store.jobs.request_cancel(job.job_id, now)
         message = f"{job.ref}: job {job.job_id} was cancelled, as catalog {job.ref.catalog} is not configured any more"
-        runtime.store.record_event("reconciled", now, said=message)
+        runtime.store.activity.record("reconciled", now, said=message)
 
 
 def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, str]:
     """Try to finish a job's planned deletions; return whether they ended, and a message."""
     waiting = f"{unfinished.ref}: deletions planned by job {unfinished.job_id} wait"
-    row = runtime.store.table(unfinished.ref)
+    row = runtime.store.tables.get(unfinished.ref)
     if row is not None and row.paused:  # perhaps for a broken invariant: a rollback may need the files
         return False, f"{waiting}: the table is paused ({row.paused})"
     if unfinished.ref.catalog not in runtime.catalogs:
@@ -87,14 +87,14 @@ def _resume_deletions(runtime: Runtime, unfinished: Unfinished) -> tuple[bool, s
         outcome = runtime.engine.resume(unfinished)
     except (TableNotFound, TableReplaced) as error:  # the files belong to no table of ours any more
         states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-        runtime.store.record_deletions(unfinished.job_id, states, runtime.clock.now())
-        runtime.store.set_commit_intent(unfinished.job_id, None)
+        runtime.store.ledger.record(unfinished.job_id, states, runtime.clock.now())
+        runtime.store.ledger.set_commit_intent(unfinished.job_id, None)
         return True, str(error)
     except IcewrightError as error:  # the plan stays in the ledger and is retried
         return False, f"{waiting}: {error}"
     except Exception as error:  # noqa: BLE001 - a fault of ours with one table keeps no other's plans waiting
         return False, f"{waiting}: unexpected {type(error).__name__}: {error}"
-    runtime.store.record_work(unfinished.ref.catalog, outcome)
+    runtime.store.runs.record_resumed(unfinished.ref.catalog, outcome)
     return True, f"{unfinished.ref}: {outcome.summary}"
 
 
@@ -103,7 +103,7 @@ def _no_longer_wanted(runtime: Runtime, unfinished: Unfinished) -> bool:
 
     Files of a job that also expired snapshots are always deleted, as a commit has released them.
     """
-    ref, job = unfinished.ref, runtime.store.job(unfinished.job_id)
+    ref, job = unfinished.ref, runtime.store.jobs.get(unfinished.job_id)
     manual = job is not None and job.trigger == MANUAL
     if manual or unfinished.operations != (Operation.REMOVE_ORPHANS,) or ref.catalog in runtime.vacuums:
         return False

@@ -88,7 +88,7 @@ class Runtime:
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Record an event of a table in the store and emit it."""
         with suppress(StorageUnavailable):  # a failed report must not end the work
-            self.store.record_event(kind, self.clock.now(), ref, **details)
+            self.store.activity.record(kind, self.clock.now(), ref, **details)
         self.emit(kind, {"table": str(ref), **details})
 
     def retry_idempotent(self, write: Callable[[], _Result]) -> _Result:
@@ -123,10 +123,10 @@ class Runtime:
     def try_acquire_lease(self, name: str, length: timedelta) -> bool:
         """Acquire or renew a named lease; return whether this process holds it. A dead holder's lease is taken over."""
         me, now = self.trigger.holder, self.clock.now()
-        holder = self.store.acquire_lease(name, me, now, now + length)
+        holder = self.store.leases.acquire(name, me, now, now + length)
         if holder not in ("", me) and self.process_has_ended(holder):
-            self.store.release_lease(name, holder)
-            holder = self.store.acquire_lease(name, me, now, now + length)
+            self.store.leases.release(name, holder)
+            holder = self.store.leases.acquire(name, me, now, now + length)
         return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:

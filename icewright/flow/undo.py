@@ -93,23 +93,23 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
             raise  # it may be committed: the reconciler reads the table and decides about the files
         except IcewrightError:
             for other in reserved:
-                runtime.store.end_undo(other, runtime.clock.now(), undone=False)
+                runtime.store.ledger.end_undo(other, runtime.clock.now(), undone=False)
             raise
         _complete(runtime, job, back.removals)
         for other, in_use in reserved.items():
-            runtime.store.end_undo(other, runtime.clock.now(), undone=False, in_use=in_use)
+            runtime.store.ledger.end_undo(other, runtime.clock.now(), undone=False, in_use=in_use)
     return done
 
 
 def give_up(runtime: Runtime, job_id: str) -> int:
     """Abandon the planned deletions of a job for good; return the number of files that stay."""
     job = ended_job(runtime, job_id)
-    files = runtime.store.abandon_deletions(job.job_id, runtime.clock.now())
+    files = runtime.store.ledger.abandon(job.job_id, runtime.clock.now())
     if files:
         runtime.record_event(
             "deletions_given_up", job.ref, {"job_id": job.job_id, "files": files, "by": runtime.trigger.actor}
         )
-        runtime.store.export_deletions(job.job_id)
+        runtime.store.ledger.export(job.job_id)
     return files
 
 
@@ -120,11 +120,11 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
     """
     done: list[str] = []
     waiting: list[str] = []
-    for job_id in runtime.store.unfinished_undos():
-        job = runtime.store.job(job_id)
+    for job_id in runtime.store.ledger.unfinished_undos():
+        job = runtime.store.jobs.get(job_id)
         if job is None or job.ref.catalog not in runtime.catalogs:
             continue
-        row = runtime.store.table(job.ref)
+        row = runtime.store.tables.get(job.ref)
         if row is not None and row.held_by:  # by the undo itself, or by a job that ends first
             continue
         try:
@@ -136,14 +136,14 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
 
 def _released(runtime: Runtime, job: JobRow) -> str:
     with _undo_job(runtime, job) as undo_job:
-        removals = runtime.store.removals(job.job_id)
+        removals = runtime.store.ledger.removals(job.job_id)
         missing = [removal for removal in removals if removal.undone_at is None]
         now = table_of(runtime, job) if missing else None
         if removals and (now is None or all(_is_back(now, removal) for removal in missing)):
             _complete(runtime, job, missing)
             undo_job.summary = f"completed the undo of job {job.job_id}, which was interrupted"
         else:
-            runtime.store.end_undo(job.job_id, runtime.clock.now(), undone=False)
+            runtime.store.ledger.end_undo(job.job_id, runtime.clock.now(), undone=False)
             undo_job.summary = f"the undo of job {job.job_id} was interrupted: its deletions wait as before"
     return f"{job.ref}: {undo_job.summary}"
 
@@ -152,7 +152,7 @@ def _released(runtime: Runtime, job: JobRow) -> str:
 def _undo_job(runtime: Runtime, job: JobRow) -> Iterator[_UndoJob]:
     """Hold the table by a job of its own while another job is undone."""
     ref, now = job.ref, runtime.clock.now()
-    undo_id = runtime.store.claim(ref, job.table_uuid, (), runtime.trigger, now, options={UNDO: job.job_id})
+    undo_id = runtime.store.jobs.claim(ref, job.table_uuid, (), runtime.trigger, now, options={UNDO: job.job_id})
     if undo_id is None:
         raise Refused(f"{ref}: another job works on the table; job {job.job_id} can be undone when that has ended")
     runtime.record_event("job_started", ref, {"job_id": undo_id, "operations": ()})
@@ -182,7 +182,7 @@ def _finish(runtime: Runtime, job: JobRow, undo_id: str, state: JobState, summar
         if state is JobState.SUCCEEDED and job.ref.catalog in runtime.catalogs:
             evaluate_and_record(runtime, job.ref, runtime.clock.now())
     finally:
-        runtime.retry_idempotent(lambda: runtime.store.finish(undo_id, state, summary, runtime.clock.now()))
+        runtime.retry_idempotent(lambda: runtime.store.jobs.finish(undo_id, state, summary, runtime.clock.now()))
 
 
 def _reserve_files(
@@ -194,7 +194,7 @@ def _reserve_files(
     deletion has begun.
     """
     for job_id, in_use in {job.job_id: (), **needed_by_later_jobs(runtime, job, removals)}.items():
-        states = runtime.store.begin_undo(job_id)
+        states = runtime.store.ledger.begin_undo(job_id)
         if states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
             raise Refused(f"{job.ref}: job {job.job_id} cannot be undone: the deletions of job {job_id} have begun")
         reserved[job_id] = in_use
@@ -216,7 +216,7 @@ def _restore(runtime: Runtime, job: JobRow, removal: Removal, lease: Lease) -> N
     broken += [f"{path} of snapshot {lists[path]} is gone" for path in lists if runtime.files.size(path) is None]
     if broken:
         message = f"{job.ref}: the undo of job {job.job_id} did not restore everything: {'; '.join(broken)}"
-        runtime.retry_idempotent(lambda: runtime.store.pause(job.ref, f"{VERIFICATION_FAILED}: {message}"))
+        runtime.retry_idempotent(lambda: runtime.store.tables.pause(job.ref, f"{VERIFICATION_FAILED}: {message}"))
         raise InvariantViolated(f"{message}; the table is paused")
 
 
@@ -248,9 +248,9 @@ def _complete(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Non
     _disable_repeat(runtime, job)
     now = runtime.clock.now()
     for removal in removals:
-        runtime.store.close_removal(removal, now)
-    runtime.store.end_undo(job.job_id, now, undone=True)
-    runtime.store.export_deletions(job.job_id)
+        runtime.store.ledger.close_removal(removal, now)
+    runtime.store.ledger.end_undo(job.job_id, now, undone=True)
+    runtime.store.ledger.export(job.job_id)
     runtime.record_event("undone", job.ref, {"job_id": job.job_id, "by": runtime.trigger.actor})
 
 
@@ -260,16 +260,16 @@ def _disable_repeat(runtime: Runtime, job: JobRow) -> None:
     Snapshots do not expire by themselves until somebody changes the rule, and orphans are reported and not deleted.
     """
     settings: dict[str, object] = {}
-    if runtime.store.removals(job.job_id):
+    if runtime.store.ledger.removals(job.job_id):
         settings[ENABLED[Operation.EXPIRE_SNAPSHOTS].name] = False
     if Operation.REMOVE_ORPHANS in ledger_files(runtime, job).operations:
         settings[ORPHAN_MODE.name] = "report"
     author = f"{runtime.trigger.actor}, by the undo of job {job.job_id}"
     while settings:
-        newest = next(iter(runtime.store.rule_versions(job.ref.parts)), None)
+        newest = next(iter(runtime.store.rules.versions(job.ref.parts)), None)
         before, version = (newest.settings, newest.version) if newest else ({}, 0)
         if {**before, **settings} == dict(before):
             return
         now = runtime.clock.now()
-        if runtime.store.put_rule(job.ref.parts, {**before, **settings}, author, now, version) is not None:
+        if runtime.store.rules.put(job.ref.parts, {**before, **settings}, author, now, version) is not None:
             return

@@ -68,7 +68,7 @@ def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
 
 def ended_job(runtime: Runtime, job_id: str) -> JobRow:
     """Return the job with this id or unique prefix. Raises `UsageError` when there is none or it has not ended."""
-    job = runtime.store.job(job_id)
+    job = runtime.store.jobs.get(job_id)
     if job is None:
         raise UsageError(f"no job, or more than one, begins with {job_id!r}; `icewright history` lists them")
     if TRANSITIONS[job.state]:
@@ -78,7 +78,7 @@ def ended_job(runtime: Runtime, job_id: str) -> JobRow:
 
 def returning(runtime: Runtime, job: JobRow) -> Returning:
     """Return what an undo restores. Raises `UsageError` when there is nothing to undo, `Refused` when it cannot be."""
-    removals, files = runtime.store.removals(job.job_id), ledger_files(runtime, job)
+    removals, files = runtime.store.ledger.removals(job.job_id), ledger_files(runtime, job)
     missing = tuple(removal for removal in removals if removal.undone_at is None)
     if not missing and not files.waiting:
         if removals or files.states[LedgerState.UNDONE]:
@@ -122,7 +122,7 @@ def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Remov
     if not removals:
         return {}
     since = min(removal.at for removal in removals) - _CLOCK_SKEW
-    later = runtime.store.later_deletions(job.job_id, since)
+    later = runtime.store.ledger.later_deletions(job.job_id, since)
     keys = {key(path) for files in later.values() for path in files}
     snapshots = [snapshot for removal in removals for snapshot in removed_snapshots(removal)]
     needed = set(_needed(runtime, snapshots, keys)) if keys else set()
@@ -140,7 +140,7 @@ def ledger_files(runtime: Runtime, job: JobRow) -> LedgerFiles:
     """Read the ledger's entries of the job's files page by page and return their totals."""
     files, after = LedgerFiles(), None
     while True:
-        page = runtime.store.list_files(job.job_id, after, _PAGE)
+        page = runtime.store.views.list_files(job.job_id, after, _PAGE)
         for file in page.items:
             _count(files, file, job.operations)
         if (after := page.after) is None:
@@ -232,7 +232,7 @@ def _nothing_to_undo(job: JobRow, files: LedgerFiles) -> UsageError:
 
 def _not_undone(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
     """Yield a sentence for each effect of the job that an undo leaves as it is."""
-    done = {run["operation"] for run in runtime.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
+    done = {run["operation"] for run in runtime.store.runs.list(job.job_id) if run["state"] == OperationState.COMMITTED}
     if rewrote := [op for op in _REWRITES if op in done]:
         yield f"what {', '.join(rewrote)} rewrote stays as it is: it reads the same rows"
     if Operation.EXPIRE_SNAPSHOTS in done and not removals:

@@ -113,7 +113,7 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Al
         )
     if not dry_run:
         details = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
-        runtime.store.record_event("vacuumed", runtime.clock.now(), None, catalog=catalog, **details)
+        runtime.store.activity.record("vacuumed", runtime.clock.now(), None, catalog=catalog, **details)
     return result
 
 
@@ -127,7 +127,7 @@ def _vacuum_lease(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[
         yield
     finally:
         if not dry_run:
-            runtime.store.release_lease(name, runtime.trigger.holder)
+            runtime.store.leases.release(name, runtime.trigger.holder)
 
 
 def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
@@ -137,7 +137,7 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
         return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
     scope = runtime.scopes[catalog]
     counts, jobs, deleting = Counts(), [], _with_deletion(runtime)
-    for row in runtime.store.tables(catalog):
+    for row in runtime.store.tables.list(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
         counts.num_tables += 1
@@ -177,7 +177,7 @@ def _branched(runtime: Runtime, catalog: str, branched: Vacuum, dry_run: bool) -
     )
     cutoff = f"{survey.policy} ({survey.policy.source})"
     instant = survey.policy.instant
-    applied = {row.name: row.vacuumed for row in runtime.store.catalogs()}.get(catalog)
+    applied = {row.name: row.vacuumed for row in runtime.store.catalogs.list()}.get(catalog)
     if instant is not None and applied == instant.isoformat():
         reason = f"the cut-off {applied} has been acted on already: a time-based cut-off acts once"
         return VacuumResult(catalog, dry_run, (), counts, cutoff, reason)
@@ -188,7 +188,7 @@ def _branched(runtime: Runtime, catalog: str, branched: Vacuum, dry_run: bool) -
     ]
     result = _result(catalog, counts, jobs, dry_run=dry_run)
     if instant is not None and not dry_run and not counts.num_partial_failures:
-        runtime.store.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
+        runtime.store.catalogs.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
     return replace(result, cutoff=cutoff)
 
 
@@ -198,7 +198,7 @@ def _record_listing(runtime: Runtime, catalog: str, survey: Survey) -> None:
     for table in survey.tables:
         place = max(c.metadata_location for c in table.versions)
         pointers.setdefault(table.ref, Pointer(table.ref, place))
-    runtime.store.record_catalog_listing(catalog, list(pointers.values()), runtime.clock.now())
+    runtime.store.tables.record_listing(catalog, list(pointers.values()), runtime.clock.now())
 
 
 def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
@@ -214,11 +214,11 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
         for operation, run in _runs(branched):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    row = runtime.store.table(table.ref)
+    row = runtime.store.tables.get(table.ref)
     if row is not None and row.paused:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
     now = runtime.clock.now()
-    job_id = runtime.store.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
+    job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
     if job_id is None:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
     return _run_job(runtime, branched, replace(work, job_id=job_id), counts)
@@ -247,7 +247,7 @@ def _run_job(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Counts)
         reason = str(error)
     finally:
         result = JobResult(ref, job_id, state, tuple(outcomes), reason=reason)
-        runtime.store.finish(job_id, state, result.summary, runtime.clock.now())
+        runtime.store.jobs.finish(job_id, state, result.summary, runtime.clock.now())
     runtime.emit("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
     return result
 
@@ -277,14 +277,14 @@ def _run_operation(
 
     outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, runtime, work))
     row = RunRow(work.job_id, outcome, started, runtime.clock.now(), "", "", {}, {})
-    runtime.store.record_run(row, work.table.ref)
+    runtime.store.runs.record(row, work.table.ref)
     runtime.emit("operation_finished", {**details, "state": outcome.state, "summary": outcome.summary})
     return outcome
 
 
 def _pause(runtime: Runtime, work: VacuumOf, error: IcewrightError) -> None:
     if isinstance(error, InvariantViolated):
-        runtime.store.pause(work.table.ref, f"verification failed: {error}")
+        runtime.store.tables.pause(work.table.ref, f"verification failed: {error}")
 
 
 def _attempt(

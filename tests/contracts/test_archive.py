@@ -56,7 +56,7 @@ def archiving(bench: Bench, store: SqlStore) -> Iterator[Archiving]:
     """Both sides, in batches of seven."""
     archive = IcebergArchive("lake", bench.client, ("icewright",))
     with closing(archive):
-        yield Archiving(SqlOldHistory(store.engine, most_rows=7), archive, AFTER)
+        yield Archiving(SqlOldHistory(store.db, most_rows=7), archive, AFTER)
 
 
 def runtime(store: SqlStore, number: int = 1) -> Runtime:
@@ -132,7 +132,7 @@ def archive_many(home: str, events: int) -> list[int]:
         while chunk := list(itertools.islice(rows, 10_000)):
             connection.execute(sa.insert(EVENTS), chunk)
     with closing(IcebergArchive("lake", bench.client, ("icewright",))) as archive:
-        both = Archiving(SqlOldHistory(store.engine), archive, AFTER)
+        both = Archiving(SqlOldHistory(store.db), archive, AFTER)
         peaks = [peak() for _ in archive_batches(runtime(store), both, now - AFTER)]
     store.engine.dispose()
     assert bench.read("icewright", "events").scan().count() == events

@@ -70,7 +70,7 @@ def opened(empty: Path) -> Iterator[Bench]:
 
 def archiving(bench: Bench, archive: MemoryArchive, **small: int) -> Archiving:
     """Both sides, in small batches."""
-    return Archiving(SqlOldHistory(bench.store.engine, **{"most_rows": 3, **small}), archive, AFTER)
+    return Archiving(SqlOldHistory(bench.store.db, **{"most_rows": 3, **small}), archive, AFTER)
 
 
 def crash(bench: Bench, both: Archiving, at: int, *, after: bool) -> None:
@@ -143,7 +143,7 @@ def test_a_failure_is_kept_until_a_job_of_the_same_table_ended_well(empty_store:
         for _ in archive_batches(bench.runtime(), archiving(bench, archive), OLD):
             pass
         assert readings(bench.store, NOW) == before
-        assert [(job.table_uuid, job.state) for job in bench.store.jobs()] == [
+        assert [(job.table_uuid, job.state) for job in bench.store.jobs.list()] == [
             ("u2", JobState.SUCCEEDED),
             ("u1", JobState.FAILED),
             ("u1", JobState.SUCCEEDED),
@@ -248,7 +248,7 @@ def test_one_process_at_a_time(bench: Bench) -> None:
 def test_a_source_has_one_batch_at_a_time(bench: Bench) -> None:
     """Two that plan at once would have the same rows: the second is refused, by the database in the last resort."""
     seed(bench.store.engine, events=[LONG_AGO] * 4)
-    history = SqlOldHistory(bench.store.engine, most_rows=3)
+    history = SqlOldHistory(bench.store.db, most_rows=3)
     assert history.plan("events", OLD, NOW) is not None
     with pytest.raises(LeaseLost, match="another process archives events"):
         history.plan("events", OLD, NOW)
@@ -320,7 +320,7 @@ def test_rows_that_somebody_deleted(bench: Bench) -> None:
 def test_what_is_not_written_is_not_pruned(bench: Bench) -> None:
     """Pruning a planned batch, or one for the second time, deletes nothing."""
     seed(bench.store.engine, events=[LONG_AGO] * 2)
-    history = SqlOldHistory(bench.store.engine, most_rows=1)
+    history = SqlOldHistory(bench.store.db, most_rows=1)
     batch = history.plan("events", OLD, NOW)
     assert isinstance(batch, Batch)
     history.prune(batch)
@@ -337,7 +337,7 @@ def test_archiving_is_told(bench: Bench) -> None:
     done = list(archive_batches(bench.runtime(), archiving(bench, MemoryArchive()), OLD))
     told = [(e["source"], e["rows"], e["batch"]) for e in bench.events("archived")]
     assert told == [("events", b.rows, b.batch_id) for b in done]
-    said = [event["details"] for event in bench.store.events() if event["kind"] == "archived"]
+    said = [event["details"] for event in bench.store.activity.list() if event["kind"] == "archived"]
     assert [(d["rows"], d["batch"]) for d in reversed(said)] == [(b.rows, b.batch_id) for b in done]
 
 

@@ -117,10 +117,10 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
         remote.cancel(to, job)
         return
     with opened_application() as opened:
-        found = opened.runtime.store.job(job)
+        found = opened.runtime.store.jobs.get(job)
         if found is None:
             raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
-        if not opened.runtime.store.request_cancel(found.job_id, opened.runtime.clock.now()):
+        if not opened.runtime.store.jobs.request_cancel(found.job_id, opened.runtime.clock.now()):
             raise UsageError(f"job {found.job_id} does not run: it is {found.state}")
     output.OUT.print(f"job {found.job_id} was asked to stop")
 
@@ -135,7 +135,7 @@ def pause(
         return
     with opened_application() as opened:
         row = known_table(opened, table)
-        opened.runtime.store.pause(row.ref, reason)
+        opened.runtime.store.tables.pause(row.ref, reason)
     output.OUT.print(f"{escape(str(row.ref))} is paused: {escape(reason)}")
 
 
@@ -147,7 +147,7 @@ def resume(table: Table) -> None:
         return
     with opened_application() as opened:
         row = known_table(opened, table)
-        opened.runtime.store.pause(row.ref, None)
+        opened.runtime.store.tables.pause(row.ref, None)
     output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
 
 

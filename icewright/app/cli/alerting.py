@@ -25,7 +25,7 @@ def alerts(
         if test:
             said = _test(opened)
         else:
-            found = opened.runtime.store.alerts(resolved=every, limit=limit)
+            found = opened.runtime.store.alerts.list(resolved=every, limit=limit)
     if test:
         if as_json:
             output.print_json({"channels": [{"channel": n, "ok": not error, "error": error} for n, error in said]})

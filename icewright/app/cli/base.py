@@ -110,9 +110,9 @@ def known_table(opened: Application, text: str) -> TableRow:
     ref = TableRef.parse(text)
     opened.runtime.catalog(ref)
     runtime = opened.runtime
-    if not any(row.ref == ref and not row.dropped for row in runtime.store.tables()):
-        runtime.store.record_catalog_listing(ref.catalog, runtime.catalogs[ref.catalog].pointers(), runtime.clock.now())
-    row = next((row for row in runtime.store.tables() if row.ref == ref and not row.dropped), None)
+    if not any(row.ref == ref and not row.dropped for row in runtime.store.tables.list()):
+        runtime.store.tables.record_listing(ref.catalog, runtime.catalogs[ref.catalog].pointers(), runtime.clock.now())
+    row = next((row for row in runtime.store.tables.list() if row.ref == ref and not row.dropped), None)
     if row is None:
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
     return row

@@ -36,7 +36,7 @@ def pin(
         knobs = runtime.policy().knobs_for(row.ref, metadata)
         until = now + timedelta(hours=min(hours or knobs[MAX_PIN_AGE], knobs[MAX_PIN_AGE]))
         made = SnapshotPin(_name(reader), snapshot, now, until, runtime.trigger.actor)
-        if not runtime.store.pin(row.ref, metadata.table_uuid, made):
+        if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
             raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     output.OUT.print(
         f"{escape(made.reader)} holds snapshot {snapshot} of {escape(str(row.ref))} until {until:%Y-%m-%d %H:%M} UTC"
@@ -48,7 +48,7 @@ def unpin(table: Table, reader: Reader) -> None:
     """Release the pin of a reader."""
     with opened_application() as opened:
         row = known_table(opened, table)
-        if not opened.runtime.store.unpin(row.ref, _name(reader)):
+        if not opened.runtime.store.pins.remove(row.ref, _name(reader)):
             raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
     output.OUT.print(f"{escape(reader)} holds no snapshot of {escape(str(row.ref))} any more")
 
@@ -59,7 +59,7 @@ def pins(table: Table, as_json: Json = False) -> None:
     with opened_application() as opened:
         row = known_table(opened, table)
         metadata = opened.runtime.catalog(row.ref).load(row.ref)
-        held = opened.runtime.store.pins(row.ref, metadata.table_uuid)
+        held = opened.runtime.store.pins.list(row.ref, metadata.table_uuid)
         now = opened.runtime.clock.now()
     if as_json:
         fields = ("reader", "snapshot_id", "pinned_at", "until", "author")

@@ -41,7 +41,7 @@ def tables(as_json: Json = False) -> None:
     with opened_application() as opened:
         runtime = opened.runtime
         found = detect(runtime, chosen_catalogs(opened, None))
-        known = [row for row in runtime.store.tables() if not row.dropped]
+        known = [row for row in runtime.store.tables.list() if not row.dropped]
         if as_json:
             output.print_json({"tables": [_table_document(row) for row in known], "errors": list(found.errors)})
         else:
@@ -84,7 +84,7 @@ def health(table: Table, as_json: Json = False) -> None:
         row = known_table(opened, table)
         evaluation = evaluate_and_record(opened.runtime, row.ref, opened.runtime.clock.now())
         if evaluation is None:
-            said = next((r.error for r in opened.runtime.store.tables() if r.ref == row.ref), None)
+            said = next((r.error for r in opened.runtime.store.tables.list() if r.ref == row.ref), None)
             raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
         standing = maintained(opened.runtime, row, evaluation.facts.metadata)
         document = evaluation_document(evaluation)
@@ -129,11 +129,11 @@ def explain(
             refs = [known_table(opened, table).ref]
         else:
             detect(runtime, chosen_catalogs(opened, None))
-            refs = [row.ref for row in runtime.store.tables() if not row.dropped]
+            refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
         documents = []
         for ref in refs:
             evaluation = evaluate_and_record(runtime, ref, runtime.clock.now())
-            row = next(r for r in runtime.store.tables() if r.ref == ref)
+            row = next(r for r in runtime.store.tables.list() if r.ref == ref)
             document: dict[str, Any] = {"table": str(ref), "paused": row.paused, "error": row.error, "verdicts": []}
             if evaluation is not None:
                 full = evaluation_document(evaluation)
@@ -202,7 +202,7 @@ def history(
         remote.history(to, table, limit, as_json=as_json)
         return
     with opened_application() as opened:
-        jobs = opened.runtime.store.jobs(known_table(opened, table).ref if table else None, limit)
+        jobs = opened.runtime.store.jobs.list(known_table(opened, table).ref if table else None, limit)
     if as_json:
         output.print_json({"jobs": [output.job_row_document(job) for job in jobs]})
         return
@@ -224,14 +224,14 @@ def show(
         return
     with opened_application() as opened:
         store = opened.runtime.store
-        found = store.job(job)
+        found = store.jobs.get(job)
         if found is None:
             raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
-        runs = [dict(r) for r in store.runs(found.job_id)]
-        deleted = list(store.deleted_files(found.job_id))
-        log = list(store.events(found.job_id))
-        removed = [removal_document(removal) for removal in store.removals(found.job_id)]
-        waiting = [waiting_document(w) for w in store.pending_deletions(found.ref) if w.job_id == found.job_id]
+        runs = [dict(r) for r in store.runs.list(found.job_id)]
+        deleted = list(store.ledger.files(found.job_id))
+        log = list(store.activity.list(found.job_id))
+        removed = [removal_document(removal) for removal in store.ledger.removals(found.job_id)]
+        waiting = [waiting_document(w) for w in store.ledger.pending(found.ref) if w.job_id == found.job_id]
     document = output.job_row_document(found)
     document |= {"runs": runs, "removed": removed, "waiting": waiting, "files": deleted, "log": log}
     if as_json:

@@ -26,7 +26,7 @@ from icewright.app.cli.base import (
 from icewright.app.config import find_config
 from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import ConfigError
-from icewright.core.layering import PolicyRule, parse_pattern
+from icewright.core.layering import parse_pattern
 
 
 @config_app.command("check")
@@ -86,8 +86,7 @@ def config_set(
         guardrails = opened.runtime.policy().guardrails
         new = knob_settings("config set", settings, guardrails)
         store = opened.runtime.store
-        old = next((r.settings for r in store.rules() if r.match == match), {})
-        store.set_rule(
-            PolicyRule(match, {**old, **new}, "store"), opened.runtime.trigger.actor, opened.runtime.clock.now()
-        )
+        old = next((r.settings for r in store.rules.list() if r.match == match), {})
+        now = opened.runtime.clock.now()
+        store.rules.put(match, {**old, **new}, opened.runtime.trigger.actor, now, expected=None)
     output.OUT.print(f"{escape(scope)}: {escape(', '.join(f'{k} = {v}' for k, v in new.items()))}")

@@ -35,7 +35,7 @@ def token_create(
         runtime, made = opened.runtime, grant(role, scope or ())
         actor = runtime.trigger.actor
         text, row = new_token([made], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
-        runtime.store.add_token(row)
+        runtime.store.access.add_token(row)
         _audit(runtime, row.id, name=row.name, role=str(made.role), scope=scope or [])
     if as_json:
         output.print_json(_document(row) | {"token": text})
@@ -48,7 +48,7 @@ def token_create(
 def token_list(as_json: Json = False) -> None:
     """List API tokens, without their secrets."""
     with opened_application() as opened:
-        found, now = opened.runtime.store.tokens(), opened.runtime.clock.now()
+        found, now = opened.runtime.store.access.tokens(), opened.runtime.clock.now()
     if as_json:
         output.print_json({"tokens": [_document(row) for row in found]})
         return
@@ -71,7 +71,7 @@ def token_revoke(token: Annotated[str, typer.Argument(metavar="ID", help="As `to
     """End a token at once."""
     with opened_application() as opened:
         runtime = opened.runtime
-        if not runtime.store.revoke_token(token, runtime.clock.now()):
+        if not runtime.store.access.revoke_token(token, runtime.clock.now()):
             raise UsageError(f"there is no token {token} that goes on; `icewright token list` shows their ids")
         _audit(runtime, token, revoked=True)
     output.OUT.print(f"token {escape(token)} opens nothing any more")
@@ -89,7 +89,7 @@ def _audit(runtime: Runtime, token: str, **details: object) -> None:
         source="command line",
         details=details,
     )
-    runtime.store.append_audit(entry)
+    runtime.store.audit.append(entry)
 
 
 def _said(grants: tuple[Grant, ...]) -> str:

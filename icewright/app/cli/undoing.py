@@ -68,9 +68,9 @@ def deletions(
 def _waiting(opened: Any, table: str | None, catalog: str | None) -> list[WaitingDeletions]:  # noqa: ANN401
     chosen, store = chosen_catalogs(opened, catalog), opened.runtime.store
     ref = None if table is None else TableRef.parse(table)
-    if ref is not None and store.table(ref) is None:
+    if ref is not None and store.tables.get(ref) is None:
         raise UsageError(f"{ref}: the state store knows no such table; `icewright tables` lists them")
-    return [waiting for waiting in store.pending_deletions(ref) if catalog is None or waiting.ref.catalog in chosen]
+    return [waiting for waiting in store.ledger.pending(ref) if catalog is None or waiting.ref.catalog in chosen]
 
 
 @app.command("give-up")
