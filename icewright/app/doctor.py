@@ -26,7 +26,7 @@ class Check:
 def examine(app: Application) -> Iterator[Check]:
     """Yield every check as it ends; a failed one does not stop the next."""
     runtime = app.runtime
-    yield _check("state store", lambda: f"{len(runtime.store.tables())} tables known")
+    yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
     for name, catalog in runtime.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
         for subject, ask in app.catalog_checks(name):

@@ -47,8 +47,8 @@ class Served:
 
     def __post_init__(self) -> None:
         self.ref = self.bench.table("orders")
-        self.bench.store.record_catalog_listing("lake", self.bench.catalog.pointers(), self.bench.clock.now())
-        self.bench.store.schedule_evaluation([self.ref], None)
+        self.bench.store.tables.record_listing("lake", self.bench.catalog.pointers(), self.bench.clock.now())
+        self.bench.store.tables.schedule_evaluation([self.ref], None)
 
     @property
     def runtime(self) -> Runtime:
@@ -75,20 +75,20 @@ class Served:
     def job(self) -> str:
         """A job that ended."""
         store, now = self.bench.store, self.bench.clock.now()
-        job_id = store.claim(self.ref, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), now)
+        job_id = store.jobs.claim(self.ref, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), now)
         assert job_id is not None
-        store.finish(job_id, JobState.SUCCEEDED, "done", now)
+        store.jobs.finish(job_id, JobState.SUCCEEDED, "done", now)
         return job_id
 
     def log_in(self, secret: str, role: Role = Role.ADMIN) -> None:
         """A session whose cookie says the secret."""
         now = self.bench.clock.now()
         row = SessionRow(digest(secret), "ann@example.com", (Grant(role),), now, now, now + timedelta(hours=12))
-        self.bench.store.add_session(row)
+        self.bench.store.access.add_session(row)
 
     def looked_at(self) -> bool:
         """Whether the table is evaluated next."""
-        return any(row.evaluate_at is not None for row in self.bench.store.tables())
+        return any(row.evaluate_at is not None for row in self.bench.store.tables.list())
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_somebody_logs_in(served: Served, client: TestClient) -> None:
     assert client.post(url, json={}, headers={CSRF: me["csrf"]}).status_code == 204
     assert client.post("/auth/logout", headers={CSRF: me["csrf"]}).status_code == 204
     problem(client.get(f"{API}/me"), 401)
-    (entry,) = served.bench.store.audit_entries(None, None, 10, action="login")
+    (entry,) = served.bench.store.audit.entries(None, None, 10, action="login")
     assert (entry.actor, entry.refused) == ("ann@example.com", False)
 
 
@@ -90,7 +90,7 @@ def test_somebody_without_a_role(served: Served, client: TestClient) -> None:
     """Is refused, and it is written down."""
     problem(log_in(client, "eve"), 403)
     problem(client.get(f"{API}/me"), 401)
-    (entry,) = served.bench.store.audit_entries(None, None, 10, action="login")
+    (entry,) = served.bench.store.audit.entries(None, None, 10, action="login")
     assert (entry.actor, entry.refused) == ("eve@x", True)
 
 

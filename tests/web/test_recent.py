@@ -110,12 +110,12 @@ def test_changes_are_seen_at_once(served: Served) -> None:
     headers = bearer(served, "operator")
     at = f"{API}/tables/{served.ref}"
     for reason in ("one", None, "two"):
-        assert served.bench.store.pause(served.ref, reason)
+        assert served.bench.store.tables.pause(served.ref, reason)
         assert client.get(at, headers=headers).json()["paused"] == reason
         assert [one["paused"] for one in client.get(f"{API}/tables", headers=headers).json()["items"]] == [reason]
     found = token_id(headers["authorization"].removeprefix("Bearer "))
     assert found is not None
-    assert served.bench.store.revoke_token(found, served.bench.clock.now())
+    assert served.bench.store.access.revoke_token(found, served.bench.clock.now())
     assert client.get(at, headers=headers).status_code == 401
 
 
@@ -128,5 +128,5 @@ def test_sights_are_kept_apart(served: Served) -> None:
         assert client.get(f"{API}/tables", headers=elsewhere).json()["total"] == 0
         assert client.get(f"{API}/tables/{served.ref}", headers=everywhere).status_code == 200
         assert client.get(f"{API}/tables/{served.ref}", headers=elsewhere).status_code == 404
-    refused = served.bench.store.audit_entries(None, None, 10, refused=True, action=str(Action.TABLES_READ))
+    refused = served.bench.store.audit.entries(None, None, 10, refused=True, action=str(Action.TABLES_READ))
     assert len(refused) == 2

@@ -118,7 +118,7 @@ def test_request_ids(served: Served, caplog: pytest.LogCaptureFixture, given: st
 
 def test_what_breaks_is_in_the_log(served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     """With the request's id, by which whoever asked can have it looked up; no token is."""
-    monkeypatch.setattr(served.bench.store, "receive", None)
+    monkeypatch.setattr(served.bench.store.inbox, "receive", None)
     client = served.client(served.app(tokens=[TOKEN]))
     with caplog.at_level(logging.INFO, "icewright.app.web"):
         found = problem(push(client, authorization=f"Bearer {TOKEN}"), 500)

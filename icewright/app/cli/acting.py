@@ -212,7 +212,7 @@ def pin(
         longest = runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
         until = now + timedelta(hours=min(hours or longest, longest))
         made = SnapshotPin(_reader_name(reader), snapshot, now, until, runtime.trigger.actor)
-        if not runtime.store.pin(row.ref, metadata.table_uuid, made):
+        if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
             raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     echo(f"{escape(made.reader)} holds snapshot {snapshot} of {escape(row.ref)} until {output.moment(until)} UTC")
 
@@ -222,7 +222,7 @@ def unpin(table: Table, reader: Reader) -> None:
     """Release the pin of a reader."""
     with open_application() as opened:
         row = known_table(opened, table)
-        if not opened.runtime.store.unpin(row.ref, _reader_name(reader)):
+        if not opened.runtime.store.pins.remove(row.ref, _reader_name(reader)):
             raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
     echo(f"{escape(reader)} holds no snapshot of {escape(row.ref)} any more")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icewright.app import output
 from icewright.core.errors import IcewrightError, UsageError
-from icewright.flow.archive import archive_due, archived
+from icewright.flow.archive import archive_batches, archive_due
 from icewright.ports.archive import SOURCES
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def archive_history(app: Application, *, dry_run: bool) -> dict[str, Any]:
         raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
     before = app.runtime.clock.now() - archiving.after
     rows: Counter[str] = Counter(archiving.history.waiting(before) if dry_run else {})
-    for batch in () if dry_run else archived(app.runtime, archiving, before):
+    for batch in () if dry_run else archive_batches(app.runtime, archiving, before):
         rows[batch.source] += batch.rows
     place = f"{section.catalog}.{section.namespace}"
     moved = {source: rows[source] for source in SOURCES}

@@ -85,7 +85,7 @@ def complete_table(incomplete: str) -> list[str]:
     try:
         store = open_store(configuration())
         try:
-            names = [str(row.ref) for row in store.tables() if not row.dropped]
+            names = [str(row.ref) for row in store.tables.list() if not row.dropped]
         finally:
             store.engine.dispose()
     except Exception:  # noqa: BLE001 - a completion that fails offers nothing, and prints nothing
@@ -227,10 +227,10 @@ def known_table(app: Application, text: str) -> TableRow:
 
     ref, runtime = TableRef.parse(text), app.runtime
     catalog = runtime.catalog(ref)
-    row = runtime.store.table(ref)
+    row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
-        runtime.store.record_catalog_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
-        row = runtime.store.table(ref)
+        runtime.store.tables.record_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
+        row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
     return row

@@ -19,7 +19,7 @@ from icewright.app.documents import (
 )
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
 from icewright.core.errors import UsageError
-from icewright.core.layering import PolicyRule, parse_pattern, parse_settings
+from icewright.core.layering import parse_pattern, parse_settings
 from icewright.core.table import TableRef, split_name
 from icewright.flow.cycle import look
 from icewright.flow.detect import detect
@@ -44,7 +44,7 @@ class LocalBackend:
         query = _table_query(wanted)
         with open_application() as app:
             detected = detect(app.runtime, select_catalogs(app, wanted.catalog))
-            items = _take(lambda after: app.runtime.store.list_tables(query, None, after, _PAGE), wanted.limit)
+            items = _take(lambda after: app.runtime.store.views.list_tables(query, None, after, _PAGE), wanted.limit)
             documents = [_table_document(item) for item in items]
         return {"tables": documents, "errors": list(detected.errors)}
 
@@ -56,7 +56,7 @@ class LocalBackend:
                 refs = [known_table(app, table).ref]
             else:
                 detect(runtime, select_catalogs(app, None))
-                refs = [row.ref for row in runtime.store.tables() if not row.dropped]
+                refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
             if namespace is not None:
                 refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
             return [_explained(app, ref) for ref in refs]
@@ -91,7 +91,7 @@ class LocalBackend:
             since = None if wanted.since is None else parse_since(wanted.since, app.runtime.clock.now())
             ref = known_table(app, wanted.table).ref if wanted.table else None
             query = JobQuery(ref=ref, states=tuple(wanted.states), operation=wanted.operation)
-            items = _take(lambda after: app.runtime.store.list_jobs(query, None, after, _PAGE), wanted.limit)
+            items = _take(lambda after: app.runtime.store.views.list_jobs(query, None, after, _PAGE), wanted.limit)
             jobs = [item.job for item in items]
         return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
 
@@ -100,18 +100,18 @@ class LocalBackend:
         with open_application() as app:
             store, row = app.runtime.store, _job(app, job)
             return job_row_document(row) | {
-                "runs": [dict(run) for run in store.runs(row.job_id)],
-                "removed": [removal_document(removal) for removal in store.removals(row.job_id)],
-                "waiting": [waiting_document(w) for w in store.pending_deletions(row.ref) if w.job_id == row.job_id],
-                "files": list(store.deleted_files(row.job_id)),
-                "log": list(store.events(row.job_id)),
+                "runs": [dict(run) for run in store.runs.list(row.job_id)],
+                "removed": [removal_document(removal) for removal in store.ledger.removals(row.job_id)],
+                "waiting": [waiting_document(w) for w in store.ledger.pending(row.ref) if w.job_id == row.job_id],
+                "files": list(store.ledger.files(row.job_id)),
+                "log": list(store.activity.list(row.job_id)),
             }
 
     def cancel(self, job: str) -> Document:
         """Ask a job of the state store to stop before its next step."""
         with open_application() as app:
             row = _job(app, job)
-            if not app.runtime.store.request_cancel(row.job_id, app.runtime.clock.now()):
+            if not app.runtime.store.jobs.request_cancel(row.job_id, app.runtime.clock.now()):
                 raise UsageError(f"job {row.job_id} does not run: it is {row.state}")
         return job_row_document(row)
 
@@ -119,7 +119,7 @@ class LocalBackend:
         """Pause or resume a table in the state store."""
         with open_application() as app:
             row = known_table(app, table)
-            app.runtime.store.pause(row.ref, reason)
+            app.runtime.store.tables.pause(row.ref, reason)
         return {"table": str(row.ref), "paused": reason, "was_paused": row.paused}
 
     def knobs(self, table: str) -> Document:
@@ -161,9 +161,9 @@ class LocalBackend:
         with open_application() as app:
             catalogs, store = select_catalogs(app, catalog), app.runtime.store
             ref = None if table is None else TableRef.parse(table)
-            if ref is not None and store.table(ref) is None:
+            if ref is not None and store.tables.get(ref) is None:
                 raise UsageError(f"{ref}: the state store knows no such table; `icewright tables` lists them")
-            waiting = store.pending_deletions(ref)
+            waiting = store.ledger.pending(ref)
         return [waiting_document(w) for w in waiting if catalog is None or w.ref.catalog in catalogs]
 
     def give_up(self, job: str) -> Document:
@@ -239,7 +239,7 @@ def _state(row: TableRow) -> str:
 
 def _explained(app: Application, ref: TableRef) -> Document:
     evaluation = evaluate_and_record(app.runtime, ref, app.runtime.clock.now())
-    row = app.runtime.store.table(ref)
+    row = app.runtime.store.tables.get(ref)
     paused, error = (row.paused, row.error) if row is not None else (None, None)
     document: Document = {"table": str(ref), "paused": paused, "error": error, "verdicts": []}
     if evaluation is not None:
@@ -249,7 +249,7 @@ def _explained(app: Application, ref: TableRef) -> Document:
 
 
 def _job(app: Application, prefix: str) -> JobRow:
-    row = app.runtime.store.job(prefix)
+    row = app.runtime.store.jobs.get(prefix)
     if row is None:
         raise UsageError(no_job(prefix))
     return row
@@ -263,9 +263,9 @@ def _rule_pattern(app: Application, scope: str) -> tuple[str, ...]:
 
 
 def _stored_rule(app: Application, match: tuple[str, ...]) -> Mapping[str, Any]:
-    return next((rule.settings for rule in app.runtime.store.rules() if rule.match == match), {})
+    return next((rule.settings for rule in app.runtime.store.rules.list() if rule.match == match), {})
 
 
 def _store_rule(app: Application, match: tuple[str, ...], settings: Mapping[str, Any]) -> None:
-    rule = PolicyRule(match, settings, "store")
-    app.runtime.store.set_rule(rule, app.runtime.trigger.actor, app.runtime.clock.now())
+    runtime = app.runtime
+    runtime.store.rules.put(match, settings, runtime.trigger.actor, runtime.clock.now(), expected=None)

@@ -77,7 +77,7 @@ def health(table: Table, as_json: Json = False) -> None:
         row = known_table(opened, table)
         evaluation = evaluate_and_record(opened.runtime, row.ref, opened.runtime.clock.now())
         if evaluation is None:
-            found = opened.runtime.store.table(row.ref)
+            found = opened.runtime.store.tables.get(row.ref)
             error = found.error if found is not None else None
             raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {error or 'it was dropped'}")
         maintenance = maintained(opened.runtime, row, evaluation.facts.metadata)
@@ -184,7 +184,7 @@ def alerts(
         if test:
             results = _test_channels(opened)
         else:
-            found = [alert_document(a) for a in opened.runtime.store.alerts(resolved=resolved, limit=limit)]
+            found = [alert_document(a) for a in opened.runtime.store.alerts.list(resolved=resolved, limit=limit)]
     if not test:
         if as_json:
             output.print_json({"alerts": found})
@@ -246,7 +246,7 @@ def pins(table: Table, as_json: Json = False) -> None:
     with open_application() as opened:
         row = known_table(opened, table)
         metadata = opened.runtime.catalog(row.ref).load(row.ref)
-        found = opened.runtime.store.pins(row.ref, metadata.table_uuid)
+        found = opened.runtime.store.pins.list(row.ref, metadata.table_uuid)
         now = opened.runtime.clock.now()
     if as_json:
         fields = ("reader", "snapshot_id", "pinned_at", "until", "author")

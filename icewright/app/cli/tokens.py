@@ -36,7 +36,7 @@ def token_create(
         runtime, made = opened.runtime, grant(role, scope or ())
         actor = runtime.trigger.actor
         text, row = new_token([made], name.strip() or f"{role} by {actor}", actor, runtime.clock.now(), days)
-        runtime.store.add_token(row)
+        runtime.store.access.add_token(row)
         _audit(runtime, row.id, name=row.name, role=str(made.role), scope=scope or [])
     if as_json:
         output.print_json(_document(row) | {"token": text})
@@ -49,7 +49,7 @@ def token_create(
 def token_list(as_json: Json = False) -> None:
     """List API tokens, without their secrets."""
     with open_application() as opened:
-        tokens, now = opened.runtime.store.tokens(), opened.runtime.clock.now()
+        tokens, now = opened.runtime.store.access.tokens(), opened.runtime.clock.now()
     if as_json:
         output.print_json({"tokens": [_document(row) for row in tokens]})
         return
@@ -80,7 +80,7 @@ def token_revoke(token: Annotated[str, typer.Argument(metavar="ID", help="As `to
     """Revoke a token; requests with it are refused from now on."""
     with open_application() as opened:
         runtime = opened.runtime
-        if not runtime.store.revoke_token(token, runtime.clock.now()):
+        if not runtime.store.access.revoke_token(token, runtime.clock.now()):
             raise UsageError(f"there is no valid token {token}; `icewright token list` shows their ids")
         _audit(runtime, token, revoked=True)
     output.echo(f"token {output.escape(token)} is revoked")
@@ -100,7 +100,7 @@ def _audit(runtime: Runtime, token: str, **details: object) -> None:
         source="command line",
         details=details,
     )
-    runtime.store.append_audit(entry)
+    runtime.store.audit.append(entry)
 
 
 def _grants(grants: tuple[Grant, ...]) -> str:

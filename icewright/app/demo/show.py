@@ -179,7 +179,7 @@ def _state(app: Application, name: str) -> State:
     ref = TableRef.parse(name)
     metadata = app.runtime.catalog(ref).load(ref)
     summary = facts_summary(read_facts(app.runtime, metadata)[0])
-    known, snapshot = app.runtime.store.evaluation(ref), metadata.current_snapshot
+    known, snapshot = app.runtime.store.tables.evaluation(ref), metadata.current_snapshot
     return State(
         files=summary["files"],
         delete_files=summary["delete_files"],
@@ -194,7 +194,7 @@ def _state(app: Application, name: str) -> State:
 
 def _left_alone(app: Application, name: str) -> list[str]:
     """Return what Icewright does not touch on purpose, with the reason."""
-    known = app.runtime.store.evaluation(TableRef.parse(name)) or {"verdicts": []}
+    known = app.runtime.store.tables.evaluation(TableRef.parse(name)) or {"verdicts": []}
     return [f"{v['operation']}: {v['reason']}" for v in known["verdicts"] if v["verdict"] in ("blocked", "unsupported")]
 
 

@@ -74,7 +74,7 @@ class Caller:
             ref = TableRef.parse(name)
         except UsageError as error:
             raise Problem(404, str(error)) from error
-        row = response_cache_of(self.request).get(("table", ref), lambda: self.opened.runtime.store.table(ref))
+        row = response_cache_of(self.request).get(("table", ref), lambda: self.opened.runtime.store.tables.get(ref))
         if row is None or not self.principal.may(Action.TABLES_READ, place_of(ref)):
             if row is not None:
                 self._audit(Action.TABLES_READ, str(ref), place_of(ref), refused=True)
@@ -85,7 +85,7 @@ class Caller:
 
     def job(self, job_id: str) -> JobRow:
         """Return a job of a table that they see, and may do so to."""
-        found = self.runtime.store.job(job_id) if job_id else None
+        found = self.runtime.store.jobs.get(job_id) if job_id else None
         if found is None or not self.principal.may(Action.JOBS_READ, place_of(found.ref)):
             if found is not None:
                 self._audit(Action.JOBS_READ, found.job_id, place_of(found.ref), refused=True)
@@ -95,7 +95,7 @@ class Caller:
 
     def _audit(self, action: Action, target: str, place: Place, *, refused: bool, **details: Any) -> None:  # noqa: ANN401
         request_id = self.request.scope.get("state", {}).get("request_id")
-        self.opened.runtime.store.append_audit(
+        self.opened.runtime.store.audit.append(
             AuditRow(
                 at=self.opened.runtime.clock.now(),
                 actor=self.principal.name,

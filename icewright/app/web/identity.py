@@ -97,18 +97,18 @@ def known_token(request: Request, to: AppState, text: str, now: datetime) -> Tok
     if row is None:
         raise _stranger(request, to, "the token is not known, is revoked, or has expired", claimed=found)
     if row.used is None or now - row.used >= _MINUTE:
-        to.runtime.store.record_token_use(row.id, now)
+        to.runtime.store.access.record_token_use(row.id, now)
     return row
 
 
 def _token(request: Request, to: AppState, found: str) -> TokenRow | None:
-    return response_cache_of(request).get(("token", found), lambda: to.runtime.store.token(found))
+    return response_cache_of(request).get(("token", found), lambda: to.runtime.store.access.token(found))
 
 
 def _session(request: Request, to: AppState, secret: str, now: datetime) -> Principal | None:
     access: Access = request.app.state.access
     known = digest(secret)
-    row = response_cache_of(request).get(("session", known), lambda: to.runtime.store.session(known))
+    row = response_cache_of(request).get(("session", known), lambda: to.runtime.store.access.session(known))
     if row is None or now >= row.expires or now - row.seen >= access.idle:
         return None
     if row.token_id is not None:
@@ -121,7 +121,7 @@ def _session(request: Request, to: AppState, secret: str, now: datetime) -> Prin
         if not hmac.compare_digest(given, csrf_of(secret).encode()):
             raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
     if now - row.seen >= _MINUTE:
-        to.runtime.store.record_session_use(row.digest, now)
+        to.runtime.store.access.record_session_use(row.digest, now)
     return Principal(row.name, Via.SESSION, row.grants)
 
 
@@ -140,7 +140,7 @@ def _stranger(request: Request, to: AppState, detail: str, claimed: str | None =
     access: Access = request.app.state.access
     source = source_of(request)
     if not access.refusals.wait(source):
-        to.runtime.store.append_audit(
+        to.runtime.store.audit.append(
             AuditRow(
                 at=to.runtime.clock.now(),
                 actor=f"token {claimed}" if claimed else "",

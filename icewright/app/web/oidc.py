@@ -103,7 +103,7 @@ def callback(
 @router.post("/logout", summary="Log out", status_code=204)
 def logout(by: Annotated[Caller, Depends(anybody)]) -> Response:
     """Ends the session here; the provider's own goes on."""
-    by.opened.runtime.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
+    by.opened.runtime.store.access.end_session(digest(by.request.cookies.get(COOKIE, "")))
     answer = Response(status_code=204)
     answer.delete_cookie(COOKIE, path="/")
     return answer
@@ -128,15 +128,15 @@ def begin_session(
     access: Access = request.app.state.access
     secret, now = secrets.token_urlsafe(32), to.runtime.clock.now()
     if old := request.cookies.get(COOKIE):
-        to.runtime.store.end_session(digest(old))
+        to.runtime.store.access.end_session(digest(old))
     row = SessionRow(digest(secret), name, grants, now, now, now + access.lifetime, token.id if token else None)
-    to.runtime.store.add_session(row)
+    to.runtime.store.access.add_session(row)
     set_cookie(answer, request, COOKIE, secret, int(access.lifetime.total_seconds()))
-    to.runtime.store.append_audit(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
+    to.runtime.store.audit.append(_entry(request, to, name, refused=False, roles=[str(g.role) for g in grants]))
 
 
 def _refused(request: Request, to: AppState, name: str, why: str) -> Problem:
-    to.runtime.store.append_audit(_entry(request, to, name, refused=True, why=why))
+    to.runtime.store.audit.append(_entry(request, to, name, refused=True, why=why))
     return Problem(403, why)
 
 

@@ -82,7 +82,7 @@ class ExpireInService:
         if assignment.dry_run:
             return outcome(DeletionResult(planned.files))
         until = started + step.delay if step.delay else None
-        self.deletion.ledger.plan_deletions(
+        self.deletion.ledger.plan(
             assignment.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
         )
         unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
@@ -164,9 +164,7 @@ class ExpireInService:
             if not isinstance(error, InvariantViolated):
                 ledger.close_removal(removal, None)
             kept = {f.path: LedgerState.KEPT for f in actions}
-            ledger.record_deletions(
-                job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing")
-            )
+            ledger.record(job, kept, self.deletion.clock.now(), dict.fromkeys(kept, "the commit came to nothing"))
             raise
         if broken := expiry_violations(base, after, step, unused.specs):
             raise InvariantViolated(

@@ -113,7 +113,7 @@ class DeletionGuard:
 
     def adopted(self, metadata: TableMetadata) -> frozenset[str]:
         """Return what a person has said to be the table's own, or nobody's."""
-        return self.registry.store.adopted(metadata.table_uuid)
+        return self.registry.registrations.adopted(metadata.table_uuid)
 
     def judge(
         self,

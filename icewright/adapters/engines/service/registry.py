@@ -72,7 +72,7 @@ class TableRegistry:
 
     catalogs: Mapping[str, Catalog]
     files: TableFiles
-    store: Registrations
+    registrations: Registrations
     clock: Clock
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
@@ -86,7 +86,7 @@ class TableRegistry:
     def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
         """Ask every catalog and the store now. Raises `CatalogUnavailable` when a catalog does not answer."""
         named = self._named()
-        known = {one.key: one for one in self.store.registrations()}
+        known = {one.key: one for one in self.registrations.list()}
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
         fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
         read, problems = self._read_all(fresh, named, known)
@@ -97,7 +97,7 @@ class TableRegistry:
             merged[one.key] = one.after(merged.get(one.key, known.get(one.key)))
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
-            self.store.register(changed, self.clock.now())
+            self.registrations.record(changed, self.clock.now())
         known |= merged
         at |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
         live = {at[p.ref, p.metadata_location]: p for p in named if (p.ref, p.metadata_location) in at}

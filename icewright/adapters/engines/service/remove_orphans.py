@@ -111,7 +111,7 @@ class RemoveOrphansInService:
         )
         self.guard.roots(base, self.guard.around(base))
         planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        self.deletion.ledger.plan_deletions(job, base.ref, chosen, *planned)
+        self.deletion.ledger.plan(job, base.ref, chosen, *planned)
         concurrency, place = step.max_concurrent_deletes, base.location
         return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
@@ -223,7 +223,7 @@ class RemoveOrphansInService:
         now = {f.path for f in orphans}
         ledger.forget_orphans(base.ref, [p for p in known if p not in now])
         fresh = [f for f in orphans if f.path not in known]
-        ledger.plan_deletions(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
+        ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:

@@ -140,7 +140,7 @@ class SparkEngine:
                 return
             done = effect(self.files, base, now, app_id, _operations(step))
             left = left_behind(self.files, now, started)
-            self.ledger.plan_deletions(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
+            self.ledger.plan(assignment.job_id, base.ref, left, LedgerState.LEFT, self.clock.now())
         except IcewrightError as error:  # what went wrong first is what is told
             reason = f"what it left could not be read: {error}"
             assignment.on_partial_result(skipped(assignment.operation, reason, statements=statements, metrics=times))

@@ -47,7 +47,7 @@ def permissions(by: Annotated[Caller, Depends(anybody)]) -> list[dict[str, Any]]
 def tokens(by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.Tokens:
     """Without their secrets, which nobody has but their bearers."""
     by.must((), "tokens")
-    return models.Tokens(items=[models.Token(**_token(row)) for row in by.runtime.store.tokens()])
+    return models.Tokens(items=[models.Token(**_token(row)) for row in by.runtime.store.access.tokens()])
 
 
 @router.post("/tokens", summary="Make a token", status_code=201, openapi_extra=said(Action.TOKENS_MANAGE))
@@ -56,7 +56,7 @@ def create(asked: models.TokenAsked, by: Annotated[Caller, needs(Action.TOKENS_M
     by.must((), "tokens")
     made = grant(asked.role, asked.scope)
     text, row = new_token([made], asked.name, by.principal.name, by.runtime.clock.now(), asked.days)
-    by.runtime.store.add_token(row)
+    by.runtime.store.access.add_token(row)
     by.done(f"token {row.id}", (), name=row.name, role=str(made.role), scope=asked.scope)
     return models.NewToken(**_token(row), token=text)
 
@@ -71,7 +71,7 @@ def create(asked: models.TokenAsked, by: Annotated[Caller, needs(Action.TOKENS_M
 def revoke(token_id: str, by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> None:
     """Revoke an API token at once."""
     by.must((), "tokens")
-    if not by.runtime.store.revoke_token(token_id, by.runtime.clock.now()):
+    if not by.runtime.store.access.revoke_token(token_id, by.runtime.clock.now()):
         raise Problem(404, "there is no such token, or it is revoked already")
     by.done(f"token {token_id}", (), revoked=True)
 
@@ -92,7 +92,7 @@ def audit(
     wanted = {"actor": actor, "action": action, "refused": refused}
     equal = {name: value for name, value in wanted.items() if value is not None}
     before = None if after is None else int(after[0])
-    rows = by.runtime.store.audit_entries(by.sight, before, limit + 1, **equal)
+    rows = by.runtime.store.audit.entries(by.sight, before, limit + 1, **equal)
     names = [name for name in models.AuditEntry.model_fields if name != "details"]
     items = [
         models.AuditEntry(**{n: getattr(row, n) for n in names}, details=dict(row.details)) for row in rows[:limit]

@@ -33,7 +33,7 @@ def deletions(
 ) -> models.Deletions:
     """Files that jobs planned to delete and that are still there, by job and operation, the oldest job first."""
     query = DeletionQuery(ref=by.table(table).ref if table is not None else None, catalog=catalog)
-    page = by.runtime.store.list_deletions(query, by.sight, decoded(cursor), limit)
+    page = by.runtime.store.views.list_deletions(query, by.sight, decoded(cursor), limit)
     items = [models.WaitingFiles(**waiting_document(waiting)) for waiting in page.items]
     return models.Deletions(items=items, next=encoded(page.after))
 

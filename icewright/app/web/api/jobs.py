@@ -53,14 +53,14 @@ def job(job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.J
     A beginning of its id does.
     """
     found, store = by.job(job_id), by.runtime.store
-    runs = [_run({**run, "ref": found.ref}) for run in store.runs(found.job_id)]
-    (item,) = store.list_jobs(JobQuery(job_id=found.job_id), None, None, 1).items
-    waiting = store.list_deletions(DeletionQuery(job_id=found.job_id), None, None, len(Operation)).items
+    runs = [_run({**run, "ref": found.ref}) for run in store.runs.list(found.job_id)]
+    (item,) = store.views.list_jobs(JobQuery(job_id=found.job_id), None, None, 1).items
+    waiting = store.views.list_deletions(DeletionQuery(job_id=found.job_id), None, None, len(Operation)).items
     return models.JobDetail(
         **_job(item).model_dump(),
         options=dict(found.options),
         runs=runs,
-        removed=[models.Removed(**removal_document(removal)) for removal in store.removals(found.job_id)],
+        removed=[models.Removed(**removal_document(removal)) for removal in store.ledger.removals(found.job_id)],
         waiting=[models.WaitingFiles(**waiting_document(one)) for one in waiting],
     )
 
@@ -75,7 +75,7 @@ def files(
     job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Files:
     """As the ledger has it."""
-    page = by.runtime.store.list_files(by.job(job_id).job_id, decoded(cursor), limit)
+    page = by.runtime.store.views.list_files(by.job(job_id).job_id, decoded(cursor), limit)
     return models.Files(items=[models.File(**item) for item in page.items], next=encoded(page.after))
 
 
@@ -89,7 +89,7 @@ def events(
     job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Events:
     """Its activities in their order; `next` of the last page that had one goes on where it ended."""
-    page = by.runtime.store.list_events(by.job(job_id).job_id, decoded(cursor), limit)
+    page = by.runtime.store.views.list_events(by.job(job_id).job_id, decoded(cursor), limit)
     return models.Events(items=[models.Event(**item) for item in page.items], next=encoded(page.after))
 
 
@@ -103,7 +103,7 @@ def events(
 def cancel(job_id: str, by: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Job:
     """A running one stops before its next step; one that waits ends at once."""
     found, store = by.job(job_id), by.runtime.store
-    if not store.request_cancel(found.job_id, by.runtime.clock.now()):
+    if not store.jobs.request_cancel(found.job_id, by.runtime.clock.now()):
         raise Problem(409, f"job {found.job_id} does not run: it is {found.state}")
     by.done(f"job {found.job_id} of {found.ref}", place_of(found.ref))
     return models.Job.model_validate(job(found.job_id, by).model_dump())
@@ -122,7 +122,7 @@ def runs(
     """Operations of jobs, newest first, each with the table before and after it."""
     ref = by.table(table).ref if table is not None else None
     query = RunQuery(ref, catalog, operation, tuple(map(str, state or ())))
-    page = by.runtime.store.list_runs(query, by.sight, decoded(cursor), limit)
+    page = by.runtime.store.views.list_runs(query, by.sight, decoded(cursor), limit)
     return models.Runs(items=[_run(item) for item in page.items], next=encoded(page.after))
 
 
@@ -131,9 +131,9 @@ def queue(by: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cu
     """Jobs that run or wait for a worker; then a page of due operations by their place, as the last plan left them."""
     store = by.runtime.store
     after = decoded(cursor)
-    page = by.recently("waiting", after, limit, work=lambda: store.list_waiting(by.sight, after, limit))
+    page = by.recently("waiting", after, limit, work=lambda: store.views.list_waiting(by.sight, after, limit))
     return models.Queue(
-        jobs=[_job(item) for item in store.list_queue(by.sight, limit)],
+        jobs=[_job(item) for item in store.views.list_queue(by.sight, limit)],
         waiting=[_waiting(item) for item in page.items],
         total=page.total or 0,
         next=encoded(page.after),
@@ -170,7 +170,7 @@ def plan(by: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = No
 
 
 def _listed(by: Caller, query: JobQuery, after: After | None, limit: int) -> models.Jobs:
-    page = by.runtime.store.list_jobs(query, by.sight, after, limit)
+    page = by.runtime.store.views.list_jobs(query, by.sight, after, limit)
     return models.Jobs(items=[_job(item) for item in page.items], next=encoded(page.after))
 
 

@@ -30,11 +30,11 @@ def overview(
     runtime, sight = by.runtime, by.sight
     midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=days - 1)
-    found = by.recently("overview", since, work=lambda: runtime.store.overview(sight, since))
+    found = by.recently("overview", since, work=lambda: runtime.store.views.overview(sight, since))
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
     for (operation, verdict), count in found.verdicts.items():
         verdicts[Operation(operation)][verdict] = count
-    alerts = [a for a in runtime.store.alerts() if sight is None or (a.ref and sees(sight, place_of(a.ref)))]
+    alerts = [a for a in runtime.store.alerts.list() if sight is None or (a.ref and sees(sight, place_of(a.ref)))]
     return models.Overview(
         funnel={name: getattr(found, name) for name in ("tables", "changed", "due", "running")},
         states=dict(found.states),

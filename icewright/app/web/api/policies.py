@@ -37,7 +37,7 @@ def every_knob(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[
 @router.get("/policies", summary="Rules and guardrails", openapi_extra=said(Action.POLICIES_READ))
 def policies(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
     """Those of the file and of the store, the weakest level first, as far as they reach what you see."""
-    policy, newest = by.runtime.policy(), {v.match: v for v in reversed(by.runtime.store.rule_versions())}
+    policy, newest = by.runtime.policy(), {v.match: v for v in reversed(by.runtime.store.rules.versions())}
     rules = [r for r in policy.rules if r.settings and overlaps(r.match, by.sight)]
     rules.sort(key=lambda rule: len(rule.match))
     return models.Policies(
@@ -57,7 +57,7 @@ def versions(scope: str, by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> 
     match = _match(scope)
     if not overlaps(match, by.sight):
         raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
-    found = by.runtime.store.rule_versions(match)
+    found = by.runtime.store.rules.versions(match)
     return models.Versions(items=[_rule(PolicyRule(v.match, v.settings, "store"), v) for v in found])
 
 
@@ -86,7 +86,7 @@ def put(scope: str, asked: models.RuleAsked, by: Annotated[Caller, needs(Action.
 def delete(scope: str, by: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
     """The store's rule of the scope; the file's stay."""
     match = _mine(by, scope)
-    newest = next(iter(by.runtime.store.rule_versions(match)), None)
+    newest = next(iter(by.runtime.store.rules.versions(match)), None)
     if newest is None or not newest.settings:
         raise Problem(404, f"the store has no rule {scope}")
     _set(by, match, {}, newest.version)
@@ -106,7 +106,7 @@ def would(
     """Knobs are compared for all tables that you see, verdicts for the first; without settings: taken back."""
     match, runtime = _match(scope), by.runtime
     settings = _settings(by, asked)
-    known = [row.ref for row in runtime.store.tables(_catalog(match)) if not row.dropped and row.error is None]
+    known = [row.ref for row in runtime.store.tables.list(_catalog(match)) if not row.dropped and row.error is None]
     seen = [ref for ref in known if ref.catalog in runtime.catalogs and sees(by.sight, place_of(ref))]
     found = preview(runtime, PolicyRule(match, settings, "store"), seen, limit)
     listed = found.changed[:limit]
@@ -143,8 +143,8 @@ def _settings(by: Caller, asked: models.RuleAsked) -> dict[str, Any]:
 
 def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
     store, now, rule = by.runtime.store, by.runtime.clock.now(), PolicyRule(match, settings, "store")
-    before = next(iter(store.rule_versions(match)), None)
-    version = store.put_rule(match, settings, by.principal.name, now, expected)
+    before = next(iter(store.rules.versions(match)), None)
+    version = store.rules.put(match, settings, by.principal.name, now, expected)
     if version is None:
         raise Problem(409, f"the rule {rule} was changed meanwhile; read it again")
     old = dict(before.settings) if before is not None else {}

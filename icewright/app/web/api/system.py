@@ -91,7 +91,7 @@ class Tested(BaseModel):
 def catalogs(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
     """Those that are configured, and those that were; whether they answer."""
     runtime = by.runtime
-    rows = {row.name: row for row in runtime.store.catalogs()}
+    rows = {row.name: row for row in runtime.store.catalogs.list()}
     found = []
     for name in sorted({*runtime.scopes, *rows}):
         scope, row = runtime.scopes.get(name), rows.get(name)
@@ -117,7 +117,7 @@ def pools(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     """Their limits, as configured and as adapted, and what they spent today."""
     runtime = by.runtime
     midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    spent, adapted = runtime.store.usage(midnight).spent_by_pool, runtime.store.pool_limits()
+    spent, adapted = runtime.store.planning.usage(midnight).spent_by_pool, runtime.store.planning.pool_limits()
     return [
         PoolModel(
             name=name,
@@ -151,7 +151,7 @@ def limits(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
 def processes(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
     """Those too whose heartbeat has stopped."""
     names = ProcessModel.model_fields
-    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in by.runtime.store.processes()]
+    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in by.runtime.store.processes.list()]
 
 
 @router.get("/alerts", summary="Alerts", tags=["alerts"], openapi_extra=said(Action.ALERTS_READ))
@@ -161,7 +161,7 @@ def alerts(
     limit: Limit = 100,
 ) -> list[AlertModel]:
     """Newest first. Who sees some places alone is shown what is about their tables."""
-    found = by.runtime.store.alerts(resolved=resolved)
+    found = by.runtime.store.alerts.list(resolved=resolved)
     seen = [alert for alert in found if by.sight is None or (alert.ref and sees(by.sight, place_of(alert.ref)))]
     return [_alert(alert) for alert in seen[:limit]]
 

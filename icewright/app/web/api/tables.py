@@ -147,7 +147,7 @@ def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, ne
     now, most = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
     until = now + timedelta(hours=min(asked.hours or most, most))
     made = SnapshotPin(f"reader {reader.strip()}", wanted, now, until, by.principal.name)
-    if not runtime.store.pin(row.ref, metadata.table_uuid, made):
+    if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
         raise Problem(409, f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
     by.done(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
     return _pin(made)
@@ -163,7 +163,7 @@ def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, ne
 def unpin(name: str, reader: str, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
     """What nobody else holds may be expired."""
     row = by.table(name)
-    if not by.runtime.store.unpin(row.ref, f"reader {reader.strip()}"):
+    if not by.runtime.store.pins.remove(row.ref, f"reader {reader.strip()}"):
         raise Problem(404, f"{reader} holds no snapshot of {row.ref}")
     by.done(str(row.ref), place_of(row.ref), reader=reader, released=True)
 
@@ -178,7 +178,7 @@ def unpin(name: str, reader: str, by: Annotated[Caller, needs(Action.TABLES_PIN)
 def pause(name: str, asked: models.PauseAsked, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
     """Its reason is shown wherever the table is."""
     row = by.table(name)
-    by.runtime.store.pause(row.ref, asked.reason)
+    by.runtime.store.tables.pause(row.ref, asked.reason)
     by.done(str(row.ref), place_of(row.ref), reason=asked.reason)
 
 
@@ -192,13 +192,13 @@ def pause(name: str, asked: models.PauseAsked, by: Annotated[Caller, needs(Actio
 def resume(name: str, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
     """One that is not paused stays as it is."""
     row = by.table(name)
-    by.runtime.store.pause(row.ref, None)
+    by.runtime.store.tables.pause(row.ref, None)
     by.done(str(row.ref), place_of(row.ref), resumed=True)
 
 
 def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
     store = runtime.store
-    item, document = store.table_item(row.ref), dict(store.evaluation(row.ref) or {})
+    item, document = store.views.table_item(row.ref), dict(store.tables.evaluation(row.ref) or {})
     if item is None:
         raise Problem(404, f"there is no table {row.ref} any more")
     snapshot = document.get("snapshot_id")
@@ -219,7 +219,7 @@ def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
 
 
 def _listed(by: Caller, query: TableQuery, after: After | None, limit: int) -> models.Tables:
-    page = by.runtime.store.list_tables(query, by.sight, after, limit)
+    page = by.runtime.store.views.list_tables(query, by.sight, after, limit)
     items = [models.Table(**_document(item)) for item in page.items]
     return models.Tables(items=items, total=page.total or 0, next=encoded(page.after))
 
@@ -244,7 +244,7 @@ def _maintenance(runtime: Runtime, row: TableRow) -> dict[Operation, models.Main
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:
-    return [_pin(found) for found in runtime.store.pins(row.ref, row.table_uuid or "")]
+    return [_pin(found) for found in runtime.store.pins.list(row.ref, row.table_uuid or "")]
 
 
 def _pin(found: SnapshotPin) -> models.Pin:

@@ -86,7 +86,7 @@ def _start(
 
 
 def _held(by: Caller, ref: TableRef) -> str | None:
-    row = by.runtime.store.table(ref)
+    row = by.runtime.store.tables.get(ref)
     return row.held_by if row is not None else None
 
 
@@ -107,14 +107,14 @@ def _once(by: Caller, key: str, body: str, start_it: Callable[[], models.Started
     """Start it the first time; later, say what became of that."""
     store, said_by = by.runtime.store, f"{by.principal.via} {by.principal.name}"
     request_id, digest = (sha256(text.encode("utf-8", "replace")).hexdigest() for text in (f"{said_by} {key}", body))
-    before = store.begin_request(request_id, digest, by.runtime.clock.now())
+    before = store.requests.begin(request_id, digest, by.runtime.clock.now())
     if before is None:
         try:
             started = start_it()
         except (Problem, IcewrightError):
-            store.end_request(request_id, None)
+            store.requests.end(request_id, None)
             raise
-        store.end_request(request_id, started.model_dump(mode="json"))
+        store.requests.end(request_id, started.model_dump(mode="json"))
         return started
     if before.body != digest:
         raise Problem(422, "this Idempotency-Key came with another request before; take a new one")

@@ -58,7 +58,7 @@ def live(by: Reader) -> Response:
 def _shown(by: Caller) -> dict[str, Any]:
     asked = ListQuery(by.request.query_params)
     query = {"kind": asked.text("kind")}
-    found = by.runtime.store.list_activity(query["kind"], by.sight, decoded(asked.text("cursor")), PAGE)
+    found = by.runtime.store.views.list_activity(query["kind"], by.sight, decoded(asked.text("cursor")), PAGE)
     pages = pager(PATH, query, asked, len(found.items), encoded(found.after), None)
     return {"events": [_event(item) for item in found.items], "query": query, "pager": pages}
 

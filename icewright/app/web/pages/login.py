@@ -48,7 +48,7 @@ def log_in(
 @router.post("/logout")
 def log_out(_: Annotated[Form, Depends(form)], by: Annotated[Caller, Depends(anybody)]) -> Response:
     """End the session of the browser."""
-    by.runtime.store.end_session(digest(by.request.cookies.get(COOKIE, "")))
+    by.runtime.store.access.end_session(digest(by.request.cookies.get(COOKIE, "")))
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, path="/")
     return answer

@@ -192,7 +192,7 @@ def _recorded(by: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
     runtime = by.runtime
     until = runtime.clock.now() + _READ
     found: dict[TableRef, Sequence[Write]] = {}
-    for item in runtime.store.list_tables(TableQuery(), reading.sight, None, most).items:
+    for item in runtime.store.views.list_tables(TableQuery(), reading.sight, None, most).items:
         ref = item.row.ref
         if runtime.clock.now() >= until:
             break

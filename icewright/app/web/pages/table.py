@@ -40,7 +40,7 @@ def table(name: str, by: Reader) -> Response:
     if show not in dict(SHOWS):
         raise Problem(404, f"a table has no side {show}")
     ref = TableRef.parse(detail.table)
-    waiting = by.runtime.store.list_waiting(by.sight, None, 20, ref).items
+    waiting = by.runtime.store.views.list_waiting(by.sight, None, 20, ref).items
     runs = api.jobs.runs(replace(by, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
     around: dict[str, Any] = {
         "table": detail,
