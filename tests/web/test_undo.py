@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from icewright.app.cli import main
-from icewright.app.web.app_state import Watch
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.running import serving
 from icewright.client import Client
@@ -38,7 +38,7 @@ TABLE = f"lake.{NAME}"
 def client(workspace: Workspace) -> Iterator[TestClient]:
     """Somebody on this machine, where a table has a long history."""
     history(workspace)
-    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
+    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     with TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False) as made:
         yield made
 
@@ -169,7 +169,7 @@ def test_the_commands_ask_a_service(
     """The same words and documents, whether the command works by itself or asks a service."""
     history(workspace)
     job_id = expired(workspace)
-    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
+    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     with serving(app, HERE, 0) as port:
         address = f"http://{HERE}:{port}"
 

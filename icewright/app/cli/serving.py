@@ -65,13 +65,13 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
 @contextmanager
 def _listening(opened: Application, service: Service) -> Iterator[str]:
     """Serve API, pages and probes while the block lasts; yield the address."""
-    from icewright.app.web.app_state import Watch
+    from icewright.app.web.app_state import ServiceStatus
     from icewright.app.web.application import Settings, create_app
     from icewright.app.web.running import serving
 
     server = opened.config.server
-    watch = Watch(service.faults, service.telemetry.exposition)
-    with serving(create_app(opened, Settings.of(opened.config), watch), server.host, server.port) as port:
+    status = ServiceStatus(service.faults, service.telemetry.exposition)
+    with serving(create_app(opened, Settings.of(opened.config), status), server.host, server.port) as port:
         yield f"http://{server.host}:{port}"
 
 
