@@ -108,7 +108,9 @@ class SparkEngine:
             table = self._table(catalog, base, step, session, pool.application().app_id)
             done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.on_progress).run()
             answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
-            return _by_spark_after_all(step, done.unfit, answer, by_spark, session) if done.unfit else answer
+            return (
+                _by_spark_after_all(step, done.unsupported, answer, by_spark, session) if done.unsupported else answer
+            )
 
         return by_arrow
 

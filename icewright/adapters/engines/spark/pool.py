@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.arrow.executors import trouble
+from icewright.adapters.engines.arrow.executors import environment_mismatch
 from icewright.adapters.engines.failures import telling
 from icewright.adapters.engines.spark.application import SparkApplication
 from icewright.adapters.engines.spark.classic import ClassicApplication
@@ -142,7 +142,7 @@ class SparkPool:
             return f"pool {self.name} is a Spark Connect server, through which Iceberg's own commit is out of reach"
         application = self.application()
         if application.app_id not in self._no_arrow:
-            self._no_arrow = {application.app_id: trouble(application.session)}
+            self._no_arrow = {application.app_id: environment_mismatch(application.session)}
         return self._no_arrow[application.app_id]
 
     def stop(self) -> None:
