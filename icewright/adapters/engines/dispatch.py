@@ -55,7 +55,8 @@ class Engines:
             case RewriteManifests(by_spark=True) as step:
                 return self.spark.run(catalog, assignment, step)
             case ExpireSnapshots(by_spark=True) as step if not assignment.dry_run:
-                self._spark_deletes_inside(catalog, step, catalog.load(assignment.base.ref))
+                base = catalog.load(assignment.base.ref)
+                self._spark_deletes_inside(catalog, step, base, automatic=assignment.automatic)
                 return self.spark.run(catalog, assignment, step)
             case RewriteManifests() as step:
                 return _costed(self.manifests.run(catalog, assignment, step))
@@ -120,7 +121,9 @@ class Engines:
         self._in_environment(probe.table)
         return self.spark.probe(probe)
 
-    def _spark_deletes_inside(self, catalog: Catalog, step: ExpireSnapshots, base: TableMetadata) -> None:
+    def _spark_deletes_inside(
+        self, catalog: Catalog, step: ExpireSnapshots, base: TableMetadata, *, automatic: bool
+    ) -> None:
         """Raise `Refused` if a deletion by Spark would touch a protected file: Spark checks no single file."""
         self._in_environment(base)
         if step.delete_files and step.delay:
@@ -129,7 +132,8 @@ class Engines:
                 "to service, which leaves time for an undo",
                 "spark_deletes_at_once",
             )
-        planned = self.expire.planned(catalog, base, step, set(step.snapshot_ids) & set(base.by_id))
+        ids = set(step.snapshot_ids) & set(base.by_id)
+        planned = self.expire.planned(catalog, base, step, ids, automatic=automatic)
         environment, name = self.environments.get(base.ref.catalog), base.ref.catalog
         require_inside(environment, name, base, [*(file.path for file in planned.files), *planned.stays])
         if planned.stays:
