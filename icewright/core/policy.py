@@ -145,6 +145,14 @@ MAX_GROUP_SIZE = _integer(
 MAX_CONCURRENT_GROUPS = _integer(
     "compact.max_concurrent_file_group_rewrites", 5, "file groups of one table rewritten at the same time", maximum=1000
 )
+GROWTH = _number_knob(
+    "compact.growth",
+    4,
+    "files are merged into files this many times as large as the largest of them (twice in settled partitions): each "
+    "byte is rewritten at most log(target / arriving size) times to this base",
+    minimum=2,
+    maximum=100,
+)
 STRATEGY = _choice("compact.strategy", "binpack", ("binpack", "sort", "zorder"), "how rows are laid out")
 KERNEL = _choice(
     "compact.engine",
@@ -213,6 +221,16 @@ MAX_CALL_SIZE = _integer(
     "compact.max_call_size_mb", 102_400, "bytes of the partitions of one call to Spark", unit="MB", maximum=10**9
 )
 
+READS_PER_DAY = _number_knob(
+    "value.reads_per_day", 3, "whole reads of a table a day by which the value of a merge is reckoned", maximum=10**6
+)
+PAYBACK = _number_knob(
+    "value.payback_days", 30, "time within which a merge of settled files must pay", unit="days", maximum=3660
+)
+MIN_RETURN = _number_knob("value.min_return", 4, "least value of a merge as a multiple of its cost", maximum=1000)
+GB_HOUR_PRICE = _number_knob("value.gb_hour_price", 0.02, "price of a GB-hour of memory", maximum=10**6)
+REQUEST_PRICE = _number_knob("value.request_price", 4e-7, "price of a read request to the storage", maximum=1000)
+
 MIN_DELETE_FILES = _integer("rewrite_deletes.min_delete_files", 5, "position delete files that make a partition due")
 DANGLING = _flag("rewrite_deletes.dangling", "whether delete files that apply to nothing make a table due")
 
@@ -259,6 +277,12 @@ READER_PINS: Knob[Mapping[str, str]] = _knob(
     numbers=True,
 )
 MAX_PIN_AGE = _integer("expire_snapshots.max_pin_age_hours", 720, "how long a reader's pin lasts", unit="hours")
+MIN_EXPIRY_SHARE = _number_knob(
+    "expire_snapshots.min_share",
+    0.15,
+    "share of the snapshots that must have expired before they are removed; after a day any number is",
+    maximum=1,
+)
 CLEAN_METADATA = _flag(
     "expire_snapshots.clean_expired_metadata",
     "whether partition specs and schemas that no kept snapshot uses go too",
