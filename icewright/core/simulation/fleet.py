@@ -77,13 +77,15 @@ FLEETS: Mapping[str, Mapping[str, float]] = {
     "mixed": {"streaming": 0.01, "hourly": 0.04, "daily": 0.25, "dormant": 0.7},
     **{name: {name: 1.0} for name in KINDS},
 }
+DEFAULT_TABLES = 1000
 FLEET_NAMES = (*FLEETS, *SCENARIOS)
 
 
-def fleet(name: str, tables: int, seed: int, begin: datetime, catalog: str = "lake") -> Sequence[Source]:
+def fleet(name: str, tables: int | None, seed: int, begin: datetime, catalog: str = "lake") -> Sequence[Source]:
     """Return so many tables of a fleet, named `catalog.kind.table`; the same seed gives the same tables."""
     if name in SCENARIOS:
-        return SCENARIOS[name].sources(name, tables, begin, catalog)
+        return SCENARIOS[name].sources(name, tables or SCENARIOS[name].tables, begin, catalog)
+    tables = tables or DEFAULT_TABLES
     shares = list(accumulate(FLEETS[name].values()))
     made = []
     for number in range(tables):

@@ -99,6 +99,12 @@ def _idle(number: int, begin: datetime) -> Iterator[Write]:
         yield _write(begin - timedelta(days=30 + number % 30 - n), 2, 40.0)
 
 
+def _streams(number: int, begin: datetime) -> Iterator[Write]:
+    """Yield the commits of the three kinds of streams in turn."""
+    names = ("monthly-trickle", "daily-stream", "minute-stream")
+    yield from SCENARIOS[names[number % len(names)]].writes(number, begin)
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     "monthly-trickle": Scenario(1, _steady(10 * _MINUTE, 1, 3.0, _MONTH)),
     "hourly-200mb": Scenario(1, _steady(_HOUR, 1, 200.0, _MONTH)),
@@ -110,4 +116,5 @@ SCENARIOS: Mapping[str, Scenario] = {
     "daily-batch": Scenario(5, _daily_batch),
     "gdpr": Scenario(2, _gdpr),
     "idle-5000": Scenario(5000, _idle),
+    "streams": Scenario(3, _streams),
 }
