@@ -60,16 +60,16 @@ def seed(home: Path, tables: int) -> str:
     store = SqlStore(engine)
     refs = [TableRef("lake", (f"n{i % 40}",), f"t{i:05}") for i in range(tables)]
     pointers = [Pointer(ref, f"file:///w/{ref.name}/1.json") for ref in refs]
-    store.record_catalog_listing("lake", pointers, NOW)
+    store.tables.record_listing("lake", pointers, NOW)
     set_knobs = knobs()
     for i, (ref, pointer) in enumerate(zip(refs[:KINDS], pointers, strict=False)):
         of = metadata((50, 2, 1), ref=ref, metadata_location=pointer.metadata_location, table_uuid=f"u{i}")
         parts = (partition(files=10 + i % 90, mb=1),) if i % 2 else (partition(files=2, mb=500),)
         found = facts(*parts, of=of, thresholds=thresholds(set_knobs), manifests_of=(manifests(1 + i % 20),))
-        store.record_evaluation(evaluate(found, set_knobs, {}, NOW), NOW)
+        store.tables.record_evaluation(evaluate(found, set_knobs, {}, NOW), NOW)
     spread(engine, tables)
     token, row = new_token([grant("viewer")], "benchmark", "benchmark", NOW)
-    store.add_token(row)
+    store.access.add_token(row)
     engine.dispose()
     return token
 

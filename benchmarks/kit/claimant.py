@@ -44,7 +44,7 @@ class Claimant:
         return self._until_empty(self._locked)
 
     def _taken(self, limit: int) -> Sequence[str]:
-        return [job.job_id for job in self.store.dequeue(self.holder, [self.catalog], datetime.now(UTC), limit)]
+        return [job.job_id for job in self.store.jobs.dequeue(self.holder, [self.catalog], datetime.now(UTC), limit)]
 
     def _locked(self) -> Sequence[str]:
         best = sa.select(Job).where(self.columns.state == "queued")

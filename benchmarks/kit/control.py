@@ -11,7 +11,7 @@ from benchmarks.kit.child import Answer, measured, serve
 from benchmarks.kit.lake import CATALOG, Lake
 from benchmarks.kit.ours import profiled
 from icewright.app.bootstrap import application, read_config, upgrade_store
-from icewright.app.service import spare_the_collector
+from icewright.app.service import freeze_garbage_collector
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
 from icewright.flow.queue import Planning, plan_now
@@ -39,7 +39,7 @@ class Control:
     def __init__(self, path: Path) -> None:
         self.opened = application(read_config(path), kind="service")
         self.app = self.opened.__enter__()
-        spare_the_collector()
+        freeze_garbage_collector()
 
     def detect(self, *, profile: bool = False) -> Answer:
         """Ask the catalog once for its tables."""
@@ -70,16 +70,16 @@ class Control:
     def pages(self, repeats: int) -> Answer:
         """Seconds of what people and workers ask of the store again and again."""
         store, now = self.app.runtime.store, self.app.runtime.clock.now
-        newest = store.jobs(limit=1)[0]
+        newest = store.jobs.list(limit=1)[0]
         asked: Mapping[str, Callable[[], object]] = {
-            "take": lambda: store.dequeue("benchmark", [CATALOG], now(), 1),
-            "jobs": lambda: store.jobs(limit=50),
-            "jobs of a table": lambda: store.jobs(newest.ref),
-            "job": lambda: store.job(newest.job_id),
-            "job by its beginning": lambda: store.job(newest.job_id[:-1]),
-            "runs of a job": lambda: store.runs(newest.job_id),
-            "table": lambda: store.table(newest.ref),
-            "history of a table": lambda: store.history(newest.ref, newest.table_uuid),
+            "take": lambda: store.jobs.dequeue("benchmark", [CATALOG], now(), 1),
+            "jobs": lambda: store.jobs.list(limit=50),
+            "jobs of a table": lambda: store.jobs.list(newest.ref),
+            "job": lambda: store.jobs.get(newest.job_id),
+            "job by its beginning": lambda: store.jobs.get(newest.job_id[:-1]),
+            "runs of a job": lambda: store.runs.list(newest.job_id),
+            "table": lambda: store.tables.get(newest.ref),
+            "history of a table": lambda: store.runs.history(newest.ref, newest.table_uuid),
         }
         return {name: [_seconds(ask) for _ in range(repeats)] for name, ask in asked.items()}
 

@@ -28,7 +28,7 @@ def seconds_of_the_guard(app: Application, lake: Lake, table: str, beside: int) 
     with engine.begin() as connection:
         rows = [{"name": one.ref.name, "location": one.metadata_location} for one in others]
         connection.execute(_ROW, rows)
-    app.runtime.store.register(others, app.runtime.clock.now())
+    app.runtime.store.registrations.record(others, app.runtime.clock.now())
     try:
         return statistics.median(_asked(app, metadata) for _ in range(_ASKED))
     finally:

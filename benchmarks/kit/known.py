@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from benchmarks.kit.lake import CATALOG
-from icewright.adapters.store.ledger import named
 from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
+from icewright.adapters.store.statements import named
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 

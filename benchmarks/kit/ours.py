@@ -93,7 +93,9 @@ class Ours:
                 orphans = _listing_other_files(app, listing)
                 runtime = replace(runtime, engine=replace(app.engines, orphans=orphans))
             detect(runtime, ["lake"])  # a table that the store does not know cannot be claimed
-            for row in runtime.store.tables("lake"):  # a service has evaluated every table before it deletes beside it
+            for row in runtime.store.tables.list(
+                "lake"
+            ):  # a service has evaluated every table before it deletes beside it
                 evaluate_and_record(runtime, row.ref, runtime.clock.now())
             request = Request(ref, (Operation(operation),), manual=True, dry_run=dry_run)
             with profiled(profile), self._measured() as found:

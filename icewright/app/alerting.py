@@ -16,14 +16,14 @@ from icewright.core.words import near
 
 @dataclass(frozen=True)
 class AlertsConfig:
-    """Alerts as configured. Channels are addresses with secrets: never shown, never stored."""
+    """The configuration of alerts. Channel URLs contain secrets: they are never shown or stored."""
 
     channels: tuple[str, ...] = field(default=(), repr=False)
     rules: Mapping[AlertRule, RuleTerms] = field(default_factory=default_terms)
 
 
 def _rule_section(rule: AlertRule, kind: RuleKind) -> type[Section]:
-    """Return the keys of one rule."""
+    """Return the configuration model of one rule."""
     fields: dict[str, Any] = {
         "enabled": (bool, True),
         "severity": (Literal["info", "warning", "critical"], str(kind.severity)),
@@ -37,22 +37,22 @@ RULE_SECTIONS: Mapping[AlertRule, type[Section]] = {rule: _rule_section(rule, ki
 
 
 class AlertsSection(Section):
-    """Who is told of what. A channel is a URL of Apprise, and a secret; each rule has keys of its own."""
+    """The `alerts` section: channels are secret Apprise URLs, and each rule has keys of its own."""
 
     channels: list[str] = Field(default_factory=list)
     rules: dict[str, Any] = Field(default_factory=dict)
 
 
 def rule_terms(given: Mapping[AlertRule, Section]) -> Mapping[AlertRule, RuleTerms]:
-    """Return every rule's terms, those that the file does not name as they are by default."""
+    """Return the terms of every rule, with defaults where the file sets none."""
     terms = {}
     for rule, model in RULE_SECTIONS.items():
-        said = (given.get(rule) or model.model_validate({})).model_dump()
+        values = (given.get(rule) or model.model_validate({})).model_dump()
         terms[rule] = RuleTerms(
-            enabled=said.pop("enabled"),
-            severity=Severity(said.pop("severity")),
-            delay=timedelta(minutes=said.pop("delay_minutes")),
-            parameters=said,
+            enabled=values.pop("enabled"),
+            severity=Severity(values.pop("severity")),
+            delay=timedelta(minutes=values.pop("delay_minutes")),
+            parameters=values,
         )
     return terms
 
@@ -62,15 +62,15 @@ def read_alerts(
     section: Callable[[str, type[Any], Any], Any],
     faults: list[str],
 ) -> AlertsConfig:
-    """Return the section as configured. `section` reads one by its model, None when that has faults, which it keeps."""
-    found: AlertsSection | None = section("alerts", AlertsSection, raw)
-    if found is None:
+    """Return the `alerts` section; `section` validates by a model and returns None after adding faults."""
+    configured: AlertsSection | None = section("alerts", AlertsSection, raw)
+    if configured is None:
         return AlertsConfig()
     rules: dict[AlertRule, Section] = {}
-    for name, given in found.rules.items():
+    for name, values in configured.rules.items():
         path = f"alerts.rules.{name}"
         if name not in list(AlertRule):
             faults.append(f"{path}: there is no such rule{near(name, list(AlertRule))}")
-        elif (terms := section(path, RULE_SECTIONS[AlertRule(name)], given)) is not None:
+        elif (terms := section(path, RULE_SECTIONS[AlertRule(name)], values)) is not None:
             rules[AlertRule(name)] = terms
-    return AlertsConfig(tuple(found.channels), rule_terms(rules))
+    return AlertsConfig(tuple(configured.channels), rule_terms(rules))

@@ -59,7 +59,7 @@ from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES, KERNEL
 from icewright.core.steps import Kernel
 from icewright.core.table import SnapshotHold, TableMetadata, TableRef
 from icewright.flow.alert import Alerting
-from icewright.flow.archive import Archiving, WhenNeeded
+from icewright.flow.archive import Archiving, LazyArchive
 from icewright.flow.calibration import Calibration
 from icewright.flow.runtime import Listener, Runtime
 from icewright.ports import Archive, Clock, CommitReports, Trigger, VendedCredentials
@@ -124,7 +124,7 @@ def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
 
 
 def _held(store: SqlStore, metadata: TableMetadata) -> list[SnapshotHold]:
-    return [pin.hold() for pin in store.pins(metadata.ref, metadata.table_uuid)]
+    return [pin.hold() for pin in store.pins.list(metadata.ref, metadata.table_uuid)]
 
 
 def _reports(config: Config) -> dict[str, CommitReports]:
@@ -154,9 +154,9 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
         properties = pyiceberg_catalog_properties(entry)
         return IcebergArchive(entry.name, properties, tuple(said.namespace.split(".")))
 
-    archive = WhenNeeded(opened)
+    archive = LazyArchive(opened)
     try:
-        yield Archiving(SqlOldHistory(store.engine), archive, timedelta(days=said.after_days))
+        yield Archiving(SqlOldHistory(store.db), archive, timedelta(days=said.after_days))
     finally:
         archive.close()
 
@@ -184,11 +184,15 @@ def _engines(
     storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = DeletionGuard(TableRegistry(catalogs, files, store, clock), allowed, partial(_spelling, policy))
-    deletion, held = Deletion(files, store, clock), partial(_held, store)
+    guard = DeletionGuard(
+        TableRegistry(catalogs, files, store.registrations, clock), allowed, partial(_spelling, policy)
+    )
+    deletion, held = Deletion(files, store.ledger, clock), partial(_held, store)
     return Engines(
         catalogs=catalogs,
-        spark=SparkEngine({name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store, clock),
+        spark=SparkEngine(
+            {name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store.ledger, clock
+        ),
         expire=ExpireInService(deletion, guard, held),
         orphans=RemoveOrphansInService(deletion, guard, held, storage_time),
         manifests=RewriteManifestsInService(files, clock),
@@ -222,7 +226,7 @@ def application(
     fixed = (*_catalogs_without_arrow(config), *config.policy.rules)
 
     def policy() -> Policy:
-        rules = (*fixed, *store.rules())
+        rules = (*fixed, *store.rules.list())
         return replace(config.policy, rules=rules, command=command or {}, served=partial(_served, config, catalogs))
 
     engine = _engines(config, catalogs, pools, files, store, policy, clock, storage_time)
@@ -238,7 +242,7 @@ def application(
         trigger=Trigger(kind, user(), holder()),
         vacuums=engine.vacuums,
         process_has_ended=is_dead,
-        calibration=Calibration(store, clock),
+        calibration=Calibration(store.runs, clock),
     )
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:

@@ -1,4 +1,4 @@
-"""Faults that lie between values of the configuration, each of which would be right alone."""
+"""Checks across several values of the configuration, each of which is valid alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icewright.core.words import near
 
 
 def open_to_others(server: ServerSection, events: EventsSection, auth: AuthSection | None) -> Iterator[str]:
-    """Others may reach the server only where it can tell who they are."""
+    """Yield a fault when the server is reachable from other hosts without authentication."""
     if auth is None and not events.tokens and not events.secrets and not is_loopback(server.host):
         yield (
             f"server.host: others reach {server.host}, and nobody could tell who they are; set auth, give "
@@ -22,7 +22,7 @@ def open_to_others(server: ServerSection, events: EventsSection, auth: AuthSecti
 
 
 def wrong_groups(auth: AuthSection | None) -> Iterator[str]:
-    """Groups that are granted what nobody can be."""
+    """Yield a fault for each OIDC group with a role or scope that does not exist."""
     for name, group in auth.oidc.groups.items() if auth is not None and auth.oidc is not None else ():
         try:
             grant(group.role, group.scope)
@@ -31,16 +31,16 @@ def wrong_groups(auth: AuthSection | None) -> Iterator[str]:
 
 
 def unclear_lineage(lineage: OpenLineageSection) -> Iterator[str]:
-    """Events go to one place."""
+    """Yield a fault unless lineage events have exactly one destination."""
     if (lineage.url is None) == (lineage.file is None):
         yield "openlineage: give either url or file"
 
 
 def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield faults: an alias means one catalog; `catalogs` are the sections as the file has them."""
+    """Yield a fault for each alias that also names another catalog; `catalogs` holds the raw sections."""
     for i, alias in enumerate(aliases):
         path = f"catalogs.{name}.aliases[{i}]"
-        other = next((o for o, section in catalogs.items() if str(o) != name and _goes_by(o, section, alias)), None)
+        other = next((o for o, section in catalogs.items() if str(o) != name and _answers_to(o, section, alias)), None)
         if other is not None:
             yield f"{path}: {alias} is a name of catalog {other} too; an alias means one catalog"
         elif not alias.strip():
@@ -48,13 +48,13 @@ def ambiguous_aliases(name: str, aliases: Sequence[str], catalogs: Mapping[str, 
 
 
 def archive_faults(archive: ArchiveSection, catalogs: Sequence[str]) -> Iterator[str]:
-    """Yield faults: the archive's tables need a catalog that there is, and a name."""
+    """Yield a fault when the archive's catalog does not exist or its namespace is blank."""
     if archive.catalog not in catalogs:
         yield f"archive.catalog: there is no catalog {archive.catalog}{near(archive.catalog, tuple(catalogs))}"
     if not all(part.strip() for part in archive.namespace.split(".")):
         yield "archive.namespace: a part of it is blank; write a name such as icewright or ops.history"
 
 
-def _goes_by(name: object, section: Any, alias: str) -> bool:  # noqa: ANN401 - YAML
+def _answers_to(name: object, section: Any, alias: str) -> bool:  # noqa: ANN401 - YAML
     aliases = section.get("aliases") if isinstance(section, dict) else None
     return str(name) == alias or (isinstance(aliases, list) and alias in aliases)

@@ -1,4 +1,4 @@
-"""The service: loops that meet in the store, and a worker that runs what is queued. Any number share a store."""
+"""The service: loops that share the store, and a worker that runs queued jobs. Many processes may share a store."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow, ProcessRow
 
 HEARTBEAT = timedelta(seconds=10)
-GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 _SECOND = timedelta(seconds=1)
 
 
 class Worker:
-    """Takes queued jobs and runs them, so many at the same time."""
+    """Runs queued jobs, at most `slots` at the same time."""
 
     def __init__(self, runtime: Runtime, slots: int, done: Callable[[], None]) -> None:
         self.slots = slots
@@ -51,12 +50,12 @@ class Worker:
             return len(self._running)
 
     def take(self) -> int:
-        """Begin as many of the queued jobs as there is room for."""
+        """Start queued jobs in the free slots; return how many."""
         runtime = self._runtime
         free = self.slots - self.busy
         if free <= 0 or runtime.stopping():
             return 0
-        jobs = runtime.store.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
+        jobs = runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(runtime.scopes), runtime.clock.now(), free)
         for job in jobs:
             future = self._pool.submit(self._run, job)
             with self._lock:
@@ -65,7 +64,7 @@ class Worker:
         return len(jobs)
 
     def wait(self, timeout: timedelta) -> bool:
-        """Return whether all jobs came to their end in time."""
+        """Wait for the running jobs; return whether all ended within the timeout."""
         self._pool.shutdown(wait=False)
         with self._lock:
             running = set(self._running)
@@ -75,8 +74,8 @@ class Worker:
         try:
             execute_taken(self._runtime, job)
         except Exception as error:  # noqa: BLE001 - a fault of ours in one job ends no other
-            said = f"unexpected {type(error).__name__}: {error}"
-            self._runtime.emit("job_crashed", {"job_id": job.job_id, "table": str(job.ref), "error": said})
+            message = f"unexpected {type(error).__name__}: {error}"
+            self._runtime.emit("job_crashed", {"job_id": job.job_id, "table": str(job.ref), "error": message})
 
     def _ended(self, future: Future[None]) -> None:
         with self._lock:
@@ -85,29 +84,29 @@ class Worker:
 
 
 class Service:
-    """The loops of one process over an application."""
+    """All loops of one process, and its worker."""
 
     def __init__(self, app: Application, *, kind: str, slots: int) -> None:
-        self._stopping = threading.Event()  # running jobs are to end
+        self._stopping = threading.Event()  # set: running jobs must end
         self._app, self._kind, self._slots = app, kind, slots
         self._runtime = replace(app.runtime, stopping=self._stopping.is_set)
         self._started = self._runtime.clock.now()
-        self._settling = Reconciler(self._runtime)
-        self.worker = Worker(self._runtime, slots, self._woken) if slots else None
+        self._reconciler = Reconciler(self._runtime)
+        self.worker = Worker(self._runtime, slots, self._job_ended) if slots else None
         self.telemetry = Telemetry(self._runtime.store, self._runtime.clock, self._lags, self._runtime.scopes)
-        self.loops = LoopThreads(self._made(), self._runtime.clock, self._runtime.emit, self.telemetry.loop_ran)
+        self.loops = LoopThreads(self._build_loops(), self._runtime.clock, self._runtime.emit, self.telemetry.loop_ran)
 
-    def _made(self) -> list[Loop]:
+    def _build_loops(self) -> list[Loop]:
         runtime, catalogs = self._runtime, sorted(self._runtime.scopes)
         self._plan = Loop("plan", 3 * _SECOND, Planning(runtime).due)
         evaluate = Loop("evaluate", _SECOND, lambda: len(evaluate_due(runtime, catalogs, BATCH)), (self._plan,))
-        loops = [Loop("heartbeat", HEARTBEAT, self._beat)]
+        loops = [Loop("heartbeat", HEARTBEAT, self._heartbeat)]
         if self._kind == "service":
             detect = Loop("detect", 2 * _SECOND, lambda: detect_due(runtime).moved, (evaluate,))
-            loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._settling.due)]
+            loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._reconciler.due)]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
-            loops += [Loop("heat", timedelta(hours=1), self._cool)]
+            loops += [Loop("heat", timedelta(hours=1), self._decay_query_rates)]
             if self._app.reports:
                 read = partial(read_reports, runtime, self._app.directory, self._app.reports)
                 loops += [Loop("reports", 60 * _SECOND, read, (evaluate,))]
@@ -123,18 +122,18 @@ class Service:
     def _lags(self) -> Mapping[str, float]:
         return self.loops.lags()
 
-    def _cool(self) -> int:
-        self._runtime.store.decay_query_rates(self._runtime.clock.now())
+    def _decay_query_rates(self) -> int:
+        self._runtime.store.inbox.decay_query_rates(self._runtime.clock.now())
         return 0
 
-    def _woken(self) -> None:
-        """A job has ended: there is room for another, and the table may be due for more."""
+    def _job_ended(self) -> None:
+        """Wake planning and the worker, as a slot is free and the table may be due for more."""
         self._plan.wake.set()
         self._take.wake.set()
 
-    def _beat(self) -> int:
+    def _heartbeat(self) -> int:
         self._app.shared_clock.measure()
-        self._runtime.store.record_heartbeat(self._row())
+        self._runtime.store.processes.record_heartbeat(self._row())
         return 0
 
     def _row(self) -> ProcessRow:
@@ -148,43 +147,43 @@ class Service:
         return ProcessRow(runtime.trigger.holder, self._kind, self._started, runtime.clock.now(), self._slots, details)
 
     def faults(self) -> list[str]:
-        """Return why this process cannot do its work; nothing while it can."""
+        """Return why this process cannot do its work; empty while it can."""
         return [*self._app.store_faults(), *(f"the loop {name} has stopped" for name in self.loops.stuck())]
 
     def start(self) -> None:
         """Start the threads of all loops."""
-        self._runtime.store.record_heartbeat(self._row())
+        self._runtime.store.processes.record_heartbeat(self._row())
         self.loops.start()
 
     def stop(self, grace: timedelta) -> None:
-        """Take no more work, let running jobs end within the grace, cancel what is left, and leave."""
+        """Stop the loops, wait the grace for running jobs, cancel the rest, and deregister the process."""
         self.loops.stop()
-        if self.worker is not None and not self._ended_within(grace, self.worker):
+        if self.worker is not None and not self._wait_for_jobs(grace, self.worker):
             self._stopping.set()
-            self._ended_within(grace, self.worker)
+            self._wait_for_jobs(grace, self.worker)
         try:
             runtime = self._runtime
             for name in ("plan", "reconcile", "alerts"):
-                runtime.store.release_lease(name, runtime.trigger.holder)
-            runtime.store.deregister([runtime.trigger.holder])
-        except IcewrightError as error:  # the store is away: others see by the heartbeat that this one is gone
+                runtime.store.leases.release(name, runtime.trigger.holder)
+            runtime.store.processes.deregister([runtime.trigger.holder])
+        except IcewrightError as error:  # the store is away: the missing heartbeat shows the end
             self._runtime.emit("deregister_failed", {"error": str(error)})
 
-    def _ended_within(self, grace: timedelta, worker: Worker) -> bool:
-        """Return whether its jobs came to their end; meanwhile others hear that this process is there still."""
+    def _wait_for_jobs(self, grace: timedelta, worker: Worker) -> bool:
+        """Wait for running jobs with heartbeats; return whether all ended within the grace."""
         until = time.monotonic() + grace.total_seconds()
         while not worker.wait(min(HEARTBEAT, timedelta(seconds=max(0.0, until - time.monotonic())))):
             if time.monotonic() >= until:
                 return False
             with suppress(IcewrightError):
-                self._beat()
+                self._heartbeat()
         return True
 
 
-def spare_the_collector() -> None:
-    """Let the garbage collector not look again and again at what lasts as long as the process.
+def freeze_garbage_collector() -> None:
+    """Exclude from garbage collection the objects that live as long as the process.
 
-    That is more than all that a look at thousands of tables leaves behind, and takes longer than the look itself.
+    Scanning them takes longer than listing thousands of tables.
     """
     gc.collect()
     gc.freeze()
@@ -192,9 +191,9 @@ def spare_the_collector() -> None:
 
 @contextmanager
 def running(app: Application, *, kind: str, slots: int, grace: timedelta) -> Iterator[Service]:
-    """A service while the block lasts."""
+    """Run a service for the duration of the block."""
     service = Service(app, kind=kind, slots=slots)
-    spare_the_collector()
+    freeze_garbage_collector()
     service.start()
     try:
         yield service
@@ -204,17 +203,17 @@ def running(app: Application, *, kind: str, slots: int, grace: timedelta) -> Ite
 
 def until_asked_to_stop() -> None:
     """Wait for SIGTERM or SIGINT; a second one ends the process at once, as if it were killed."""
-    asked = threading.Event()
-    before: Mapping[int, Any] = {}
+    stop_requested = threading.Event()
+    previous: Mapping[int, Any] = {}
 
-    def ask(number: int, _frame: object) -> None:
+    def request_stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        asked.set()
+        stop_requested.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        asked.wait()
+        stop_requested.wait()
     finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is ask:
+        for number, handler in previous.items():
+            if signal.getsignal(number) is request_stop:
                 signal.signal(number, handler)

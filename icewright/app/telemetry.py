@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from icewright.app.catalogue import AGES, CATALOGUE, POINTS, Declared, HistogramBuckets, MetricKind, Seen
 from icewright.core.errors import IcewrightError
 from icewright.core.tally import DURATIONS
-from icewright.ports import Clock, StoreReader
+from icewright.ports import Clock, Store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH = timedelta(seconds=10)  # scrapes so near one another share one look at the store
@@ -54,7 +54,7 @@ class Telemetry(Collector):
 
     def __init__(
         self,
-        store: StoreReader,
+        store: Store,
         clock: Clock,
         lags: Callable[[], Mapping[str, float]] = dict,
         configured: Container[str] = (),
@@ -107,13 +107,13 @@ class Telemetry(Collector):
             if self._seen is not None and abs(now - self._seen.now) < FRESH:
                 return self._seen
             try:
-                rows = self._store.catalogs()
+                rows = self._store.catalogs.list()
                 left = {row.name for row in rows if row.left(self._configured, now)}
                 self._seen = Seen(
                     now=now,
-                    measures=self._store.measures(now, POINTS, AGES).without(left),
+                    measures=self._store.measures.read(now, POINTS, AGES).without(left),
                     catalogs=[row for row in rows if row.name not in left],
-                    processes=[row for row in self._store.processes() if now - row.heartbeat < SILENT],
+                    processes=[row for row in self._store.processes.list() if now - row.heartbeat < SILENT],
                 )
             except IcewrightError:
                 self._seen = None

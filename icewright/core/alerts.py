@@ -1,4 +1,4 @@
-"""Alerts: a closed set of rules, and what changes when conditions begin, last and end. Raised once, resolved once."""
+"""Alert rules, and the changes that follow when conditions begin, last and end: raised once, resolved once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from icewright.core.table import TableRef
 
-MOST_LISTED = 10  # alerts that one message names
-MOST_SAID = 500  # characters of what one condition says
+MAX_LISTED = 10  # alerts that one message names
+MAX_MESSAGE = 500  # characters of the message of one condition
 
 
 class Severity(enum.StrEnum):
@@ -40,7 +40,7 @@ class AlertRule(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number that a rule takes."""
+    """A numeric parameter of an alert rule, with bounds."""
 
     name: str
     default: int
@@ -51,7 +51,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """A rule as it is where the configuration says nothing. `delay_minutes` is how long a condition must hold."""
+    """An alert rule with its defaults; `delay_minutes` is how long a condition must hold before the alert is raised."""
 
     severity: Severity
     help: str
@@ -150,7 +150,7 @@ class RuleTerms:
 
 
 def default_terms() -> Mapping[AlertRule, RuleTerms]:
-    """Return the terms where the configuration says nothing."""
+    """Return the default terms of every alert rule."""
     return {
         rule: RuleTerms(
             enabled=True,
@@ -164,33 +164,33 @@ def default_terms() -> Mapping[AlertRule, RuleTerms]:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is so now and should not be. `lasting` is how long it must be so, on top of the rule's delay."""
+    """A bad state that holds now; `lasting` is added to the rule's delay before an alert is raised."""
 
     rule: AlertRule
-    subject: str  # what it is about, for people: a table, a catalog, a loop
+    subject: str  # the table, catalog or loop, as people write it
     message: str
     ref: TableRef | None = None
     lasting: timedelta = timedelta(0)
 
     @property
     def key(self) -> str:
-        """Return what is alerted on once at a time."""
+        """Return the key under which at most one alert is open at a time."""
         return f"{self.rule} {self.subject}"
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of telling one channel."""
+    """The state of delivering an alert to one channel."""
 
     channel: str
-    resolved: bool  # that the alert is over; else that it is raised
+    resolved: bool  # the message says that the alert is over; else that it is raised
     failures: int
     told_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert as the store has it. One that is not raised yet is a condition that has not lasted long enough."""
+    """An alert as stored; without `raised_at` the condition has not lasted long enough yet."""
 
     id: int
     key: str
@@ -206,7 +206,7 @@ class Alert:
 
     @property
     def catalog(self) -> str | None:
-        """Whose it is; None where it is about the service."""
+        """Return the catalog that the alert concerns; None for alerts about the service itself."""
         if self.ref is not None:
             return self.ref.catalog
         return self.subject if self.rule in (AlertRule.CATALOG_UNREACHABLE, AlertRule.NO_DETECTION) else None
@@ -214,7 +214,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A condition that was not there before; raised at once where its rule has no delay."""
+    """A new condition; its alert is raised at once where the rule has no delay."""
 
     condition: Condition
     severity: Severity
@@ -223,7 +223,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """A condition that has lasted long enough."""
+    """A condition has lasted long enough: its alert is raised."""
 
     alert: Alert
     message: str
@@ -232,7 +232,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """What was raised is over."""
+    """A raised alert is over, as its condition has ended."""
 
     alert: Alert
 
@@ -254,29 +254,29 @@ def evaluate(
     now: datetime,
     unknown: Callable[[Alert], bool] = lambda _: False,
 ) -> tuple[AlertChange, ...]:
-    """Return what changes. `unknown` says of which alerts nobody can tell now whether they still hold: those stay."""
+    """Return the changes to the open alerts; those for which `unknown` is true cannot be judged now and stay."""
     present: dict[str, Condition] = {}
     for condition in conditions:
         present.setdefault(condition.key, condition)
     changes: list[AlertChange] = []
     for alert in open_alerts:
-        found = present.pop(alert.key, None)
-        if found is not None:
-            terms = rules[found.rule]
-            if alert.raised_at is None and now - alert.since >= terms.delay + found.lasting:
-                changes.append(Raise(alert, _cut(found.message), terms.severity))
+        lasting = present.pop(alert.key, None)
+        if lasting is not None:
+            terms = rules[lasting.rule]
+            if alert.raised_at is None and now - alert.since >= terms.delay + lasting.lasting:
+                changes.append(Raise(alert, _truncate(lasting.message), terms.severity))
         elif not unknown(alert):
             changes.append(Forget(alert) if alert.raised_at is None else Resolve(alert))
-    for new in present.values():
-        terms = rules[new.rule]
-        at_once = terms.delay + new.lasting <= timedelta(0)
-        changes.append(Begin(replace(new, message=_cut(new.message)), terms.severity, at_once))
+    for new_condition in present.values():
+        terms = rules[new_condition.rule]
+        raised = terms.delay + new_condition.lasting <= timedelta(0)
+        changes.append(Begin(replace(new_condition, message=_truncate(new_condition.message)), terms.severity, raised))
     return tuple(changes)
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What a channel is told."""
+    """A message for a notification channel."""
 
     title: str
     body: str
@@ -284,16 +284,16 @@ class Notification:
 
 
 def notification(rule: AlertRule, alerts: Sequence[Alert], *, resolved: bool) -> Notification:
-    """One message for all alerts of a rule that are told at the same time, so that a storm is one message too."""
+    """Return one message for all alerts of a rule that are sent together, so that an alert storm is one message."""
     first, kind = alerts[0], RULES[rule]
-    what = "resolved" if resolved else str(first.severity)
-    many = len(alerts) > 1
-    title = f"[{what}] {rule}: {f'{len(alerts)} alerts' if many else first.subject}"
-    lines = [_line(alert, resolved=resolved, named=many) for alert in alerts[:MOST_LISTED]]
-    if len(alerts) > MOST_LISTED:
-        lines.append(f"and {len(alerts) - MOST_LISTED} more: `icewright alerts`")
+    severity = "resolved" if resolved else str(first.severity)
+    grouped = len(alerts) > 1
+    title = f"[{severity}] {rule}: {f'{len(alerts)} alerts' if grouped else first.subject}"
+    lines = [_line(alert, resolved=resolved, named=grouped) for alert in alerts[:MAX_LISTED]]
+    if len(alerts) > MAX_LISTED:
+        lines.append(f"and {len(alerts) - MAX_LISTED} more: `icewright alerts`")
     if not resolved:
-        remedy = kind.remedy if many or first.ref is None else kind.remedy.replace("TABLE", str(first.ref))
+        remedy = kind.remedy if grouped or first.ref is None else kind.remedy.replace("TABLE", str(first.ref))
         lines.append(f"What to do: {remedy}")
     return Notification(title, "\n".join(lines), Severity.INFO if resolved else first.severity)
 
@@ -308,5 +308,5 @@ def _minute(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 3]}..."
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 3]}..."

@@ -1,4 +1,4 @@
-"""States of jobs as one transition table, what an operation came to, and the arithmetic of trying again."""
+"""Job states and their transitions, outcomes of operations, and the waits between attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JobState(enum.StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"  # its process ended without a word; settled at the next start
+    INTERRUPTED = "interrupted"  # its process died; the reconciler ends the job
 
 
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
@@ -40,7 +40,7 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 
 
 class OperationState(enum.StrEnum):
-    """What became of one operation of a job."""
+    """The final state of one operation of a job."""
 
     COMMITTED = "committed"
     SKIPPED = "skipped"
@@ -49,18 +49,18 @@ class OperationState(enum.StrEnum):
 
 
 JOB_ID = "icewright.job-id"  # in the summary of snapshots that a job made
-REFUSED = "refused"  # how the reason begins when a safety rule stopped an operation
-VERIFICATION_FAILED = "verification failed"  # how the reason begins when a table is paused as its rows were not kept
+REFUSED = "refused"  # prefix of the reason when a safety rule stopped an operation
+VERIFICATION_FAILED = "verification failed"  # prefix of the reason when a table is paused because rows were lost
 
 
 @dataclass(frozen=True, slots=True)
 class FileAction:
-    """A file that an operation rewrites or deletes. `kind` says what it is, such as data or manifest."""
+    """A file that an operation rewrites or deletes; `kind` is its content, such as data or manifest."""
 
     path: str
     bytes: int | None
     kind: str
-    modified: datetime | None = None  # as storage said when the file was chosen
+    modified: datetime | None = None  # last-modified time in storage when the file was chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one operation came to. `metrics` has the keys that the reference lists for the operation."""
+    """The result of one operation; `METRICS` lists the keys of `metrics` for each operation."""
 
     operation: Operation
     state: OperationState
@@ -90,9 +90,9 @@ class Outcome:
     files: tuple[FileAction, ...] = ()
     statements: tuple[str, ...] = ()  # SQL that was run, for the record
     notes: tuple[str, ...] = ()
-    kept: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, and who keeps them
+    kept: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, with the ref, pin or rule that retains each
     partitions: tuple[PartitionChange, ...] = ()
-    tried: bool = True  # False: the verdict was that nothing is to be done, and so nothing was
+    tried: bool = True  # False: the verdict was not due, so nothing ran
 
 
 def committed(
@@ -102,7 +102,7 @@ def committed(
     files: tuple[FileAction, ...] = (),
     **more: Any,  # noqa: ANN401
 ) -> Outcome:
-    """Return the operation did its work."""
+    """Return the outcome of an operation that committed its work."""
     return Outcome(operation, OperationState.COMMITTED, summary=summary, metrics=metrics, files=files, **more)
 
 
@@ -117,7 +117,7 @@ def failed(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: 
 
 
 def deferred(operation: Operation, reason: str) -> Outcome:
-    """Return the operation gave way, and will be tried later."""
+    """Return the outcome of an operation that gave way and is tried again later."""
     return Outcome(operation, OperationState.DEFERRED, reason=reason, summary=f"deferred: {reason}")
 
 
@@ -134,7 +134,7 @@ _SAVED = {
 
 
 def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
-    """Return what a job came to as a whole: partial when some operations, some of their work, or deletions failed."""
+    """Return the state of a whole job: partial when some operations, some of their work, or deletions failed."""
     states = {o.state for o in outcomes}
     worked = OperationState.COMMITTED in states or any(o.metrics.keys() - TIME_AND_COST.keys() for o in outcomes)
     if states == {OperationState.FAILED} and not worked:
@@ -152,7 +152,7 @@ def job_summary(outcomes: tuple[Outcome, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What the history says of one operation on one table."""
+    """The last run of one operation on one table, as recorded."""
 
     operation: Operation
     finished: datetime
@@ -160,22 +160,22 @@ class LastRun:
     metadata_location: str = ""  # of the table as the run left it
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    policy: str = ""  # fingerprint of the knobs that it ran by; blank: not known
-    rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when this and recent runs did so last
-    worked: datetime | None = None  # when a run last did its work, this one or an earlier one
-    learned: Mapping[str, float] = field(default_factory=dict)  # that run's metrics: no failure since unlearns them
+    policy: str = ""  # fingerprint of the settings of the run; blank: not known
+    rewritten: Mapping[PartitionKey, datetime] = field(default_factory=dict)  # when a run last rewrote it
+    worked: datetime | None = None  # when this or an earlier run last did work
+    learned: Mapping[str, float] = field(default_factory=dict)  # metrics of that run; later failures do not erase them
 
     def left(self, metadata: TableMetadata, knobs: Knobs) -> bool:
-        """Return whether the run ended well and whole, under the same policy, and the table is still as it left it.
+        """Return whether another run would find nothing: it was complete, and policy and table are unchanged.
 
-        Then another run would find nothing. One that had to leave files, as a group's commit was lost, is not whole.
+        A run that left files behind, because the commit of a file group was lost, is not complete.
         """
         well = self.state in (OperationState.COMMITTED, OperationState.SKIPPED) and not self.metrics.get("files_left")
         same_policy = self.policy in ("", knobs.fingerprint)
         return well and same_policy and self.metadata_location == metadata.metadata_location
 
     def as_asked(self) -> LastRun:
-        """As it is to whoever asks for the operation by hand: what was learned, and nothing to wait for."""
+        """Return the run for a manual request: the learned metrics stay, the cooldown does not count."""
         return LastRun(self.operation, self.finished, self.state, learned=self.learned)
 
 

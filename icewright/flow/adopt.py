@@ -1,4 +1,4 @@
-"""A person's word that a table's place is its own: what earlier tables and dead versions left there is nobody's."""
+"""Adoption: a person confirms that what lies in a table's location belongs to the table, or to no table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from icewright.ports import Adoptable
 
 
 def adopt(runtime: Runtime, ref: TableRef, *, dry_run: bool = False) -> Adoptable:
-    """Write down that everything that stops deletions in the table's places is its own, and say what that is.
+    """Record as the table's own everything that blocks deletions in its places; return what that is.
 
-    Raises `Refused` when some of it belongs to a table that a catalog names, and what reading the table raises.
+    A dry run records nothing. Raises `Refused` when a part belongs to a table that a catalog names, and the errors of
+    reading the table.
     """
     runtime.catalog(ref)
-    found = runtime.engine.adoptable(ref)
+    adoptable = runtime.engine.adoptable(ref)
     if not dry_run:
-        runtime.store.adopt(found.table_uuid, found.what, runtime.trigger.actor, runtime.clock.now())
-        runtime.store.record_event("adopted", runtime.clock.now(), ref, what=list(found.what))
-    return found
+        runtime.store.registrations.adopt(
+            adoptable.table_uuid, adoptable.what, runtime.trigger.actor, runtime.clock.now()
+        )
+        runtime.store.activity.record("adopted", runtime.clock.now(), ref, what=list(adoptable.what))
+    return adoptable

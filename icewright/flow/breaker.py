@@ -1,4 +1,4 @@
-"""The circuit breaker: a table whose jobs end badly again and again is paused until somebody has looked."""
+"""The circuit breaker of tables: a table whose jobs fail repeatedly is paused until a person resumes it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
 
 
-def break_off(runtime: Runtime, ref: TableRef, state: JobState, limit: int, said: str) -> None:
-    """Pause the table when so many of its last jobs ended in this state."""
-    count = runtime.store.count_consecutive(ref, state)
-    row = runtime.store.table(ref)
+def break_off(runtime: Runtime, ref: TableRef, state: JobState, limit: int, ending: str) -> None:
+    """Pause the table when its last `limit` jobs ended in this state."""
+    count = runtime.store.jobs.count_consecutive(ref, state)
+    row = runtime.store.tables.get(ref)
     if count >= limit and row is not None and not row.paused:
-        runtime.store.pause(ref, f"{count} jobs {said} in a row; `icewright resume {ref}` when mended")
+        runtime.store.tables.pause(ref, f"{count} jobs {ending} in a row; `icewright resume {ref}` when mended")
         runtime.record_event("paused", ref, {"jobs": count, "state": state})

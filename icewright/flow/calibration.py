@@ -9,25 +9,25 @@ from datetime import UTC, datetime, timedelta
 from icewright.core.cost import typical_factors
 from icewright.core.policy import Operation
 from icewright.core.steps import Factors
-from icewright.ports import Clock, Store
+from icewright.ports import Clock, RunHistory
 
-ANEW = timedelta(minutes=10)  # after which the store is asked again
-SINCE, MOST = timedelta(days=30), 300  # runs of an operation that are read
+REFRESH_AFTER = timedelta(minutes=10)  # after which the factors are read from the store again
+HISTORY, MAX_RUNS = timedelta(days=30), 300  # age and number of the runs that are read for each operation
 
 
 @dataclass
 class Calibration:
-    """The typical factors, asked of the store now and then."""
+    """The typical cost factors, refreshed from the run history every ten minutes."""
 
-    store: Store
+    runs: RunHistory
     clock: Clock
     _factors: Mapping[Operation, Factors] = field(default_factory=dict, init=False)
     _until: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
 
     def __call__(self) -> Mapping[Operation, Factors]:
-        """By operation."""
+        """Return the cost calibration factors per operation."""
         now = self.clock.now()
         if now >= self._until:
-            self._factors = typical_factors(self.store.work_done(now - SINCE, MOST))
-            self._until = now + ANEW
+            self._factors = typical_factors(self.runs.work_done(now - HISTORY, MAX_RUNS))
+            self._until = now + REFRESH_AFTER
         return self._factors

@@ -1,4 +1,4 @@
-"""One pass: detect -> evaluate -> plan -> execute -> record, until nothing is left that may run now."""
+"""One maintenance cycle: detect, evaluate, plan and execute, until nothing is left that may run now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from icewright.core.plan import Deferred, MaintenancePlan, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.flow.detect import Detected, detect, look_now
+from icewright.flow.detect import Detected, detect, schedule_moved
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
@@ -20,7 +20,7 @@ from icewright.flow.runtime import Runtime
 
 @dataclass(frozen=True)
 class CycleResult:
-    """The funnel (tables that came so far), the jobs, what waits with its reason, and what could not be read."""
+    """Counts of tables by stage, the jobs, the deferred operations with reasons, and what could not be read."""
 
     tables: int
     changed: int
@@ -32,25 +32,25 @@ class CycleResult:
 
 
 def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
-    """Return one pass over the given catalogs."""
-    runtime.store.record_event("scan_started", runtime.clock.now(), catalogs=list(catalogs))
-    found, changed = look(runtime, catalogs, force=force)
+    """Run one maintenance cycle over the given catalogs and return its result."""
+    runtime.store.activity.record("scan_started", runtime.clock.now(), catalogs=list(catalogs))
+    detected, changed = look(runtime, catalogs, force=force)
     plan = plan_now(runtime, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     runtime.emit("evaluated", {"due": len(due)})
-    jobs, plan = _run(runtime, catalogs, plan, dry_run=dry_run)
-    known = [row for name in catalogs for row in runtime.store.tables(name) if not row.dropped]
-    unreadable = [(str(row.ref), row.error) for row in known if row.error]
+    jobs, plan = _run_plans(runtime, catalogs, plan, dry_run=dry_run)
+    rows = [row for name in catalogs for row in runtime.store.tables.list(name) if not row.dropped]
+    unreadable = [(str(row.ref), row.error) for row in rows if row.error]
     result = CycleResult(
-        tables=found.tables,
+        tables=detected.tables,
         changed=len(due.union(changed)),
         due=len(due),
         run=len({job.ref for job in jobs if job.dry_run or job.job_id is not None}),
         jobs=tuple(jobs),
         deferred=plan.deferred,
-        errors=(*found.errors, *unreadable),
+        errors=(*detected.errors, *unreadable),
     )
-    runtime.store.record_event(
+    runtime.store.activity.record(
         "scan_finished",
         runtime.clock.now(),
         tables=result.tables,
@@ -62,40 +62,40 @@ def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fals
 
 
 def look(runtime: Runtime, catalogs: Sequence[str], *, force: bool = False) -> tuple[Detected, list[TableRef]]:
-    """Detect, and evaluate what moved or whose time has come; `force` looks past the evaluation cooldown."""
-    found = detect(runtime, catalogs)
-    read = [name for name in catalogs if name not in dict(found.errors)]
+    """Detect, then evaluate the tables that moved or are scheduled; `force` ignores the evaluation cooldown."""
+    detected = detect(runtime, catalogs)
+    readable = [name for name in catalogs if name not in dict(detected.errors)]
     if force:
-        look_now(runtime, read, runtime.clock.now())
-    runtime.emit("detected", {"tables": found.tables, "changed": found.moved})
-    return found, evaluate_due(runtime, read)
+        schedule_moved(runtime, readable, runtime.clock.now())
+    runtime.emit("detected", {"tables": detected.tables, "changed": detected.moved})
+    return detected, evaluate_due(runtime, readable)
 
 
-def _run(
+def _run_plans(
     runtime: Runtime, catalogs: Sequence[str], plan: MaintenancePlan, *, dry_run: bool
 ) -> tuple[list[JobResult], MaintenancePlan]:
-    """The jobs of the plan, and of the plans that are made when some of them have ended; and the plan at the end.
+    """Run the jobs of the plan, planning again when jobs end; return the results and the last plan.
 
-    Each table and operation has one try in a pass; the plans keep to the limits.
+    Each operation runs at most once per table in a cycle; every plan keeps to the limits.
     """
-    begun: list[Future[JobResult]] = []
+    futures: list[Future[JobResult]] = []
     running: dict[Future[JobResult], PlannedJob] = {}
-    tried: set[tuple[TableRef, Operation]] = set()
-    with ThreadPoolExecutor(runtime.limits.per_worker) as threads:
+    attempted: set[tuple[TableRef, Operation]] = set()
+    with ThreadPoolExecutor(runtime.limits.per_worker) as pool:
         while plan.jobs or running:
             for job in plan.jobs:
                 request = Request(job.ref, job.operations, job.table_uuid, dry_run=dry_run)
-                begun.append(threads.submit(_guarded, runtime, request))
-                running[begun[-1]] = job
-                tried |= {(job.ref, operation) for operation in job.operations}
-            for ended in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[ended]
-            plan = plan_now(runtime, catalogs, len(begun), tried, tuple(running.values()))
-    return [job.result() for job in begun], plan
+                futures.append(pool.submit(_execute_safely, runtime, request))
+                running[futures[-1]] = job
+                attempted |= {(job.ref, operation) for operation in job.operations}
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[future]
+            plan = plan_now(runtime, catalogs, len(futures), attempted, tuple(running.values()))
+    return [job.result() for job in futures], plan
 
 
-def _guarded(runtime: Runtime, request: Request) -> JobResult:
-    """Return a fault of ours in one job ends no other."""
+def _execute_safely(runtime: Runtime, request: Request) -> JobResult:
+    """Run one job; an unexpected exception becomes its result, so that the other jobs go on."""
     try:
         return execute(runtime, request)
     except Exception as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""Which tables moved since the last look. A catalog that fails, fails whole; the others go on."""
+"""Detection: list the tables of catalogs and record which moved. A failing catalog stops no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BACKOFF = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a pass of detection found: tables in scope, those that are new or moved, and catalogs that failed."""
+    """Counts of tables in scope and of new or moved tables, and the catalogs that failed with their errors."""
 
     tables: int
     moved: int
@@ -25,39 +25,39 @@ class Detected:
 
 
 def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
-    """Ask each catalog for its tables, and write down what moved."""
+    """List the tables of each catalog and record which moved."""
     tables = moved = 0
     errors: list[tuple[str, str]] = []
-    failures = {row.name: row.failures for row in runtime.store.catalogs()}
+    failures = {row.name: row.failures for row in runtime.store.catalogs.list()}
     for name in catalogs:
         scope, began = runtime.scopes[name], runtime.clock.now()
         try:
-            pointers = _asked(runtime, name)
-            moved += runtime.store.record_catalog_listing(name, pointers, runtime.clock.now())
-            _hold_policy(runtime, name)
+            pointers = _list_tables(runtime, name)
+            moved += runtime.store.tables.record_listing(name, pointers, runtime.clock.now())
+            _apply_policy(runtime, name)
             tables += sum(scope.holds(p.ref) for p in pointers)
             now = runtime.clock.now()
-            runtime.store.record_catalog_read(name, began, now, now + scope.interval)
+            runtime.store.catalogs.record_read(name, began, now, now + scope.interval)
         except IcewrightError as error:
             errors.append((name, str(error)))
             now = runtime.clock.now()
             wait = later(failures.get(name, 0) + 1, scope.interval, MOST_BACKOFF)
-            runtime.store.record_catalog_failure(name, str(error), now + wait)
-            runtime.store.record_event("catalog_failed", now, catalog=name, error=str(error))
+            runtime.store.catalogs.record_failure(name, str(error), now + wait)
+            runtime.store.activity.record("catalog_failed", now, catalog=name, error=str(error))
             runtime.emit("catalog_failed", {"catalog": name, "error": str(error)})
     return Detected(tables, moved, tuple(errors))
 
 
 def detect_due(runtime: Runtime) -> Detected:
-    """Ask the catalogs whose turn it is, unless another process is asking them."""
+    """List the catalogs that are due and that no other process lists."""
     now = runtime.clock.now()
     until = now + max((s.timeout for s in runtime.scopes.values()), default=timedelta(0)) + timedelta(minutes=1)
-    mine = runtime.store.claim_catalogs(sorted(runtime.scopes), runtime.trigger.holder, now, until)
-    return detect(runtime, [row.name for row in mine])
+    claimed = runtime.store.catalogs.claim(sorted(runtime.scopes), runtime.trigger.holder, now, until)
+    return detect(runtime, [row.name for row in claimed])
 
 
-def _asked(runtime: Runtime, name: str) -> Sequence[Pointer]:
-    """Return the catalog's tables, or `CatalogUnavailable` when it does not answer in time."""
+def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:
+    """Return the catalog's tables. Raises `CatalogUnavailable` when the catalog does not answer in time."""
     answer: list[Sequence[Pointer] | BaseException] = []
 
     def ask() -> None:
@@ -78,30 +78,32 @@ def _asked(runtime: Runtime, name: str) -> Sequence[Pointer]:
         case IcewrightError() as error:
             raise error
         case BaseException() as error:  # a fault of ours with one catalog is none of the others'
-            said = f"{type(error).__name__}: {error}"
-            raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {said}") from error
+            cause = f"{type(error).__name__}: {error}"
+            raise CatalogUnavailable(f"catalog {name} could not be listed: unexpected {cause}") from error
         case pointers:
             return pointers
 
 
-def _hold_policy(runtime: Runtime, name: str) -> None:
-    """When the policy or the scope is another than before, the tables that it changes are looked at again."""
+def _apply_policy(runtime: Runtime, name: str) -> None:
+    """Schedule the evaluation of tables whose settings changed with the policy or the scope of the catalog."""
     policy, scope, now = runtime.policy(), runtime.scopes[name], runtime.clock.now()
-    mark = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}:{scope.archive}"
-    if any(row.name == name and row.policy == mark for row in runtime.store.catalogs()):
+    fingerprint = f"{policy.fingerprint}:{scope.namespaces}:{scope.tables}:{scope.archive}"
+    if any(row.name == name and row.policy == fingerprint for row in runtime.store.catalogs.list()):
         return
-    rows = [row for row in runtime.store.tables(name) if not row.dropped and scope.holds(row.ref)]
+    rows = [row for row in runtime.store.tables.list(name) if not row.dropped and scope.holds(row.ref)]
     changed = [
         row.ref  # one that has no time to be looked at was out of scope until now
         for row in rows
         if row.evaluate_at is None or row.policy != policy.knobs_for(row.ref, None).fingerprint
     ]
-    runtime.store.schedule_evaluation(changed, now)
-    runtime.store.record_policy_applied(name, mark, now)
+    runtime.store.tables.schedule_evaluation(changed, now)
+    runtime.store.catalogs.record_policy_applied(name, fingerprint, now)
 
 
-def look_now(runtime: Runtime, names: Sequence[str], now: datetime) -> None:
-    """Look past the evaluation cooldown: whatever moved is evaluated now."""
+def schedule_moved(runtime: Runtime, names: Sequence[str], now: datetime) -> None:
+    """Schedule all moved tables for evaluation now, past the evaluation cooldown."""
     for name in names:
-        rows = [row for row in runtime.store.tables(name) if not row.dropped]
-        runtime.store.schedule_evaluation([r.ref for r in rows if r.metadata_location != r.evaluated_location], now)
+        rows = [row for row in runtime.store.tables.list(name) if not row.dropped]
+        runtime.store.tables.schedule_evaluation(
+            [r.ref for r in rows if r.metadata_location != r.evaluated_location], now
+        )

@@ -1,4 +1,4 @@
-"""What others push, and what tables of commit reports say: whose it is, and into the store with it."""
+"""Intake of change events: messages that others push, and Iceberg's tables of commit reports."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from icewright.ports import CommitReports, Receipt
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of messages, and what of them is about no table of ours."""
+    """The receipt for accepted messages, and the names in them that match no configured table."""
 
     receipt: Receipt
     ignored: tuple[str, ...]
 
 
 def take(runtime: Runtime, directory: Directory, messages: Sequence[Message], *, ask: bool = True) -> Taken:
-    """Take messages in: all of them, or none and `BadEvent` says why."""
-    found = []
+    """Store all messages; when one cannot be understood, store none and raise `BadEvent` with the reasons."""
+    resolved = []
     faults: list[str] = []
     for message in messages:
         try:
-            found.append(directory.understood(message))
+            resolved.append(directory.understood(message))
         except BadEvent as error:
             faults += error.faults
     if faults:
         raise BadEvent(tuple(dict.fromkeys(faults)))
-    receipt = runtime.store.receive([f.message for f in found], runtime.clock.now(), ask=ask)
-    return Taken(receipt, tuple(dict.fromkeys(said for one in found for said in one.ignored)))
+    receipt = runtime.store.inbox.receive([entry.message for entry in resolved], runtime.clock.now(), ask=ask)
+    return Taken(receipt, tuple(dict.fromkeys(ignored for message in resolved for ignored in message.ignored)))
 
 
 def read_reports(runtime: Runtime, directory: Directory, reports: Mapping[str, CommitReports]) -> int:
-    """Read what is new in each catalog's table of commit reports; returns how many tables were named.
+    """Read the new rows of each catalog's table of commit reports; return how many tables they name.
 
-    One that cannot be read is written down, and the others go on. After a gap the catalog itself is asked.
+    A failed read is recorded, and the other catalogs go on. After a gap in the reports the catalog is listed soon.
     """
     named = 0
     for catalog, table in reports.items():
         now = runtime.clock.now()
-        last = runtime.store.commit_reports_read_up_to(catalog)
+        last = runtime.store.catalogs.commit_reports_read_up_to(catalog)
         try:
             new = table.since(last)
         except IcewrightError as error:
-            runtime.store.record_event("reports_failed", now, catalog=catalog, error=str(error))
+            runtime.store.activity.record("reports_failed", now, catalog=catalog, error=str(error))
             runtime.emit("reports_failed", {"catalog": catalog, "error": str(error)})
             continue
         if new.snapshot_id == last:
             continue
-        names = tuple(name for said in new.tables if (name := _name(directory, catalog, said)))
+        names = tuple(name for text in new.tables if (name := _name(directory, catalog, text)))
         if names:
-            # by its id the same reading counts once, should this process end before the last line
+            # the id makes a repeated reading count once, should this process end before the last line
             reading = message_id("reports", catalog, str(last), str(new.snapshot_id))
-            runtime.store.receive([Message(reading, (TableTouched(names),))], now, ask=False)
+            runtime.store.inbox.receive([Message(reading, (TableTouched(names),))], now, ask=False)
         if new.gap:
-            runtime.store.detect_soon([catalog], now)
-        runtime.store.record_commit_reports_read(catalog, new.snapshot_id, now)
+            runtime.store.catalogs.detect_soon([catalog], now)
+        runtime.store.catalogs.record_commit_reports_read(catalog, new.snapshot_id, now)
         named += len(names)
     return named
 
 
-def _name(directory: Directory, catalog: str, said: str) -> Name | None:
-    """`namespace.table`, with or without the catalog before it; nothing for what is no name."""
-    first, _, rest = said.partition(".")
-    full = said if directory.named(first) == catalog and "." in rest else f"{catalog}.{said}"
+def _name(directory: Directory, catalog: str, text: str) -> Name | None:
+    """Return the name from `namespace.table`, with or without a catalog; None for text that is no name."""
+    first, _, rest = text.partition(".")
+    full = text if directory.named(first) == catalog and "." in rest else f"{catalog}.{text}"
     try:
         name = dotted_name(full, "table_name")
     except BadEvent:

@@ -1,4 +1,4 @@
-"""One job: its operations in order on one table, each with its before and after."""
+"""Jobs: run operations in order on one table, and record the table before and after each."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
 
-_LOOK = timedelta(hours=1)  # at a table on which nothing is done
+_EVALUATION_LIMIT = timedelta(hours=1)  # for evaluating a table whose job did not start
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What became of a job. `job_id` is None when none was started; `reason` says why, or why it ended early."""
+    """The result of a job. `job_id` is None when none was started; `reason` says why, or why the job ended early."""
 
     ref: TableRef
     job_id: str | None
@@ -40,12 +40,12 @@ class JobResult:
 
     @property
     def summary(self) -> str:
-        """Return the operations' summaries joined, and why it ended early."""
+        """Return the summaries of the operations, and why the job ended early."""
         return "; ".join(text for text in (job_summary(self.outcomes), self.reason) if text)
 
 
 def execute(runtime: Runtime, request: Request) -> JobResult:
-    """Run one job to its end. Never raises for what goes wrong with the table: that is the result."""
+    """Run one job to its end; errors of the table are part of the result and are not raised."""
 
     def no_job(state: JobState, reason: str) -> JobResult:
         return JobResult(request.ref, None, state, (), request.dry_run, reason)
@@ -63,20 +63,20 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     if request.dry_run:
         outcomes = tuple(OperationRunner(runtime, request, op, "dry-run", NoLease(), knobs).run() for op in operations)
         return JobResult(request.ref, None, job_state(outcomes), outcomes, dry_run=True)
-    against = _out_of_bounds(runtime, request) or _held_up(runtime, request, knobs)  # a pass may have begun long ago
-    if against is not None:
-        return no_job(JobState.SKIPPED, against)
+    reason = _out_of_bounds(runtime, request) or _blocked(runtime, request, knobs)  # the plan may be old
+    if reason is not None:
+        return no_job(JobState.SKIPPED, reason)
     pool = runtime.scopes[request.ref.catalog].pool
-    job_id = runtime.store.claim(
+    job_id = runtime.store.jobs.claim(
         request.ref, metadata.table_uuid, operations, runtime.trigger, runtime.clock.now(), pool
     )
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")
-    return _run(runtime, request, job_id, knobs)
+    return _run_job(runtime, request, job_id, knobs)
 
 
 def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
-    """Run a job that waited in the queue and was taken from it; the table is judged as it is now."""
+    """Run a dequeued job; the table is evaluated again, as it is now."""
     options = dict(job.options)
     if options.get("set"):
         policy = runtime.policy
@@ -87,29 +87,29 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
         metadata = load(runtime, request)
         knobs = runtime.policy().knobs_for(request.ref, metadata)
     except IcewrightError as error:
-        gone = isinstance(error, TableNotFound | TableReplaced)
-        state = JobState.SKIPPED if gone else JobState.FAILED
-        return _not_begun(runtime, job, state, str(error))
+        missing = isinstance(error, TableNotFound | TableReplaced)
+        state = JobState.SKIPPED if missing else JobState.FAILED
+        return _end_unstarted(runtime, job, state, str(error))
     order = ORDERS[knobs[ORDER]]
     request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
-    if (against := _out_of_bounds(runtime, request)) is not None:  # whoever planned it knows another configuration
-        _put_off(runtime, request, request.operations, job.job_id, knobs, against)
-        return _not_begun(runtime, job, JobState.CANCELLED, against)
-    if (against := _held_up(runtime, request, knobs)) is not None:
-        return _not_begun(runtime, job, JobState.CANCELLED, against)
-    return _run(runtime, request, job.job_id, knobs)
+    if (reason := _out_of_bounds(runtime, request)) is not None:  # the planner had another configuration
+        _defer(runtime, request, request.operations, job.job_id, knobs, reason)
+        return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
+    if (reason := _blocked(runtime, request, knobs)) is not None:
+        return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
+    return _run_job(runtime, request, job.job_id, knobs)
 
 
-def _held_up(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
-    """Return what has come up since the job was queued, because of which it waits."""
-    row = runtime.store.table(request.ref)
+def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
+    """Return why the job may not start now, though it was planned; None when it may."""
+    row = runtime.store.tables.get(request.ref)
     if row is not None and row.paused and not request.force:
         return f"paused: {row.paused}"
     return None if request.manual else closed(knobs[WINDOWS], runtime.clock.now())
 
 
 def _out_of_bounds(runtime: Runtime, request: Request) -> str | None:
-    """Return why nothing may be done to the table by itself."""
+    """Return why the table is not maintained automatically; None when it is."""
     scope, catalog = runtime.scopes[request.ref.catalog], request.ref.catalog
     if request.manual:
         return None
@@ -118,25 +118,25 @@ def _out_of_bounds(runtime: Runtime, request: Request) -> str | None:
     return None if scope.holds(request.ref) else f"the table is not in the scope of catalog {catalog} any more"
 
 
-def _not_begun(runtime: Runtime, job: JobRow, state: JobState, reason: str) -> JobResult:
+def _end_unstarted(runtime: Runtime, job: JobRow, state: JobState, reason: str) -> JobResult:
     result = JobResult(job.ref, job.job_id, state, (), reason=reason)
-    with lease_heartbeat(runtime, job.job_id, _LOOK):
-        _finished(runtime, job.job_id, result)
+    with lease_heartbeat(runtime, job.job_id, _EVALUATION_LIMIT):
+        _finish(runtime, job.job_id, result)
     return result
 
 
-def _put_off(
+def _defer(
     runtime: Runtime, request: Request, operations: Sequence[Operation], job_id: str, knobs: Knobs, reason: str
 ) -> list[Outcome]:
-    """Operations that were not begun and cool down all the same: else they would be planned again at once."""
+    """Record operations as deferred, so that their cooldown begins and they are not planned again at once."""
     now, outcomes = runtime.clock.now(), [deferred(operation, reason) for operation in operations]
     for outcome in outcomes:
         run = RunRow(job_id, outcome, now, now, "", knobs.fingerprint, {}, {})
-        runtime.retry_idempotent(partial(runtime.store.record_run, run, request.ref))
+        runtime.retry_idempotent(partial(runtime.store.runs.record, run, request.ref))
     return outcomes
 
 
-def _run(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> JobResult:
+def _run_job(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> JobResult:
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
     state: JobState | None = None
@@ -145,30 +145,32 @@ def _run(runtime: Runtime, request: Request, job_id: str, knobs: Knobs) -> JobRe
         try:
             measuring = Measuring(runtime, job_id, lease, knobs)
             for operation in request.operations:
-                outcome = _recorded(request, operation, measuring)
-                outcomes.append(outcome)  # one by one: what is done stays told when the next raises
+                outcome = _run_operation(request, operation, measuring)
+                outcomes.append(outcome)  # one by one, so that finished operations are reported when the next raises
             state = job_state(tuple(outcomes))
         except (Stop, Cancelled, LeaseLost) as error:
             outcomes += [error.outcome] if isinstance(error, Stop) else []
-            state, reason = _ended(error.why if isinstance(error, Stop) else error, outcomes)
+            state, reason = _early_end(error.why if isinstance(error, Stop) else error, outcomes)
             if state is JobState.CANCELLED and not runtime.stopping():
-                left = request.operations[len(outcomes) :]
-                outcomes += _put_off(runtime, request, left, job_id, knobs, reason)
-        except StorageUnavailable:  # nobody can be told how it ended: whoever settles says so
+                unstarted = request.operations[len(outcomes) :]
+                outcomes += _defer(runtime, request, unstarted, job_id, knobs, reason)
+        except StorageUnavailable:  # the store is away: the reconciler ends the job
             raise
-        except Exception as error:  # a fault of ours is a failure: the same would begin again at once, and for ever
+        except Exception as error:  # a bug is a failure, so that the job does not begin again at once for ever
             state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
             raise
         finally:
-            ended = state or JobState.INTERRUPTED  # the process ends: the next start settles what is left
-            result = JobResult(request.ref, job_id, ended, tuple(outcomes), reason=reason)
-            _finished(_as_ever(runtime) if request.manual else runtime, job_id, result)
-    runtime.record_event("job_finished", request.ref, {"job_id": job_id, "state": ended, "summary": result.summary})
+            final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
+            result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason)
+            _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result)
+    runtime.record_event(
+        "job_finished", request.ref, {"job_id": job_id, "state": final_state, "summary": result.summary}
+    )
     return result
 
 
-def _ended(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
-    """Return what a job that ended early came to, and why where its outcomes do not say."""
+def _early_end(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState, str]:
+    """Return the state of a job that ended early, and the reason where its outcomes do not give one."""
     match error:
         case Cancelled():
             return JobState.CANCELLED, f"cancelled: {error}"
@@ -177,41 +179,43 @@ def _ended(error: IcewrightError, outcomes: Sequence[Outcome]) -> tuple[JobState
     return job_state(tuple(outcomes)), ""
 
 
-def _recorded(request: Request, operation: Operation, measuring: Measuring) -> Outcome:
-    """Return one operation with its before and after in the store."""
+def _run_operation(request: Request, operation: Operation, measuring: Measuring) -> Outcome:
+    """Run one operation and record its outcome with the table before and after; return the outcome."""
     runtime, job_id, lease, knobs = measuring.runtime, measuring.job_id, measuring.lease, measuring.knobs
     lease.check()
     started = runtime.clock.now()
-    who: dict[str, Any] = {"job_id": job_id, "operation": operation}
-    runtime.record_event("operation_started", request.ref, who)
-    before, old = _numbers(runtime, request.ref, knobs)
-    attempts = OperationRunner(runtime, request, operation, job_id, lease, knobs)
+    details: dict[str, Any] = {"job_id": job_id, "operation": operation}
+    runtime.record_event("operation_started", request.ref, details)
+    before, facts_before = _measure(runtime, request.ref, knobs)
+    runner = OperationRunner(runtime, request, operation, job_id, lease, knobs)
     stop: Stop | None = None
     try:
-        outcome = attempts.run()
+        outcome = runner.run()
     except Stop as stopped:
         outcome, stop = stopped.outcome, stopped
-    after, new = (dict(before), old)
+    after, facts_after = (dict(before), facts_before)
     if outcome.state is not OperationState.SKIPPED:
-        after, new = _numbers(runtime, request.ref, knobs)
+        after, facts_after = _measure(runtime, request.ref, knobs)
     location = after.pop("metadata_location", "")
     before.pop("metadata_location", None)
     rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
     finished = runtime.clock.now()
-    if rewrote and old is not None and new is not None:
-        impact = measuring.of(attempts.tried, old, new)
+    if rewrote and facts_before is not None and facts_after is not None:
+        impact = measuring.of(runner.last_step, facts_before, facts_after)
         before, after = {**before, **impact.before}, {**after, **impact.after}
         outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
     run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)
-    runtime.retry_idempotent(partial(runtime.store.record_run, run, request.ref))
-    runtime.record_event("operation_finished", request.ref, {**who, "state": outcome.state, "summary": outcome.summary})
+    runtime.retry_idempotent(partial(runtime.store.runs.record, run, request.ref))
+    runtime.record_event(
+        "operation_finished", request.ref, {**details, "state": outcome.state, "summary": outcome.summary}
+    )
     if stop is not None:
         raise stop
     return outcome
 
 
-def _numbers(runtime: Runtime, ref: TableRef, knobs: Knobs) -> tuple[dict[str, Any], TableFacts | None]:
-    """The table in numbers; why there are none when it cannot be read now, which the operation itself will say."""
+def _measure(runtime: Runtime, ref: TableRef, knobs: Knobs) -> tuple[dict[str, Any], TableFacts | None]:
+    """Return the table's metrics for the run record and its facts; `unreadable` and None when reading fails."""
     try:
         metadata = runtime.catalog(ref).load(ref)
         facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
@@ -220,17 +224,17 @@ def _numbers(runtime: Runtime, ref: TableRef, knobs: Knobs) -> tuple[dict[str, A
     return {**facts_summary(facts), "metadata_location": metadata.metadata_location}, facts
 
 
-def _as_ever(runtime: Runtime) -> Runtime:
-    """Without the knobs that somebody set for one job alone."""
+def _without_job_settings(runtime: Runtime) -> Runtime:
+    """Return the runtime without the settings that were given for one job."""
     policy = runtime.policy
     return replace(runtime, policy=lambda: replace(policy(), command={}))
 
 
-def _finished(runtime: Runtime, job_id: str, result: JobResult) -> None:
-    """The job's end; too many failures pause the table.
+def _finish(runtime: Runtime, job_id: str, result: JobResult) -> None:
+    """End the job, and pause the table after too many failures.
 
-    The table is evaluated as the job left it, so that own commits are no change; and while it is held still, as
-    whoever plans in between would go by what was true before the job.
+    The table is evaluated first, while the job holds it: so own commits are no change, and no plan is made from facts
+    of before the job.
     """
     evaluation = None
     try:
@@ -238,7 +242,7 @@ def _finished(runtime: Runtime, job_id: str, result: JobResult) -> None:
             evaluation = evaluate_and_record(runtime, result.ref, runtime.clock.now())
     finally:
         runtime.retry_idempotent(
-            lambda: runtime.store.finish(job_id, result.state, result.summary, runtime.clock.now())
+            lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now())
         )
     if result.state is JobState.FAILED:
         metadata = evaluation.facts.metadata if evaluation is not None else None

@@ -1,4 +1,4 @@
-"""What a rewrite does for those who read the table: the time of planning a scan, and of a query that somebody gave."""
+"""The measured effect of a rewrite on readers: time to plan a scan, and time of a configured probe query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REWRITES = frozenset({Operation.COMPACT, Operation.REWRITE_DELETES, Operation.RE
 
 @dataclass(frozen=True)
 class Impact:
-    """What is added to a run's before, to its after, and to its notes."""
+    """Measurements to add to the before, the after and the notes of a run record."""
 
     before: Mapping[str, float | None] = field(default_factory=dict)
     after: Mapping[str, float | None] = field(default_factory=dict)
@@ -28,59 +28,59 @@ class Impact:
 
 @dataclass(frozen=True)
 class Measuring:
-    """Measures the rewrites of one job, each when it is done: what the snapshots before it list is still there."""
+    """Measures the rewrites of one job, each right after its commit, while the files before it still exist."""
 
     runtime: Runtime
     job_id: str
     lease: Lease
     knobs: Knobs
-    _planned: dict[int, float] = field(default_factory=dict)  # by snapshot: one's after is the next one's before
+    _planned: dict[int, float] = field(default_factory=dict)  # milliseconds by snapshot id
 
     def of(self, step: Step | None, old: TableFacts, new: TableFacts) -> Impact:
-        """Between the two, as far as the knobs say; what cannot be measured is a note and no failure."""
+        """Measure what the settings ask for, before and after the rewrite; a failed measurement becomes a note."""
         before, after = old.metadata.current_snapshot, new.metadata.current_snapshot
         if before is None or after is None or before.snapshot_id == after.snapshot_id:
             return Impact()
-        found: dict[str, tuple[float | None, float | None]] = {}
+        measured: dict[str, tuple[float | None, float | None]] = {}
         notes = []
         if self.knobs[PLANNING]:
-            found["planning_ms"] = None, None
+            measured["planning_ms"] = None, None
             try:
                 if large := self._too_large(old, new):
                     notes.append(large)
                 else:
-                    found["planning_ms"] = self._planning(before), self._planning(after)
+                    measured["planning_ms"] = self._planning(before), self._planning(after)
             except Exception as error:  # noqa: BLE001 - the rewrite is done, and is recorded whatever this meets
                 notes.append(f"planning could not be measured: {error}")
         query = self.knobs[PROBE]
         if query is not None and step is not None and on_pool(step):
-            found["probe_ms"] = None, None
+            measured["probe_ms"] = None, None
             try:
-                found["probe_ms"] = self._probe(query, new, before, after)
+                measured["probe_ms"] = self._probe(query, new, before, after)
             except Exception as error:  # noqa: BLE001
                 notes.append(f"the probe failed: {error}")
         return Impact(
-            {name: pair[0] for name, pair in found.items()},
-            {name: pair[1] for name, pair in found.items()},
+            {name: pair[0] for name, pair in measured.items()},
+            {name: pair[1] for name, pair in measured.items()},
             tuple(notes),
         )
 
     def _too_large(self, *facts: TableFacts) -> str | None:
-        held = max(sum(m.bytes for m in f.manifests) for f in facts) / MEGABYTE
+        manifest_mb = max(sum(m.bytes for m in f.manifests) for f in facts) / MEGABYTE
         limit = self.knobs[MAX_PLANNING]
-        said = f"planning was not measured: {held:.0f} MB of manifests (impact.max_planning_mb {limit})"
-        return said if held > limit else None
+        note = f"planning was not measured: {manifest_mb:.0f} MB of manifests (impact.max_planning_mb {limit})"
+        return note if manifest_mb > limit else None
 
     def _planning(self, snapshot: Snapshot) -> float:
-        known = self._planned.get(snapshot.snapshot_id)
-        if known is None:
-            known = round(1000 * self.runtime.files.planning_seconds(snapshot), 3)
-            self._planned[snapshot.snapshot_id] = known
-        return known
+        milliseconds = self._planned.get(snapshot.snapshot_id)
+        if milliseconds is None:
+            milliseconds = round(1000 * self.runtime.files.planning_seconds(snapshot), 3)
+            self._planned[snapshot.snapshot_id] = milliseconds
+        return milliseconds
 
     def _probe(self, query: str, new: TableFacts, *snapshots: Snapshot) -> tuple[float, float]:
         limit = timedelta(seconds=self.knobs[PROBE_TIMEOUT])
         ids = tuple(s.snapshot_id for s in snapshots)
-        asked = Probe(self.job_id, new.metadata, query, ids, limit, self.lease.check)
-        before, after = (round(1000 * seconds, 3) for seconds in self.runtime.engine.probe(asked))
+        probe = Probe(self.job_id, new.metadata, query, ids, limit, self.lease.check)
+        before, after = (round(1000 * seconds, 3) for seconds in self.runtime.engine.probe(probe))
         return before, after

@@ -1,4 +1,4 @@
-"""Whether a job may go on: it holds its table still, nobody asked it to stop, and its time is not over."""
+"""The lease of a running job on its table: renewed by heartbeats, checked before each commit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
-from icewright.flow.runtime import PATIENCE, Runtime
+from icewright.flow.runtime import STORE_PATIENCE, Runtime
 from icewright.ports import LeaseStatus
 
 HEARTBEAT_SECONDS = 30
 
 
 class Lease:
-    """A job's hold on its table."""
+    """The exclusive right of a job to its table, with the job's time limit."""
 
     def __init__(self, runtime: Runtime, job_id: str, limit: timedelta) -> None:
         self._runtime, self._job_id, self._limit = runtime, job_id, limit
@@ -23,25 +23,25 @@ class Lease:
         self._until = self._renewed + limit
 
     def renew(self) -> LeaseStatus:
-        """Return what the store says of the hold, which is longer now if it is one."""
+        """Renew the lease in the store and return its status."""
         now = self._runtime.clock.now()
-        beat = self._runtime.store.heartbeat(self._job_id, now)
-        if beat is not LeaseStatus.LOST:
+        status = self._runtime.store.jobs.heartbeat(self._job_id, now)
+        if status is not LeaseStatus.LOST:
             self._renewed = now
-        return beat
+        return status
 
     def check(self) -> None:
-        """Renew the hold. Raises `LeaseLost` when it is gone, `Cancelled` when the job was asked to stop or is late.
+        """Renew the lease. Raises `LeaseLost` when it is lost, `Cancelled` when the job must stop or is over its time.
 
-        A store that is away for a moment takes nothing from anybody: until then the hold is good.
+        While the store is away, the lease stays valid for `STORE_PATIENCE` after the last renewal.
         """
         try:
-            beat = self.renew()
+            status = self.renew()
         except StorageUnavailable:
-            if self._runtime.clock.now() - self._renewed > PATIENCE:
+            if self._runtime.clock.now() - self._renewed > STORE_PATIENCE:
                 raise
-            beat = LeaseStatus.HELD
-        match beat:
+            status = LeaseStatus.HELD
+        match status:
             case LeaseStatus.LOST:
                 raise LeaseLost(f"job {self._job_id} does not hold its table any more")
             case LeaseStatus.CANCELLED:
@@ -55,21 +55,21 @@ class Lease:
 
 
 class NoLease(Lease):
-    """What a dry run has: it changes nothing, so it holds nothing."""
+    """The lease of a dry run, which changes nothing and needs no exclusive right."""
 
     def __init__(self) -> None:
         pass
 
     def check(self) -> None:
-        """A dry run may always go on."""
+        """Do nothing, as a dry run may always go on."""
 
 
 @contextmanager
 def lease_heartbeat(runtime: Runtime, job_id: str, limit: timedelta) -> Iterator[Lease]:
-    """The lease of a running job, renewed beside the work, which may block for long."""
+    """Hold the lease of a running job; a thread renews the lease while the work blocks."""
     lease, stop = Lease(runtime, job_id, limit), threading.Event()
 
-    def beat() -> None:
+    def renew_until_stopped() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
             try:
                 if lease.renew() is LeaseStatus.LOST:
@@ -77,7 +77,7 @@ def lease_heartbeat(runtime: Runtime, job_id: str, limit: timedelta) -> Iterator
             except Exception:  # noqa: BLE001, S112 - the store is away for a moment: the lease outlives some beats
                 continue
 
-    thread = threading.Thread(target=beat, name=f"heartbeat {job_id}", daemon=True)
+    thread = threading.Thread(target=renew_until_stopped, name=f"heartbeat {job_id}", daemon=True)
     thread.start()
     try:
         yield lease

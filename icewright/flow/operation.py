@@ -1,4 +1,4 @@
-"""One operation of a job: judged on the table as it is, carried out step by step, verified, tried again."""
+"""One operation of a job: evaluate the table as it is, run the steps, verify the commits, retry."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
 
-YIELD_AFTER = 2  # conflicts after which compaction gives way to the writer
+MAX_COMPACT_CONFLICTS = 2  # conflicts after which compaction gives way to writers
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to do to one table. `table_uuid` None: whatever the table is now."""
+    """A request to run operations on one table; with `table_uuid` None, on whatever table has the name now."""
 
     ref: TableRef
     operations: tuple[Operation, ...]
@@ -71,7 +71,7 @@ class Request:
 
 
 class Stop(Exception):
-    """The job ends with this outcome: an invariant broke, or it was stopped when some work was committed."""
+    """Ends a job with an outcome: an invariant broke, or the job was stopped after a commit."""
 
     def __init__(self, outcome: Outcome, why: IcewrightError) -> None:
         self.outcome, self.why = outcome, why
@@ -80,7 +80,7 @@ class Stop(Exception):
 
 @dataclass
 class OperationRunner:
-    """One operation over all its attempts; what earlier attempts committed is kept."""
+    """Runs one operation over all its attempts and collects what each of them committed."""
 
     runtime: Runtime
     request: Request
@@ -90,12 +90,12 @@ class OperationRunner:
     knobs: Knobs
     done: list[Outcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    tried: Step | None = None
+    last_step: Step | None = None
     predicted: Mapping[str, float] = field(default_factory=dict)
-    known: frozenset[int] = frozenset()  # the snapshots on which the last step began
+    base_snapshots: frozenset[int] = frozenset()  # the snapshots on which the last step began
 
     def run(self) -> Outcome:
-        """Return the outcome. A lost commit is planned again from fresh metadata, up to the knob's limit.
+        """Run the operation and return its outcome; a lost commit is planned again from fresh metadata, up to a limit.
 
         Raises `Stop` when an invariant broke, or when the job must end and something was done; else `Cancelled` or
         `LeaseLost`.
@@ -103,34 +103,34 @@ class OperationRunner:
         conflicts = retries = 0
         while True:
             try:
-                return self._merged(self._attempt())
+                return self._merge(self._attempt())
             except (Cancelled, LeaseLost) as error:
                 raise self._stopped(error) from error
             except CommitConflict as error:
                 conflicts += 1
-                if conflicts >= self._most_conflicts():
+                if conflicts >= self._conflict_limit():
                     lost = deferred(self.operation, f"lost the commit {conflicts} times to other writers: {error}")
-                    return self._merged(lost)
+                    return self._merge(lost)
                 self.runtime.clock.sleep(backoff(conflicts).total_seconds())
             except RetryableError as error:
                 retries += 1
                 if retries > self.knobs[RETRIES]:
-                    return self._merged(failed(self.operation, str(error)))
+                    return self._merge(failed(self.operation, str(error)))
                 self.runtime.clock.sleep(backoff(retries).total_seconds())
             except Refused as error:
-                return self._merged(skipped(self.operation, f"{REFUSED}: {error}"))
+                return self._merge(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
-                raise Stop(self._merged(failed(self.operation, f"{error}; {self._paused(error)}")), error) from error
+                raise Stop(self._merge(failed(self.operation, f"{error}; {self._pause(error)}")), error) from error
             except CommitStateUnknown as error:
-                return self._merged(self._settled(error))
+                return self._merge(self._resolve_unknown_commit(error))
             except IcewrightError as error:
-                return self._merged(failed(self.operation, str(error)))
+                return self._merge(failed(self.operation, str(error)))
             except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
-                return self._merged(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
+                return self._merge(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
 
-    def _paused(self, error: InvariantViolated) -> str:
-        """Pause the table, whose files may be what a rollback needs; says whether it is."""
-        pause = partial(self.runtime.store.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
+    def _pause(self, error: InvariantViolated) -> str:
+        """Pause the table, whose files a rollback may need; return a sentence that says whether that worked."""
+        pause = partial(self.runtime.store.tables.pause, self.request.ref, f"{VERIFICATION_FAILED}: {error}")
         try:
             self.runtime.retry_idempotent(pause)
         except StorageUnavailable as away:
@@ -138,70 +138,76 @@ class OperationRunner:
         return "the table is paused"
 
     def _stopped(self, error: Cancelled | LeaseLost) -> Exception:
-        """What was done is told; and what somebody stopped has been tried, so that it does not begin again at once."""
-        said = f"stopped: {error}"
+        """Return the exception that ends the job and reports committed work; a stopped operation counts as tried."""
+        reason = f"stopped: {error}"
         if any(outcome.state is OperationState.COMMITTED for outcome in self.done):
-            return Stop(self._merged(failed(self.operation, said)), error)
+            return Stop(self._merge(failed(self.operation, reason)), error)
         if isinstance(error, LeaseLost):
             return error
-        deferral = replace(deferred(self.operation, said), tried=not self.runtime.stopping())
-        return Stop(self._merged(deferral), error)
+        deferral = replace(deferred(self.operation, reason), tried=not self.runtime.stopping())
+        return Stop(self._merge(deferral), error)
 
-    def _settled(self, error: CommitStateUnknown) -> Outcome:
-        """After a lost reply: what the table itself says of the last step's commit."""
-        step, unknown = self.tried, failed(self.operation, f"{error}; nothing was cleaned up")
+    def _resolve_unknown_commit(self, error: CommitStateUnknown) -> Outcome:
+        """Read the table after a lost reply and return whether the last step's commit landed, as an outcome."""
+        step, unknown = self.last_step, failed(self.operation, f"{error}; nothing was cleaned up")
         try:
-            now = load(self.runtime, self.request)
+            current = load(self.runtime, self.request)
         except IcewrightError:
             return unknown
         landed = "the reply to the commit was lost, but the table shows that it landed"
-        if any(s.summary.get(JOB_ID) == self.job_id and s.snapshot_id not in self.known for s in now.snapshots):
+        if any(
+            s.summary.get(JOB_ID) == self.job_id and s.snapshot_id not in self.base_snapshots for s in current.snapshots
+        ):
             return committed(self.operation, landed, {}, notes=(str(error),))
-        if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & now.by_id.keys():
+        if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & current.by_id.keys():
             return unknown
         metrics = {"snapshots_expired": len(step.snapshot_ids), "refs_removed": len(step.remove_refs)}
-        return self._finished(now.table_uuid, committed(self.operation, landed, metrics, notes=(str(error),)))
+        return self._finish_deletions(
+            current.table_uuid, committed(self.operation, landed, metrics, notes=(str(error),))
+        )
 
-    def _finished(self, table_uuid: str, expired: Outcome) -> Outcome:
-        """Carry out the deletions that the expiry had planned."""
-        rows = self.runtime.store.deleted_files(self.job_id)
-        mine = [r for r in rows if r["state"] == LedgerState.PLANNED]
-        delayed = [r for r in mine if r["delete_after"] is not None]
-        files = tuple(FileAction(r["path"], r["bytes"], r["kind"], r["modified"]) for r in mine if r not in delayed)
-        intent, since = self.runtime.store.commit_intent(self.job_id), self.runtime.clock.now()
+    def _finish_deletions(self, table_uuid: str, expired: Outcome) -> Outcome:
+        """Execute the deletions that the expiry had planned; return its outcome with their results."""
+        rows = self.runtime.store.ledger.files(self.job_id)
+        planned_rows = [r for r in rows if r["state"] == LedgerState.PLANNED]
+        delayed = [r for r in planned_rows if r["delete_after"] is not None]
+        files = tuple(
+            FileAction(r["path"], r["bytes"], r["kind"], r["modified"]) for r in planned_rows if r not in delayed
+        )
+        intent, since = self.runtime.store.ledger.commit_intent(self.job_id), self.runtime.clock.now()
         if not files and intent is None:
             return expired
-        planned = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
+        unfinished = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
         try:
-            done = self.runtime.engine.resume(planned)
+            deleted = self.runtime.engine.resume(unfinished)
         except IcewrightError as error:
             waiting = f"{len(files)} planned deletion(s) wait for the next start: {error}"
             metrics = {**expired.metrics, "files_failed": len(files)}
             return replace(expired, metrics=metrics, notes=(*expired.notes, waiting))
-        summary, notes = f"{expired.summary}; {done.summary}", (*expired.notes, *done.notes)
+        summary, notes = f"{expired.summary}; {deleted.summary}", (*expired.notes, *deleted.notes)
         return replace(
-            expired, summary=summary, metrics={**expired.metrics, **done.metrics}, files=done.files, notes=notes
+            expired, summary=summary, metrics={**expired.metrics, **deleted.metrics}, files=deleted.files, notes=notes
         )
 
-    def _most_conflicts(self) -> int:
+    def _conflict_limit(self) -> int:
         limit = self.knobs[COMMIT_RETRIES] + 1
-        return min(limit, YIELD_AFTER) if self.operation is Operation.COMPACT else limit
+        return min(limit, MAX_COMPACT_CONFLICTS) if self.operation is Operation.COMPACT else limit
 
     def _attempt(self) -> Outcome:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata = load(runtime, request)
         facts, knobs = read_facts(runtime, metadata)
-        history = runtime.store.history(request.ref, metadata.table_uuid)
+        history = runtime.store.runs.history(request.ref, metadata.table_uuid)
         if request.manual:
             history = {operation: last.as_asked() for operation, last in history.items()}
         typical, manual = runtime.calibration(), request.manual
-        found = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
-        if not isinstance(found, Due):
-            self.notes = list(found.notes) if isinstance(found, NotDue) else []
-            return skipped(self.operation, why(found), tried=False)
-        self.notes = list(found.work.notes)
-        self.predicted = self.predicted or predicted(found)  # what later attempts find is what earlier ones left
-        *first, last = found.work.steps
+        judged = verdict(self.operation, facts, knobs, history, now, manual=manual, typical=typical)
+        if not isinstance(judged, Due):
+            self.notes = list(judged.notes) if isinstance(judged, NotDue) else []
+            return skipped(self.operation, why(judged), tried=False)
+        self.notes = list(judged.work.notes)
+        self.predicted = self.predicted or predicted(judged)  # later attempts predict only the rest
+        *first, last = judged.work.steps
         base = metadata
         for step in first:
             self.done.append(self._step(step, base, facts))
@@ -210,8 +216,8 @@ class OperationRunner:
 
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts) -> Outcome:
         self.lease.check()
-        dry_run, self.tried, self.known = self.request.dry_run, step, frozenset(base.by_id)
-        assignment = StepRequest(
+        dry_run, self.last_step, self.base_snapshots = self.request.dry_run, step, frozenset(base.by_id)
+        step_request = StepRequest(
             self.job_id,
             self.operation,
             step,
@@ -222,32 +228,32 @@ class OperationRunner:
             on_partial_result=self.done.append,
             on_progress=self._progress,
         )
-        done = len(self.done)
+        earlier = len(self.done)
         try:
-            with self._held(step, base):
-                outcome = self.runtime.engine.run(assignment)
+            with self._pinned_base(step, base):
+                outcome = self.runtime.engine.run(step_request)
         except IcewrightError:
-            if any(o.state is OperationState.COMMITTED for o in self.done[done:]):
-                self._verified(facts, step)
+            if any(o.state is OperationState.COMMITTED for o in self.done[earlier:]):
+                self._verification_notes(facts, step)
             raise
-        return outcome if dry_run else replace(outcome, notes=(*outcome.notes, *self._verified(facts, step)))
+        return outcome if dry_run else replace(outcome, notes=(*outcome.notes, *self._verification_notes(facts, step)))
 
     def _progress(self, numbers: Mapping[str, int]) -> None:
         if not self.request.dry_run:
             details = {"job_id": self.job_id, "operation": self.operation, **numbers}
             self.runtime.record_event("progress", self.request.ref, details)
 
-    def _verified(self, facts: TableFacts, step: Step) -> list[str]:
+    def _verification_notes(self, facts: TableFacts, step: Step) -> list[str]:
         try:
             return self._verify(facts, step)
         except (InvariantViolated, TableReplaced):
             raise
-        except IcewrightError as error:  # what was committed stays what was done
+        except IcewrightError as error:  # the commit stands, whether verified or not
             return [f"could not be verified: {error}"]
 
     @contextmanager
-    def _held(self, step: Step, base: TableMetadata) -> Iterator[None]:
-        """While a rewrite runs, the snapshot that it began on stays, whoever expires, even when its process dies."""
+    def _pinned_base(self, step: Step, base: TableMetadata) -> Iterator[None]:
+        """Pin the snapshot that a rewrite starts from, so that no expiry removes it, even after a crash."""
         store, request, now = self.runtime.store, self.request, self.runtime.clock.now()
         current, name = base.current_snapshot_id, f"the running rewrite of job {self.job_id}"
         if request.dry_run or current is None or isinstance(step, ExpireSnapshots | RemoveOrphans):
@@ -255,18 +261,18 @@ class OperationRunner:
             return
         until = now + timedelta(seconds=self.knobs[TIMEOUT])
         pin = SnapshotPin(name, current, now, until, self.runtime.trigger.actor)
-        if not store.pin(request.ref, base.table_uuid, pin, job_id=self.job_id):
+        if not store.pins.add(request.ref, base.table_uuid, pin, job_id=self.job_id):
             raise LeaseLost(f"job {self.job_id} does not hold its table any more")
         try:
             yield
         finally:
             try:
-                store.unpin(request.ref, name)
-            except RetryableError as error:  # what was committed is what was done: never tried again for a pin
+                store.pins.remove(request.ref, name)
+            except RetryableError as error:  # a commit is not repeated for a pin
                 self.notes.append(f"snapshot {current} stays pinned until {until:%Y-%m-%d %H:%M} UTC: {error}")
 
     def _verify(self, before: TableFacts, step: Step) -> list[str]:
-        """Return what the commit must have kept, read back from the catalog; what a writer may have done is a note."""
+        """Check the commit's invariants on the reloaded table; return notes on changes that other writers made."""
         ref = self.request.ref
         after = self.runtime.catalog(ref).load(ref)
         if after.table_uuid != before.metadata.table_uuid:
@@ -275,28 +281,28 @@ class OperationRunner:
             return []  # the service compares its own commits with what they replaced
         if broken := verify.rewrite_violations(before, after):
             raise InvariantViolated(f"{ref}: {'; '.join(broken)}")
-        known = {r.name for r in after.refs}
-        gone = [r.name for r in before.metadata.refs if r.name not in known]
+        names = {r.name for r in after.refs}
+        gone = [r.name for r in before.metadata.refs if r.name not in names]
         return [f"ref {name} is gone since the rewrite began: no rewrite drops refs, so a writer did" for name in gone]
 
-    def _merged(self, last: Outcome) -> Outcome:
-        """Return the steps' outcomes as one: numbers added, files listed together, the summary said anew."""
+    def _merge(self, last: Outcome) -> Outcome:
+        """Return the outcomes of all steps as one: metrics added, files concatenated, one summary."""
         outcomes = [*self.done, last]
-        real = [o for o in outcomes if o.state is OperationState.COMMITTED]
+        committed_outcomes = [o for o in outcomes if o.state is OperationState.COMMITTED]
         metrics: dict[str, float] = {}
         for outcome in outcomes:
-            said = outcome in real or (outcome is last and not real)
+            counts = outcome in committed_outcomes or (outcome is last and not committed_outcomes)
             for name, value in outcome.metrics.items():
-                if said or name in TIME_AND_COST:  # what came to nothing has cost its time all the same
+                if counts or name in TIME_AND_COST:  # time and cost count for unsuccessful steps too
                     metrics[name] = metrics.get(name, 0) + value
-        if real:
+        if committed_outcomes:
             metrics |= self.predicted
-        skipped_after_work = bool(real) and last.state is OperationState.SKIPPED
-        kept = real[-1] if skipped_after_work else last
+        skipped_after_work = bool(committed_outcomes) and last.state is OperationState.SKIPPED
+        shown = committed_outcomes[-1] if skipped_after_work else last
         refused = [last.reason] if skipped_after_work and last.reason.startswith(REFUSED) else []
         return replace(
-            kept,
-            summary=_summary(self.operation, real, metrics, kept),
+            shown,
+            summary=_summary(self.operation, committed_outcomes, metrics, shown),
             metrics=metrics,
             files=tuple(f for o in outcomes for f in o.files),
             partitions=tuple(p for o in outcomes for p in o.partitions),
@@ -305,19 +311,21 @@ class OperationRunner:
         )
 
 
-def _summary(operation: Operation, real: Sequence[Outcome], metrics: dict[str, float], kept: Outcome) -> str:
-    if len(real) > 1 and operation is Operation.COMPACT and "files_merged" in metrics:
-        said = (
+def _summary(
+    operation: Operation, committed_outcomes: Sequence[Outcome], metrics: dict[str, float], shown: Outcome
+) -> str:
+    if len(committed_outcomes) > 1 and operation is Operation.COMPACT and "files_merged" in metrics:
+        work = (
             f"compacted {metrics['files_merged']:g} files into {metrics['files_written']:g} "
             f"(across {metrics['bins']:g} bins)"
         )
     else:
-        said = "; ".join(o.summary for o in real)
-    return said if kept in real else "; ".join(s for s in (said, kept.summary) if s)
+        work = "; ".join(o.summary for o in committed_outcomes)
+    return work if shown in committed_outcomes else "; ".join(s for s in (work, shown.summary) if s)
 
 
 def load(runtime: Runtime, request: Request) -> TableMetadata:
-    """Return the table's metadata. Raises `TableReplaced` when it is another table than was asked for."""
+    """Return the table's metadata. Raises `TableReplaced` when its uuid is not the requested one."""
     metadata = runtime.catalog(request.ref).load(request.ref)
     if request.table_uuid is not None and metadata.table_uuid != request.table_uuid:
         raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it anew")

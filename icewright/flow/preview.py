@@ -1,4 +1,4 @@
-"""What a policy rule would change, before it is set."""
+"""Preview of a policy rule: which settings and verdicts it would change."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_table
 from icewright.flow.runtime import Runtime
 
-TIME = timedelta(seconds=10)  # after which no further table is evaluated
+TIME_LIMIT = timedelta(seconds=10)  # after which no further table is evaluated
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A table with knobs that would change: before and after by knob, and verdicts where they were compared."""
+    """A table whose settings would change: values before and after, and verdicts where they were compared."""
 
     ref: TableRef
     knobs: Mapping[str, tuple[Any, Any]]
@@ -37,23 +37,23 @@ class Previewed:
 
 
 def preview(runtime: Runtime, rule: PolicyRule, refs: Sequence[TableRef], most: int) -> Previewed:
-    """Compare knobs of all of these tables that the rule names, and the verdicts of the first that change."""
+    """Compare the settings of all tables that the rule matches, and the verdicts of the first `most` that change."""
     before = runtime.policy()
     after = with_rule(before, rule)
-    mine = [ref for ref in refs if matches(rule.match, ref.parts[: len(rule.match)])]
-    changed = [Changed(ref, found) for ref in mine if (found := _knobs(before, after, ref))]
-    until = runtime.clock.now() + TIME
-    for i, one in enumerate(changed[:most]):
+    matched = [ref for ref in refs if matches(rule.match, ref.parts[: len(rule.match)])]
+    changed = [Changed(ref, differences) for ref in matched if (differences := _knobs(before, after, ref))]
+    until = runtime.clock.now() + TIME_LIMIT
+    for i, change in enumerate(changed[:most]):
         if runtime.clock.now() >= until:
             break
-        changed[i] = _judged(runtime, one, before, after)
-    return Previewed(len(mine), changed)
+        changed[i] = _compare_verdicts(runtime, change, before, after)
+    return Previewed(len(matched), changed)
 
 
 def with_rule(policy: Policy, rule: PolicyRule) -> Policy:
-    """Return the policy with the stored rule of this pattern replaced, or taken back when it sets nothing."""
-    kept = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
-    return replace(policy, rules=(*kept, rule) if rule.settings else tuple(kept))
+    """Return the policy with the stored rule of this pattern replaced, or removed when it sets nothing."""
+    others = [r for r in policy.rules if r.source != rule.source or r.match != rule.match]
+    return replace(policy, rules=(*others, rule) if rule.settings else tuple(others))
 
 
 def _knobs(before: Policy, after: Policy, ref: TableRef) -> dict[str, tuple[Any, Any]]:
@@ -62,20 +62,20 @@ def _knobs(before: Policy, after: Policy, ref: TableRef) -> dict[str, tuple[Any,
     return {n: (old[KNOBS[n]], new[KNOBS[n]]) for n in sorted(names) if old[KNOBS[n]] != new[KNOBS[n]]}
 
 
-def _judged(runtime: Runtime, one: Changed, before: Policy, after: Policy) -> Changed:
+def _compare_verdicts(runtime: Runtime, change: Changed, before: Policy, after: Policy) -> Changed:
     now = runtime.clock.now()
     try:
-        old = evaluate_table(replace(runtime, policy=lambda: before), one.ref, now)
-        new = evaluate_table(replace(runtime, policy=lambda: after), one.ref, now)
+        old = evaluate_table(replace(runtime, policy=lambda: before), change.ref, now)
+        new = evaluate_table(replace(runtime, policy=lambda: after), change.ref, now)
     except ConfigError as error:
-        return replace(one, error="; ".join(error.faults))
+        return replace(change, error="; ".join(error.faults))
     except IcewrightError as error:
-        return replace(one, error=str(error))
-    found = {}
+        return replace(change, error=str(error))
+    changes = {}
     for operation, verdict in new.verdicts.items():
         names = [VERDICT_NAMES[type(said)] for said in (old.verdicts[operation], verdict)]
         if old.verdicts[operation] != verdict and (
             names[0] != names[1] or why(old.verdicts[operation]) != why(verdict)
         ):
-            found[operation] = (names[0], names[1], why(verdict))
-    return replace(one, verdicts=found)
+            changes[operation] = (names[0], names[1], why(verdict))
+    return replace(change, verdicts=changes)

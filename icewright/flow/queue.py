@@ -1,4 +1,4 @@
-"""From what is due to what runs: the plan over all tables, put into the queue, and the pools' limits adapted."""
+"""Planning: admit due operations of all tables into the queue, and adapt the concurrency of pools."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
 from icewright.ports import ProcessRow
 
-TURN = timedelta(seconds=60)  # how long a process that plans keeps others from it
-ANEW = timedelta(seconds=60)  # after which windows may have opened and cooldowns ended, though nothing else has moved
+LEASE = timedelta(seconds=60)  # on planning, so that one process plans at a time
+REPLAN_AFTER = timedelta(seconds=60)  # though no input changed, as windows open and cooldowns end
 
 
 def plan_now(
@@ -24,69 +24,76 @@ def plan_now(
     without: Container[tuple[TableRef, Operation]] = (),
     running: Sequence[PlannedJob] = (),
 ) -> MaintenancePlan:
-    """Return what would start now of what is due by the last evaluations, and what waits. Nothing is changed.
+    """Plan from the last evaluations; return the jobs that may start now and what is deferred. Nothing is changed.
 
-    Of a pass: `started` is the number of jobs that it began already, `without` what it need not do again, and
-    `running` what it has not ended, which the store may not know yet.
+    For a cycle: `started` is the number of jobs that it has begun, `without` the operations that it has tried, and
+    `running` its unfinished jobs, which the store may not know yet.
     """
     now = runtime.clock.now()
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    usage = runtime.store.usage(midnight)
-    known = {job.ref for job in usage.active}
-    unknown = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in known]
-    usage = replace(usage, active=(*usage.active, *unknown), started=started)
-    held = {job.ref for job in running}
-    candidates = []
-    for found in runtime.store.candidates(catalogs):
-        if not runtime.scopes[found.ref.catalog].holds(found.ref):
-            continue
-        candidate = replace(found, blocked="held by another job of this pass") if found.ref in held else found
-        candidates.append(_placed(runtime, candidate, without))
+    usage = runtime.store.planning.usage(midnight)
+    stored = {job.ref for job in usage.active}
+    unstored = [Active(j.ref, j.pool, j.operations, j.on_pool, j.cost) for j in running if j.ref not in stored]
+    usage = replace(usage, active=(*usage.active, *unstored), started=started)
+    running_refs = {job.ref for job in running}
+    candidates = [
+        _with_catalog_settings(runtime, candidate, without, running_refs)
+        for candidate in runtime.store.planning.candidates(catalogs)
+        if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
+    ]
     return make_plan(candidates, _limits(runtime), now, usage)
 
 
 class Planning:
-    """Planning again and again: when something that a plan is made from has moved, and now and then for the clock."""
+    """Plans repeatedly: when an input of the plan has changed, and once a minute for windows and cooldowns."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._seen: object = None
-        self._until = self._renew = runtime.clock.now()
+        self._planned_from: object = None
+        self._replan_at = self._renew_lease_at = runtime.clock.now()
 
     def due(self) -> int:
-        """Queue what the plan admits and write down what waits; returns how many jobs are new.
+        """Queue the jobs of a new plan and record what is deferred; return how many jobs were queued.
 
-        One process at a time plans: two would admit more than the limits allow.
+        One process at a time plans, as two would admit more than the limits allow.
         """
         runtime, now = self._runtime, self._runtime.clock.now()
-        if now >= self._renew:
-            if not runtime.try_acquire_lease("plan", TURN):
-                self._seen = None
+        if now >= self._renew_lease_at:
+            if not runtime.try_acquire_lease("plan", LEASE):
+                self._planned_from = None
                 return 0
-            self._renew = now + TURN / 4  # each time would be a write every few seconds, for nothing
+            self._renew_lease_at = now + LEASE / 4  # renewing at each call would write every few seconds
         _adapt(runtime, now)
-        seen = runtime.store.planned_from()
-        if seen == self._seen and now < self._until:
+        seen = runtime.store.planning.change_token()
+        if seen == self._planned_from and now < self._replan_at:
             return 0
         plan = plan_now(runtime, sorted(runtime.scopes))
-        queued = [runtime.store.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
-        runtime.store.record_deferred(plan.deferred)
-        self._seen, self._until = seen, now + ANEW  # a plan that failed is made again
+        queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
+        runtime.store.planning.record_deferred(plan.deferred)
+        self._planned_from, self._replan_at = seen, now + REPLAN_AFTER  # set last, so that a failed plan is made again
         return sum(job_id is not None for job_id in queued)
 
 
-def _placed(runtime: Runtime, candidate: Candidate, without: Container[tuple[TableRef, Operation]]) -> Candidate:
-    wishes = {op: wish for op, wish in candidate.wishes.items() if (candidate.ref, op) not in without}
+def _with_catalog_settings(
+    runtime: Runtime,
+    candidate: Candidate,
+    without: Container[tuple[TableRef, Operation]],
+    running: Container[TableRef],
+) -> Candidate:
+    """Return the candidate with its pool and with what blocks it, less the operations that a cycle has tried."""
+    due = {op: operation for op, operation in candidate.wishes.items() if (candidate.ref, op) not in without}
     scope, blocked = runtime.scopes[candidate.ref.catalog], candidate.blocked
+    if candidate.ref in running:
+        blocked = "held by another job of this pass"
     if not scope.enabled:
         name = candidate.ref.catalog
         blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
-    return replace(candidate, pool=scope.pool, blocked=blocked, wishes=wishes)
+    return replace(candidate, pool=scope.pool, blocked=blocked, wishes=due)
 
 
 def _limits(runtime: Runtime) -> Limits:
-    """Return the configured limits, the pools' as adapted."""
-    now = runtime.store.pool_limits()
+    """Return the configured limits, with those of pools as adapted."""
+    now = runtime.store.planning.pool_limits()
     pools = {
         name: replace(pool, max_concurrent=min(pool.max_concurrent, now.get(name, pool.max_concurrent)))
         for name, pool in runtime.limits.pools.items()
@@ -95,24 +102,26 @@ def _limits(runtime: Runtime) -> Limits:
 
 
 def _adapt(runtime: Runtime, now: datetime) -> None:
-    """Give each pool as many jobs as its Spark applications say that they can take."""
-    limits = runtime.store.pool_limits()
-    processes = [row for row in runtime.store.processes() if now - row.heartbeat <= TURN]  # the others may be gone
+    """Adapt the concurrency limit of each pool to the load that its Spark applications report."""
+    limits = runtime.store.planning.pool_limits()
+    processes = [
+        row for row in runtime.store.processes.list() if now - row.heartbeat <= LEASE
+    ]  # the others may be gone
     for name, pool in runtime.limits.pools.items():
         limit = limits.get(name, pool.max_concurrent)
         changed = adapted(limit, _load(name, processes), pool.max_concurrent)
         if changed != limit:
-            runtime.store.set_pool_limit(name, changed, now)
+            runtime.store.planning.set_pool_limit(name, changed, now)
 
 
 def _load(pool: str, processes: Sequence[ProcessRow]) -> Load | None:
-    """Return what the pool's applications say together; None when none runs."""
-    said = [p.details["pools"][pool] for p in processes if pool in p.details.get("pools", {})]
-    if not said:
+    """Return the load of all the pool's applications together; None when none runs."""
+    loads = [p.details["pools"][pool] for p in processes if pool in p.details.get("pools", {})]
+    if not loads:
         return None
     return Load(
-        sum(s["cores"] for s in said),
-        sum(s["active_tasks"] for s in said),
-        sum(s["pending_tasks"] for s in said),
-        timedelta(seconds=max(s["longest_wait_seconds"] for s in said)),
+        sum(s["cores"] for s in loads),
+        sum(s["active_tasks"] for s in loads),
+        sum(s["pending_tasks"] for s in loads),
+        timedelta(seconds=max(s["longest_wait_seconds"] for s in loads)),
     )

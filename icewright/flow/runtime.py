@@ -1,4 +1,4 @@
-"""What every stage is handed: the ports, and the settings that came from configuration."""
+"""The runtime context of all stages: the ports and the configuration."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
+
 from icewright.core.errors import StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.plan import Limits
 from icewright.core.policy import Operation
-from icewright.core.runs import backoff
 from icewright.core.steps import Factors
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, Clock, Engine, Store, TableFiles, Trigger, Vacuum
@@ -20,7 +21,7 @@ from icewright.ports import Catalog, Clock, Engine, Store, TableFiles, Trigger, 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which tables of a catalog are maintained by themselves (blank lists mean all), where, and how it is watched."""
+    """The tables of a catalog that are maintained automatically (blank lists mean all), their pool, and detection."""
 
     enabled: bool = False
     namespaces: str = ""
@@ -28,11 +29,11 @@ class Scope:
     pool: str = "default"
     interval: timedelta = timedelta(seconds=60)
     timeout: timedelta = timedelta(seconds=300)
-    archive: str = ""  # the namespace of the archive, whose tables are in scope whatever the lists say
+    archive: str = ""  # the namespace of the archive, whose tables are always in scope
 
     def holds(self, ref: TableRef) -> bool:
         """Return whether the table is in scope."""
-        if not self.namespaces and not self.tables:  # asked of ten thousand tables a minute
+        if not self.namespaces and not self.tables:  # fast path: called for ten thousand tables a minute
             return True
         namespace = ".".join(ref.namespace)
         if self.archive and namespace == self.archive:
@@ -41,15 +42,15 @@ class Scope:
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]
-PATIENCE = timedelta(seconds=60)  # half of the time after which a silent job loses its table
-_Told = TypeVar("_Told")
+STORE_PATIENCE = timedelta(seconds=60)  # half of the time after which a silent job loses its lease
+_Result = TypeVar("_Result")
 
 
 def _never() -> bool:
     return False
 
 
-def _unknown(_holder: str) -> bool:
+def _holder_state_unknown(_holder: str) -> bool:
     return False
 
 
@@ -57,13 +58,13 @@ def _uncalibrated() -> Mapping[Operation, Factors]:
     return {}
 
 
-def _silent(_kind: str, _details: Mapping[str, Any]) -> None:
+def _ignore_event(_kind: str, _details: Mapping[str, Any]) -> None:
     return
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Ports and settings. `tell` hears of progress: an event's kind and details."""
+    """Ports and configuration; `emit` receives progress events, each a kind and details."""
 
     catalogs: Mapping[str, Catalog]
     files: TableFiles
@@ -74,50 +75,64 @@ class Runtime:
     scopes: Mapping[str, Scope]
     limits: Limits
     trigger: Trigger
-    emit: Listener = field(default=_silent)
+    emit: Listener = field(default=_ignore_event)
     stopping: Callable[[], bool] = field(default=_never)  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     process_has_ended: Callable[[str], bool] = field(
-        default=_unknown
+        default=_holder_state_unknown
     )  # whether the process of this name has surely ended
     calibration: Callable[[], Mapping[Operation, Factors]] = field(
         default=_uncalibrated
     )  # learned from the runs of all tables
 
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
-        """Tell what happens to a table, and write it into the record of its job."""
-        with suppress(StorageUnavailable):  # what is told of work must not end the work
-            self.store.record_event(kind, self.clock.now(), ref, **details)
+        """Record an event of a table in the store and emit it."""
+        with suppress(StorageUnavailable):  # a failed report must not end the work
+            self.store.activity.record(kind, self.clock.now(), ref, **details)
         self.emit(kind, {"table": str(ref), **details})
 
-    def retry_idempotent(self, tell: Callable[[], _Told]) -> _Told:
-        """Tell the store what must not be lost, again and again while it is away, for a minute at most.
+    def retry_idempotent(self, write: Callable[[], _Result]) -> _Result:
+        """Retry a write of the store for `STORE_PATIENCE`, then raise `StorageUnavailable`.
 
-        It must be something that may be told twice, as an answer may be lost. Raises `StorageUnavailable` after that.
+        The write must be idempotent, as the reply to a successful one may be lost.
         """
-        until, attempt = self.clock.now() + PATIENCE, 1
-        while True:
-            try:
-                return tell()
-            except StorageUnavailable:
-                if self.clock.now() >= until:
-                    raise
-            self.clock.sleep(backoff(attempt).total_seconds())
-            attempt += 1
+        return self.retry(write, StorageUnavailable, deadline=STORE_PATIENCE)
+
+    def retry(
+        self,
+        call: Callable[[], _Result],
+        errors: type[Exception] | tuple[type[Exception], ...],
+        *,
+        attempts: int | None = None,
+        deadline: timedelta | None = None,
+    ) -> _Result:
+        """Call until no error of these types is raised; raise the last one after `attempts` calls or the deadline.
+
+        The waits grow from 50 ms to 5 s, with jitter, so that processes do not retry in step.
+        """
+        until = None if deadline is None else self.clock.now() + deadline
+        retrying = Retrying(
+            retry=retry_if_exception_type(errors),
+            wait=wait_exponential(multiplier=0.05, max=5) + wait_random(0, 0.05),
+            stop=lambda state: state.attempt_number == attempts or (until is not None and self.clock.now() >= until),
+            sleep=self.clock.sleep,
+            reraise=True,
+        )
+        return retrying(call)
 
     def try_acquire_lease(self, name: str, length: timedelta) -> bool:
-        """Return whether this process alone may do what the name says, for so long; a dead holder holds nothing."""
+        """Acquire or renew a named lease; return whether this process holds it. A dead holder's lease is taken over."""
         me, now = self.trigger.holder, self.clock.now()
-        holder = self.store.acquire_lease(name, me, now, now + length)
+        holder = self.store.leases.acquire(name, me, now, now + length)
         if holder not in ("", me) and self.process_has_ended(holder):
-            self.store.release_lease(name, holder)
-            holder = self.store.acquire_lease(name, me, now, now + length)
+            self.store.leases.release(name, holder)
+            holder = self.store.leases.acquire(name, me, now, now + length)
         return holder == me
 
     def catalog(self, ref: TableRef) -> Catalog:
         """Return the table's catalog. Raises `UsageError` when the configuration has none of that name."""
-        found = self.catalogs.get(ref.catalog)
-        if found is None:
-            known = ", ".join(sorted(self.catalogs)) or "none"
-            raise UsageError(f"{ref}: there is no catalog {ref.catalog} in the configuration (there is: {known})")
-        return found
+        catalog = self.catalogs.get(ref.catalog)
+        if catalog is None:
+            names = ", ".join(sorted(self.catalogs)) or "none"
+            raise UsageError(f"{ref}: there is no catalog {ref.catalog} in the configuration (there is: {names})")
+        return catalog

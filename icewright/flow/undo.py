@@ -1,4 +1,4 @@
-"""Undo of a job: what its expiry removed from the metadata returns, and its planned deletions are dropped.
+"""Undo of a job: restore what its expiry removed from the metadata, and drop its planned deletions.
 
 The undo is a job of its own: it holds the table, so that no other job works on it. Each step may be done again. Files
 are first taken from whoever would delete them, then the metadata is put back by compare-and-set, read again and
@@ -24,7 +24,7 @@ from icewright.core.errors import (
     UnknownOutcome,
 )
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
-from icewright.core.runs import VERIFICATION_FAILED, JobState, backoff
+from icewright.core.runs import VERIFICATION_FAILED, JobState
 from icewright.core.table import TableMetadata
 from icewright.core.verify import restored_as_it_was, snapshot_of
 from icewright.flow.evaluate import evaluate_and_record
@@ -33,38 +33,38 @@ from icewright.flow.runtime import Runtime
 from icewright.flow.undoable import UNDO, Returning, ended_job, ledger_files, needed_by_later_jobs, returning, table_of
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
 
-_LIMIT = timedelta(hours=2)
-_ATTEMPTS = 8  # of a commit, against other writers
+_TIME_LIMIT = timedelta(hours=2)
+_COMMIT_ATTEMPTS = 8  # of a commit, against other writers
 
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """What an undo brought back, or would bring back."""
+    """The result of an undo, or of its dry run."""
 
-    job: JobRow  # that is undone
+    job: JobRow  # the job that is undone
     dry_run: bool
     back: Returning
-    undone_by: str | None = None  # the job that did it
+    undone_by: str | None = None  # id of the job that did the undo
 
     @property
     def summary(self) -> str:
-        """Return the same in a line."""
+        """Return the result in one line."""
         back = self.back
         if back.already:
             return f"job {self.job.job_id} is undone already"
         restored, dropped = ("would restore", "would drop") if self.dry_run else ("restored", "dropped")
-        said = []
+        parts = []
         if back.removals:
             refs = f" and {len(back.refs)} ref(s)" if back.refs else ""
-            said.append(f"{restored} {len(back.snapshots)} snapshot(s){refs}")
+            parts.append(f"{restored} {len(back.snapshots)} snapshot(s){refs}")
         if back.files:
-            said.append(f"{dropped} {back.files} planned deletion(s)")
-        return f"undo of job {self.job.job_id}: {', '.join(said)}"
+            parts.append(f"{dropped} {back.files} planned deletion(s)")
+        return f"undo of job {self.job.job_id}: {', '.join(parts)}"
 
 
 @dataclass(slots=True)
-class _Hold:
-    """The table while an undo holds it."""
+class _UndoJob:
+    """The running job of an undo, which holds the table."""
 
     job_id: str
     lease: Lease
@@ -72,7 +72,7 @@ class _Hold:
 
 
 def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
-    """Take a job back, or say what that would bring back.
+    """Undo a job, or return what that would restore.
 
     Raises `UsageError` when there is no such job, it has not ended or leaves nothing to undo, and `Refused` when what
     it removed cannot return: then nothing is changed.
@@ -81,87 +81,87 @@ def undo(runtime: Runtime, job_id: str, *, dry_run: bool = False) -> UndoResult:
     back = returning(runtime, job)
     if dry_run or back.already:
         return UndoResult(job, dry_run, back)
-    with _holding(runtime, job) as hold:
-        done = UndoResult(job, dry_run, back, hold.job_id)
-        hold.summary = done.summary
-        taken: dict[str, Sequence[str]] = {}
+    with _undo_job(runtime, job) as undo_job:
+        done = UndoResult(job, dry_run, back, undo_job.job_id)
+        undo_job.summary = done.summary
+        reserved: dict[str, Sequence[str]] = {}
         try:
-            _take(runtime, job, back.removals, taken)
+            _reserve_files(runtime, job, back.removals, reserved)
             for removal in back.removals:
-                _put_back(runtime, job, removal, hold.lease)
+                _restore(runtime, job, removal, undo_job.lease)
         except (UnknownOutcome, LeaseLost, InvariantViolated):
-            raise  # it may be committed: whoever looks at the table next says what becomes of the files
+            raise  # it may be committed: the reconciler reads the table and decides about the files
         except IcewrightError:
-            for other in taken:
-                runtime.store.end_undo(other, runtime.clock.now(), undone=False)
+            for other in reserved:
+                runtime.store.ledger.end_undo(other, runtime.clock.now(), undone=False)
             raise
         _complete(runtime, job, back.removals)
-        for other, in_use in taken.items():
-            runtime.store.end_undo(other, runtime.clock.now(), undone=False, in_use=in_use)
+        for other, in_use in reserved.items():
+            runtime.store.ledger.end_undo(other, runtime.clock.now(), undone=False, in_use=in_use)
     return done
 
 
 def give_up(runtime: Runtime, job_id: str) -> int:
-    """Leave the files of a job that wait to be deleted where they are, for good; returns how many."""
+    """Abandon the planned deletions of a job for good; return the number of files that stay."""
     job = ended_job(runtime, job_id)
-    left = runtime.store.abandon_deletions(job.job_id, runtime.clock.now())
-    if left:
+    files = runtime.store.ledger.abandon(job.job_id, runtime.clock.now())
+    if files:
         runtime.record_event(
-            "deletions_given_up", job.ref, {"job_id": job.job_id, "files": left, "by": runtime.trigger.actor}
+            "deletions_given_up", job.ref, {"job_id": job.job_id, "files": files, "by": runtime.trigger.actor}
         )
-        runtime.store.export_deletions(job.job_id)
-    return left
+        runtime.store.ledger.export(job.job_id)
+    return files
 
 
 def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
-    """Settle undos whose process ended in the middle; says what became of them, and what is settled later and why.
+    """Reconcile undos whose process died; return messages of those that are done, and of those that wait.
 
     What such an undo had put back stays, and it is completed. Otherwise the deletions wait as before the undo.
     """
     done: list[str] = []
     waiting: list[str] = []
-    for job_id in runtime.store.unfinished_undos():
-        job = runtime.store.job(job_id)
+    for job_id in runtime.store.ledger.unfinished_undos():
+        job = runtime.store.jobs.get(job_id)
         if job is None or job.ref.catalog not in runtime.catalogs:
             continue
-        row = runtime.store.table(job.ref)
-        if row is not None and row.held_by:  # by the undo itself, or by a job after which there is time enough
+        row = runtime.store.tables.get(job.ref)
+        if row is not None and row.held_by:  # by the undo itself, or by a job that ends first
             continue
         try:
             done.append(_released(runtime, job))
-        except IcewrightError as error:  # until then nobody deletes the files
+        except IcewrightError as error:  # nothing deletes the files before
             waiting.append(f"{job.ref}: the undo of job {job_id} was interrupted and is settled later: {error}")
     return done, waiting
 
 
 def _released(runtime: Runtime, job: JobRow) -> str:
-    with _holding(runtime, job) as hold:
-        removals = runtime.store.removals(job.job_id)
+    with _undo_job(runtime, job) as undo_job:
+        removals = runtime.store.ledger.removals(job.job_id)
         missing = [removal for removal in removals if removal.undone_at is None]
         now = table_of(runtime, job) if missing else None
         if removals and (now is None or all(_is_back(now, removal) for removal in missing)):
             _complete(runtime, job, missing)
-            hold.summary = f"completed the undo of job {job.job_id}, which was interrupted"
+            undo_job.summary = f"completed the undo of job {job.job_id}, which was interrupted"
         else:
-            runtime.store.end_undo(job.job_id, runtime.clock.now(), undone=False)
-            hold.summary = f"the undo of job {job.job_id} was interrupted: its deletions wait as before"
-    return f"{job.ref}: {hold.summary}"
+            runtime.store.ledger.end_undo(job.job_id, runtime.clock.now(), undone=False)
+            undo_job.summary = f"the undo of job {job.job_id} was interrupted: its deletions wait as before"
+    return f"{job.ref}: {undo_job.summary}"
 
 
 @contextmanager
-def _holding(runtime: Runtime, job: JobRow) -> Iterator[_Hold]:
-    """The table for a job that undoes another."""
+def _undo_job(runtime: Runtime, job: JobRow) -> Iterator[_UndoJob]:
+    """Hold the table by a job of its own while another job is undone."""
     ref, now = job.ref, runtime.clock.now()
-    undo_id = runtime.store.claim(ref, job.table_uuid, (), runtime.trigger, now, options={UNDO: job.job_id})
+    undo_id = runtime.store.jobs.claim(ref, job.table_uuid, (), runtime.trigger, now, options={UNDO: job.job_id})
     if undo_id is None:
         raise Refused(f"{ref}: another job works on the table; job {job.job_id} can be undone when that has ended")
     runtime.record_event("job_started", ref, {"job_id": undo_id, "operations": ()})
     state, summary = JobState.INTERRUPTED, ""
-    with lease_heartbeat(runtime, undo_id, _LIMIT) as lease:
-        hold = _Hold(undo_id, lease)
+    with lease_heartbeat(runtime, undo_id, _TIME_LIMIT) as lease:
+        undo_job = _UndoJob(undo_id, lease)
         try:
-            yield hold
-            state, summary = JobState.SUCCEEDED, hold.summary
+            yield undo_job
+            state, summary = JobState.SUCCEEDED, undo_job.summary
         except LeaseLost as error:
             summary = str(error)
             raise
@@ -177,29 +177,31 @@ def _holding(runtime: Runtime, job: JobRow) -> Iterator[_Hold]:
 
 
 def _finish(runtime: Runtime, job: JobRow, undo_id: str, state: JobState, summary: str) -> None:
-    """End the undo's job, the table evaluated as it left it."""
+    """End the undo's job after evaluating the table as the undo left it."""
     try:
         if state is JobState.SUCCEEDED and job.ref.catalog in runtime.catalogs:
             evaluate_and_record(runtime, job.ref, runtime.clock.now())
     finally:
-        runtime.retry_idempotent(lambda: runtime.store.finish(undo_id, state, summary, runtime.clock.now()))
+        runtime.retry_idempotent(lambda: runtime.store.jobs.finish(undo_id, state, summary, runtime.clock.now()))
 
 
-def _take(runtime: Runtime, job: JobRow, removals: Sequence[Removal], taken: dict[str, Sequence[str]]) -> None:
-    """Take the files of the job from whoever would delete them, and those of later jobs that delete what returns.
+def _reserve_files(
+    runtime: Runtime, job: JobRow, removals: Sequence[Removal], reserved: dict[str, Sequence[str]]
+) -> None:
+    """Stop the planned deletions of the job, and those of later jobs that would delete what returns.
 
-    `taken` grows by each job whose files were taken, with those that are in use from now on. Raises `Refused` when a
+    Adds each job whose deletions stop to `reserved`, with the files that are in use again. Raises `Refused` when a
     deletion has begun.
     """
     for job_id, in_use in {job.job_id: (), **needed_by_later_jobs(runtime, job, removals)}.items():
-        states = runtime.store.begin_undo(job_id)
+        states = runtime.store.ledger.begin_undo(job_id)
         if states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
             raise Refused(f"{job.ref}: job {job.job_id} cannot be undone: the deletions of job {job_id} have begun")
-        taken[job_id] = in_use
+        reserved[job_id] = in_use
 
 
-def _put_back(runtime: Runtime, job: JobRow, removal: Removal, lease: Lease) -> None:
-    """Commit what a removal took, and prove it by reading the table again.
+def _restore(runtime: Runtime, job: JobRow, removal: Removal, lease: Lease) -> None:
+    """Commit the snapshots and refs of a removal back, and verify them on the reloaded table.
 
     Raises `InvariantViolated` when something is not as it was; the table is paused then.
     """
@@ -213,31 +215,27 @@ def _put_back(runtime: Runtime, job: JobRow, removal: Removal, lease: Lease) -> 
     lists = {s.manifest_list: s.snapshot_id for s in snapshots if s.manifest_list}
     broken += [f"{path} of snapshot {lists[path]} is gone" for path in lists if runtime.files.size(path) is None]
     if broken:
-        said = f"{job.ref}: the undo of job {job.job_id} did not restore everything: {'; '.join(broken)}"
-        runtime.retry_idempotent(lambda: runtime.store.pause(job.ref, f"{VERIFICATION_FAILED}: {said}"))
-        raise InvariantViolated(f"{said}; the table is paused")
+        message = f"{job.ref}: the undo of job {job.job_id} did not restore everything: {'; '.join(broken)}"
+        runtime.retry_idempotent(lambda: runtime.store.tables.pause(job.ref, f"{VERIFICATION_FAILED}: {message}"))
+        raise InvariantViolated(f"{message}; the table is paused")
 
 
 def _commit(runtime: Runtime, job: JobRow, change: RestoreSnapshots, lease: Lease) -> TableMetadata:
-    """Commit the change to the table as it is at that moment; returns what it was before.
+    """Commit the change to the current table; return the metadata before the commit.
 
-    A commit of which nobody knows is tried again: what is there already is not changed.
+    A commit of unknown outcome is retried, as the change adds only what is missing.
     """
-    catalog, attempt = runtime.catalog(job.ref), 1
-    while True:
+    catalog = runtime.catalog(job.ref)
+
+    def attempt() -> TableMetadata:
         base = table_of(runtime, job)
-        if (said := catalog.restorable(base, change)).startswith("nothing:"):
-            raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {said}")
+        if (obstacle := catalog.restorable(base, change)).startswith("nothing:"):
+            raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {obstacle}")
         lease.check()
-        try:
-            catalog.commit(base, change)
-        except (CommitConflict, CommitStateUnknown):
-            if attempt == _ATTEMPTS:
-                raise
-            runtime.clock.sleep(backoff(attempt).total_seconds())
-            attempt += 1
-        else:
-            return base
+        catalog.commit(base, change)
+        return base
+
+    return runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
 
 
 def _is_back(now: TableMetadata, removal: Removal) -> bool:
@@ -246,32 +244,32 @@ def _is_back(now: TableMetadata, removal: Removal) -> bool:
 
 
 def _complete(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> None:
-    """Write down that the job is undone, when everything is back."""
-    _do_not_repeat(runtime, job)
+    """Record that the job is undone, after everything was restored."""
+    _disable_repeat(runtime, job)
     now = runtime.clock.now()
     for removal in removals:
-        runtime.store.close_removal(removal, now)
-    runtime.store.end_undo(job.job_id, now, undone=True)
-    runtime.store.export_deletions(job.job_id)
+        runtime.store.ledger.close_removal(removal, now)
+    runtime.store.ledger.end_undo(job.job_id, now, undone=True)
+    runtime.store.ledger.export(job.job_id)
     runtime.record_event("undone", job.ref, {"job_id": job.job_id, "by": runtime.trigger.actor})
 
 
-def _do_not_repeat(runtime: Runtime, job: JobRow) -> None:
-    """Let a policy rule of the table say that what a person took back is not done again by itself.
+def _disable_repeat(runtime: Runtime, job: JobRow) -> None:
+    """Set a policy rule on the table, so that what a person undid is not repeated automatically.
 
     Snapshots do not expire by themselves until somebody changes the rule, and orphans are reported and not deleted.
     """
     settings: dict[str, object] = {}
-    if runtime.store.removals(job.job_id):
+    if runtime.store.ledger.removals(job.job_id):
         settings[ENABLED[Operation.EXPIRE_SNAPSHOTS].name] = False
     if Operation.REMOVE_ORPHANS in ledger_files(runtime, job).operations:
         settings[ORPHAN_MODE.name] = "report"
     author = f"{runtime.trigger.actor}, by the undo of job {job.job_id}"
     while settings:
-        newest = next(iter(runtime.store.rule_versions(job.ref.parts)), None)
+        newest = next(iter(runtime.store.rules.versions(job.ref.parts)), None)
         before, version = (newest.settings, newest.version) if newest else ({}, 0)
         if {**before, **settings} == dict(before):
             return
         now = runtime.clock.now()
-        if runtime.store.put_rule(job.ref.parts, {**before, **settings}, author, now, version) is not None:
+        if runtime.store.rules.put(job.ref.parts, {**before, **settings}, author, now, version) is not None:
             return

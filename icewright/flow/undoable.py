@@ -1,4 +1,4 @@
-"""What the undo of a job would bring back, and why it cannot. Nothing is changed here."""
+"""What the undo of a job would restore, and why it may be impossible. Nothing is changed here."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from icewright.core.verify import snapshot_of
 from icewright.flow.runtime import Runtime
 from icewright.ports import WAITING, JobRow, LedgerState, Removal, RestoreSnapshots
 
-UNDO = "undo"  # option of a job that undoes another: whose id it is
+UNDO = "undo"  # option of an undo job: the id of the job that it undoes
 _PAGE = 5000
-_AT_ONCE = 16  # files that are looked for at the same time
+_MAX_CONCURRENT = 16  # files whose existence is checked at the same time
 _SHOWN = 3
-_CLOCKS_APART = timedelta(hours=1)  # by which the clocks of two processes may differ
-_GONE = (LedgerState.DELETED, LedgerState.DELETING)
-_TAKEN = (*WAITING, LedgerState.UNDOING)
+_CLOCK_SKEW = timedelta(hours=1)  # by which the clocks of two processes may differ
+_DELETED = (LedgerState.DELETED, LedgerState.DELETING)
+_DROPPABLE = (*WAITING, LedgerState.UNDOING)
 _REWRITES = (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MANIFESTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """What an undo would bring back."""
+    """What an undo would restore and drop."""
 
     removals: tuple[Removal, ...] = ()  # whose snapshots and refs are to return
     files: int = 0  # planned deletions that are to be dropped
     bytes: int = 0
     refs: tuple[str, ...] = ()
-    not_restored: tuple[str, ...] = ()  # what does not come back, in words
+    not_restored: tuple[str, ...] = ()  # what is not restored, in sentences
     notes: tuple[str, ...] = ()
-    already: bool = False  # an earlier undo brought it all back
+    already: bool = False  # an earlier undo has restored everything
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """Return the snapshots that return, in the order in which they went."""
+        """Return the snapshots to restore, in the order in which they were removed."""
         return tuple(snapshot for removal in self.removals for snapshot in removed_snapshots(removal))
 
 
 @dataclass(slots=True)
 class LedgerFiles:
-    """What the ledger says of a job's files."""
+    """The state of a job's files in the deletion ledger."""
 
     states: Counter[str] = field(default_factory=Counter)
     operations: set[Operation] = field(default_factory=set)  # that planned those that wait, or waited before an undo
     bytes: int = 0  # of those that wait
-    gone: list[str] = field(default_factory=list)
-    there: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:
-        """Return files whose deletion an undo drops."""
-        return sum(self.states[state] for state in _TAKEN)
+        """Return the number of files whose deletion an undo drops."""
+        return sum(self.states[state] for state in _DROPPABLE)
 
 
 def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
@@ -67,8 +67,8 @@ def removed_snapshots(removal: Removal) -> tuple[Snapshot, ...]:
 
 
 def ended_job(runtime: Runtime, job_id: str) -> JobRow:
-    """The job of this id, or of this beginning of it. Raises `UsageError` when there is none or it has not ended."""
-    job = runtime.store.job(job_id)
+    """Return the job with this id or unique prefix. Raises `UsageError` when there is none or it has not ended."""
+    job = runtime.store.jobs.get(job_id)
     if job is None:
         raise UsageError(f"no job, or more than one, begins with {job_id!r}; `icewright history` lists them")
     if TRANSITIONS[job.state]:
@@ -77,116 +77,139 @@ def ended_job(runtime: Runtime, job_id: str) -> JobRow:
 
 
 def returning(runtime: Runtime, job: JobRow) -> Returning:
-    """What comes back. Raises `UsageError` when the job left nothing to undo, `Refused` when it cannot be undone."""
-    removals, files = runtime.store.removals(job.job_id), ledger_files(runtime, job)
+    """Return what an undo restores. Raises `UsageError` when there is nothing to undo, `Refused` when it cannot be."""
+    removals, files = runtime.store.ledger.removals(job.job_id), ledger_files(runtime, job)
     missing = tuple(removal for removal in removals if removal.undone_at is None)
     if not missing and not files.waiting:
         if removals or files.states[LedgerState.UNDONE]:
             return Returning(already=True)
-        raise _nothing(job, files)
+        raise _nothing_to_undo(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
-    lost = files.gone or _not_there(runtime, files.there if missing else ())
-    unreadable = _unreadable(runtime, snapshots, lost) if lost else []
-    if files.gone or unreadable:
-        raise _lost(job, lost, unreadable)
-    notes = tuple(_what_stays(runtime, job, removals))
+    missing_files = files.deleted or _missing(runtime, files.present if missing else ())
+    unreadable = _unreadable(runtime, snapshots, missing_files) if missing_files else []
+    if files.deleted or unreadable:
+        raise _files_deleted(job, missing_files, unreadable)
+    notes = tuple(_not_undone(runtime, job, removals))
     if not missing:
         return Returning((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
+    needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
+    if lost := _missing(runtime, _shared_once(runtime, snapshots, base, files.present)):
+        raise _files_deleted(job, lost, _unreadable(runtime, snapshots, lost))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
-    there = {ref.name: ref.snapshot_id for ref in base.refs}
+    current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
     refs = [(name, ref["snapshot-id"]) for change in changes for name, ref in change.refs.items()]
-    names = tuple(name for name, snapshot_id in refs if there.get(name, snapshot_id) == snapshot_id)
-    words = [said for change in changes if (said := runtime.catalog(job.ref).restorable(base, change))]
-    if refused := [said for said in words if said.startswith("nothing:")]:
+    names = tuple(name for name, snapshot_id in refs if current_refs.get(name, snapshot_id) == snapshot_id)
+    notes_on_refs = [obstacle for change in changes if (obstacle := runtime.catalog(job.ref).restorable(base, change))]
+    if refused := [obstacle for obstacle in notes_on_refs if obstacle.startswith("nothing:")]:
         raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {refused[0]}")
-    return Returning(missing, files.waiting, files.bytes, names, tuple(words), notes)
+    return Returning(missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes)
 
 
 def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:
-    """Return the table that the job worked on, as it is now. Raises `TableReplaced` when it is another one by now."""
-    found = runtime.catalog(job.ref).load(job.ref)
-    if found.table_uuid != job.table_uuid:
+    """Return the current metadata of the job's table. Raises `TableReplaced` when its uuid has changed."""
+    metadata = runtime.catalog(job.ref).load(job.ref)
+    if metadata.table_uuid != job.table_uuid:
         raise TableReplaced(f"{job.ref} is another table than job {job.job_id} worked on: the job cannot be undone")
-    return found
+    return metadata
 
 
 def needed_by_later_jobs(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Mapping[str, Sequence[str]]:
-    """Return files that the returning snapshots need, and that later jobs of the table mean to delete, by the job.
+    """Return the files that the restored snapshots need and that later jobs plan to delete, by job id.
 
     Raises `Refused` when one of them is deleted.
     """
     if not removals:
         return {}
-    since = min(removal.at for removal in removals) - _CLOCKS_APART
-    later = runtime.store.later_deletions(job.job_id, since)
+    since = min(removal.at for removal in removals) - _CLOCK_SKEW
+    later = runtime.store.ledger.later_deletions(job.job_id, since)
     keys = {key(path) for files in later.values() for path in files}
     snapshots = [snapshot for removal in removals for snapshot in removed_snapshots(removal)]
     needed = set(_needed(runtime, snapshots, keys)) if keys else set()
-    found = {}
+    by_job = {}
     for other, files in later.items():
-        wanted = {path: state for path, state in files.items() if key(path) in needed}
-        if lost := sorted(path for path, state in wanted.items() if state in _GONE):
-            raise _lost(job, lost, _unreadable(runtime, snapshots, lost), f" by job {other}")
-        if wanted:
-            found[other] = list(wanted)
-    return found
+        shared = {path: state for path, state in files.items() if key(path) in needed}
+        if deleted := sorted(path for path, state in shared.items() if state in _DELETED):
+            raise _files_deleted(job, deleted, _unreadable(runtime, snapshots, deleted), f" by job {other}")
+        if shared:
+            by_job[other] = list(shared)
+    return by_job
 
 
 def ledger_files(runtime: Runtime, job: JobRow) -> LedgerFiles:
-    """Return what the ledger says of the job's files, read page by page."""
-    found, after = LedgerFiles(), None
+    """Read the ledger's entries of the job's files page by page and return their totals."""
+    files, after = LedgerFiles(), None
     while True:
-        page = runtime.store.list_files(job.job_id, after, _PAGE)
+        page = runtime.store.views.list_files(job.job_id, after, _PAGE)
         for file in page.items:
-            _count(found, file, job.operations)
+            _count(files, file, job.operations)
         if (after := page.after) is None:
-            return found
+            return files
 
 
-def _count(found: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Operation]) -> None:
+def _count(files: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Operation]) -> None:
     state, path, operation = file["state"], file["path"], file["operation"]
-    found.states[state] += 1
-    if state in _GONE:
-        found.gone.append(path)
+    files.states[state] += 1
+    if state in _DELETED:
+        files.deleted.append(path)
     elif state not in (LedgerState.FOUND, LedgerState.LEFT):
-        found.there.append(path)
-    if state in _TAKEN:
-        found.bytes += file["bytes"] or 0
-    if state in (*_TAKEN, LedgerState.UNDONE):
-        found.operations |= {Operation(operation)} if operation else set(operations)
+        files.present.append(path)
+    if state in _DROPPABLE:
+        files.bytes += file["bytes"] or 0
+    if state in (*_DROPPABLE, LedgerState.UNDONE):
+        files.operations |= {Operation(operation)} if operation else set(operations)
 
 
-def _not_there(runtime: Runtime, paths: Sequence[str]) -> list[str]:
-    """Return those of the files that somebody else deleted."""
-    return [path for path, stat in runtime.files.stat(paths, _AT_ONCE).items() if stat is None] if paths else []
+def _missing(runtime: Runtime, paths: Sequence[str]) -> list[str]:
+    """Return the paths that do not exist any more."""
+    return [path for path, stat in runtime.files.stat(paths, _MAX_CONCURRENT).items() if stat is None] if paths else []
 
 
 def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
-    """Yield those of the files, known by their keys, that the snapshots read."""
+    """Yield the keys out of `keys` whose files the snapshots read."""
     yield from (key(s.manifest_list) for s in snapshots if s.manifest_list and key(s.manifest_list) in keys)
-    names = [field.name for field in fields(ManifestFile)]
-    rows = runtime.files.manifest_lists(snapshots).select(names).to_pylist()
-    manifests = [ManifestFile.of(list(row.values())) for row in rows]
+    manifests = _manifests(runtime, snapshots)
     yield from (key(manifest.path) for manifest in manifests if key(manifest.path) in keys)
     for batch in runtime.files.live_files(manifests):
-        yield from (found for path in batch.column("path").to_pylist() if (found := key(path)) in keys)
+        yield from (path_key for path in batch.column("path").to_pylist() if (path_key := key(path)) in keys)
+
+
+def _shared_once(
+    runtime: Runtime, snapshots: Sequence[Snapshot], base: TableMetadata, planned: Iterable[str]
+) -> list[str]:
+    """Return the files of the snapshots that the expiry left to other snapshots, where these may be gone too by now.
+
+    Whatever the table's own snapshots list in the same manifests is still needed, and nobody deletes it.
+    """
+    current = {manifest.path for manifest in _manifests(runtime, base.snapshots)}
+    manifests = [manifest for manifest in _manifests(runtime, snapshots) if manifest.path not in current]
+    paths = {manifest.path for manifest in manifests}
+    for batch in runtime.files.live_files(manifests):
+        paths.update(batch.column("path").to_pylist())
+    return sorted(paths.difference(planned))
+
+
+def _manifests(runtime: Runtime, snapshots: Sequence[Snapshot]) -> list[ManifestFile]:
+    """Return the manifests that the snapshots list, each once."""
+    names = [field.name for field in fields(ManifestFile)]
+    rows = runtime.files.manifest_lists(snapshots).select(names).to_pylist()
+    return [ManifestFile.of(list(row.values())) for row in rows]
 
 
 def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable[str]) -> list[int]:
-    """Return those of the snapshots that cannot be read without the files."""
-    keys, found = {key(path) for path in paths}, []
+    """Return the ids of the snapshots that cannot be read without the files."""
+    keys, ids = {key(path) for path in paths}, []
     for snapshot in snapshots:
         try:
             needs = any(True for _ in _needed(runtime, [snapshot], keys))
         except MetadataUnreadable:
             needs = True
-        found += [snapshot.snapshot_id] if needs else []
-    return found
+        ids += [snapshot.snapshot_id] if needs else []
+    return ids
 
 
-def _lost(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str = "") -> Refused:
-    """Return why files that are gone, or may be gone, stand against the undo."""
+def _files_deleted(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str = "") -> Refused:
+    """Return the refusal for files that are deleted or may be."""
     shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
     means = f"; without them snapshot(s) {', '.join(map(str, unreadable))} cannot be read" if unreadable else ""
     return Refused(
@@ -195,8 +218,8 @@ def _lost(job: JobRow, paths: Sequence[str], unreadable: Sequence[int], by: str 
     )
 
 
-def _nothing(job: JobRow, files: LedgerFiles) -> UsageError:
-    """Return why there is nothing to undo."""
+def _nothing_to_undo(job: JobRow, files: LedgerFiles) -> UsageError:
+    """Return the error that says why there is nothing to undo."""
     if job.options.get(UNDO):
         return UsageError(f"job {job.job_id} is itself the undo of job {job.options[UNDO]}: it cannot be undone")
     deleted = files.states[LedgerState.DELETED]
@@ -207,9 +230,9 @@ def _nothing(job: JobRow, files: LedgerFiles) -> UsageError:
     )
 
 
-def _what_stays(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
-    """Yield what else the job did, which an undo leaves as it is."""
-    done = {run["operation"] for run in runtime.store.runs(job.job_id) if run["state"] == OperationState.COMMITTED}
+def _not_undone(runtime: Runtime, job: JobRow, removals: Sequence[Removal]) -> Iterator[str]:
+    """Yield a sentence for each effect of the job that an undo leaves as it is."""
+    done = {run["operation"] for run in runtime.store.runs.list(job.job_id) if run["state"] == OperationState.COMMITTED}
     if rewrote := [op for op in _REWRITES if op in done]:
         yield f"what {', '.join(rewrote)} rewrote stays as it is: it reads the same rows"
     if Operation.EXPIRE_SNAPSHOTS in done and not removals:

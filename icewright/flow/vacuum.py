@@ -1,6 +1,6 @@
-"""Vacuum of a catalog: old snapshots and the files that nothing needs any more, of all its tables, with one answer.
+"""Vacuum of a catalog: remove old snapshots and unreachable files of all its tables, with one result.
 
-A catalog with branches is vacuumed over all of them; any other by expiry and orphan removal, table by table.
+A catalog with branches is vacuumed over all branches; any other by expiry and orphan removal of each table.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
 
 VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
-_TURN = timedelta(hours=1)  # how long a vacuum keeps another of the catalog away, renewed with each table
+_LEASE = timedelta(hours=1)  # on the catalog, renewed with each table
 _MEGABYTE = 1_048_576
 
 
 @dataclass
 class Counts:
-    """What one vacuum saw and did; the names are those of the answer."""
+    """Counters of one vacuum; the field names are the keys of its JSON output."""
 
     num_tables: int = 0
     num_total_snapshots: int = 0
@@ -57,7 +57,7 @@ class Counts:
     iceberg_commit_time: float = 0.0
 
     def failure(self, error: IcewrightError) -> None:
-        """A table was left alone."""
+        """Count a table that could not be vacuumed."""
         self.num_partial_failures += 1
         self.num_access_denied += isinstance(error, AccessDenied)
         self.num_not_found += isinstance(error, FileMissing)
@@ -65,13 +65,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class VacuumResult:
-    """What became of a vacuum."""
+    """The result of vacuuming one catalog."""
 
     catalog: str
     dry_run: bool
     jobs: tuple[JobResult, ...]
     counts: Counts
-    cutoff: str = ""  # what is older may go, and who says so; blank: each table has its own
+    cutoff: str = ""  # the cut-off with its source; blank: each table has its own
     reason: str = ""  # why nothing was done
     files: int = 0
     bytes: int = 0
@@ -84,7 +84,7 @@ class VacuumResult:
 
     @property
     def state(self) -> JobState:
-        """Return what it came to as a whole."""
+        """Return the state of the vacuum as a whole."""
         states = {job.state for job in self.jobs}
         if self.errors or states - {JobState.SUCCEEDED, JobState.SKIPPED}:
             good = states & {JobState.SUCCEEDED, JobState.PARTIAL, JobState.SKIPPED}
@@ -92,50 +92,52 @@ class VacuumResult:
         return JobState.SUCCEEDED if JobState.SUCCEEDED in states else JobState.SKIPPED
 
 
-Allowed = Callable[[str], None]  # raises `Refused` when whoever asks neither owns the catalog nor is an admin
+Allowed = Callable[[str], None]  # raises `Refused` unless the caller owns the catalog or is an admin
 
 
-def anybody(_catalog: str) -> None:
-    """Where there are no roles, whoever can start the command may vacuum."""
+def allow_all(_catalog: str) -> None:
+    """Allow every caller, for installations without roles."""
 
 
-def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Allowed = anybody) -> VacuumResult:
-    """Vacuum one catalog. Raises `Refused` when its cut-off policy is faulty, or another process is at it."""
+def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, allowed: Allowed = allow_all) -> VacuumResult:
+    """Vacuum one catalog. Raises `Refused` when its cut-off policy is faulty or another process vacuums it."""
     allowed(catalog)
     if catalog not in runtime.catalogs:
         raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
-    with _turn(runtime, catalog, dry_run=dry_run):
-        one = runtime.vacuums.get(catalog)
+    with _vacuum_lease(runtime, catalog, dry_run=dry_run):
+        branched = runtime.vacuums.get(catalog)
         result = (
-            _each_table(runtime, catalog, dry_run=dry_run) if one is None else _branched(runtime, catalog, one, dry_run)
+            _each_table(runtime, catalog, dry_run=dry_run)
+            if branched is None
+            else _branched(runtime, catalog, branched, dry_run)
         )
     if not dry_run:
-        said = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
-        runtime.store.record_event("vacuumed", runtime.clock.now(), None, catalog=catalog, **said)
+        details = {"state": str(result.state), "files": result.files, "bytes": result.bytes}
+        runtime.store.activity.record("vacuumed", runtime.clock.now(), None, catalog=catalog, **details)
     return result
 
 
 @contextmanager
-def _turn(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[None]:
-    """One process vacuums a catalog at a time; a dry run changes nothing and waits for nobody."""
+def _vacuum_lease(runtime: Runtime, catalog: str, *, dry_run: bool) -> Iterator[None]:
+    """Hold the lease of the catalog's vacuum; a dry run changes nothing and needs none."""
     name = f"vacuum {catalog}"
-    if not dry_run and not runtime.try_acquire_lease(name, _TURN):
+    if not dry_run and not runtime.try_acquire_lease(name, _LEASE):
         raise Refused(f"another process vacuums catalog {catalog}: let it end")
     try:
         yield
     finally:
         if not dry_run:
-            runtime.store.release_lease(name, runtime.trigger.holder)
+            runtime.store.leases.release(name, runtime.trigger.holder)
 
 
 def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
-    """Expiry and orphan removal of every table in scope, past cooldowns and cadence."""
-    found = detect(runtime, [catalog])
-    if error := dict(found.errors).get(catalog):
+    """Run expiry and orphan removal on every table in scope, past cooldowns and cadence."""
+    detected = detect(runtime, [catalog])
+    if error := dict(detected.errors).get(catalog):
         return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
     scope = runtime.scopes[catalog]
-    counts, jobs, deleting = Counts(), [], _deleting(runtime)
-    for row in runtime.store.tables(catalog):
+    counts, jobs, deleting = Counts(), [], _with_deletion(runtime)
+    for row in runtime.store.tables.list(catalog):
         if row.dropped or not scope.holds(row.ref):
             continue
         counts.num_tables += 1
@@ -152,20 +154,20 @@ def _each_table(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResul
     return _result(catalog, counts, jobs, dry_run=dry_run)
 
 
-def _deleting(runtime: Runtime) -> Runtime:
-    """Who asks for a vacuum asks for deletion, unless somebody says what orphan removal may do: the weakest rule."""
-    asked = PolicyRule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
+def _with_deletion(runtime: Runtime) -> Runtime:
+    """Return the runtime with orphan removal in mode `delete`, by a rule that every configured rule overrides."""
+    rule = PolicyRule((), {ORPHAN_MODE.name: "delete"}, "vacuum")
 
     def policy() -> Policy:
-        said = runtime.policy()
-        return replace(said, rules=(asked, *said.rules))
+        configured = runtime.policy()
+        return replace(configured, rules=(rule, *configured.rules))
 
     return replace(runtime, policy=policy)
 
 
-def _branched(runtime: Runtime, catalog: str, one: Vacuum, dry_run: bool) -> VacuumResult:
-    """Return every live table over all branches and tags."""
-    survey = one.survey(runtime.clock.now())
+def _branched(runtime: Runtime, catalog: str, branched: Vacuum, dry_run: bool) -> VacuumResult:
+    """Vacuum every live table over all branches and tags."""
+    survey = branched.survey(runtime.clock.now())
     counts = Counts(
         num_tables=len(survey.tables),
         num_total_snapshots=sum(len(table.snapshots) for table in survey.tables),
@@ -173,58 +175,60 @@ def _branched(runtime: Runtime, catalog: str, one: Vacuum, dry_run: bool) -> Vac
         num_live_contents=sum(len(table.versions) for table in survey.tables),
         commit_scan_time=survey.seconds,
     )
-    said = f"{survey.policy} ({survey.policy.source})"
+    cutoff = f"{survey.policy} ({survey.policy.source})"
     instant = survey.policy.instant
-    acted = {row.name: row.vacuumed for row in runtime.store.catalogs()}.get(catalog)
-    if instant is not None and acted == instant.isoformat():
-        reason = f"the cut-off {acted} has been acted on already: a time-based cut-off acts once"
-        return VacuumResult(catalog, dry_run, (), counts, said, reason)
+    applied = {row.name: row.vacuumed for row in runtime.store.catalogs.list()}.get(catalog)
+    if instant is not None and applied == instant.isoformat():
+        reason = f"the cut-off {applied} has been acted on already: a time-based cut-off acts once"
+        return VacuumResult(catalog, dry_run, (), counts, cutoff, reason)
     if not dry_run:
-        _written_down(runtime, catalog, survey)
-    jobs = [_table(runtime, one, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables]
+        _record_listing(runtime, catalog, survey)
+    jobs = [
+        _vacuum_table(runtime, branched, VacuumOf(table, survey, "dry-run", dry_run), counts) for table in survey.tables
+    ]
     result = _result(catalog, counts, jobs, dry_run=dry_run)
     if instant is not None and not dry_run and not counts.num_partial_failures:
-        runtime.store.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
-    return replace(result, cutoff=said)
+        runtime.store.catalogs.record_cutoff_applied(catalog, instant.isoformat(), runtime.clock.now())
+    return replace(result, cutoff=cutoff)
 
 
-def _written_down(runtime: Runtime, catalog: str, survey: Survey) -> None:
-    """The store knows every live table, also those that other branches alone have."""
+def _record_listing(runtime: Runtime, catalog: str, survey: Survey) -> None:
+    """Record every live table in the store, also those that exist on other branches only."""
     pointers = {p.ref: p for p in runtime.catalogs[catalog].pointers()}
     for table in survey.tables:
         place = max(c.metadata_location for c in table.versions)
         pointers.setdefault(table.ref, Pointer(table.ref, place))
-    runtime.store.record_catalog_listing(catalog, list(pointers.values()), runtime.clock.now())
+    runtime.store.tables.record_listing(catalog, list(pointers.values()), runtime.clock.now())
 
 
-def _table(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
-    """Return one table as a job."""
+def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
+    """Vacuum one table as a job and return its result."""
     table = work.table
-    if table.problem:  # nothing of it is touched, so no job is begun
+    if table.problem:  # no job is started, as nothing is changed
         counts.num_partial_failures += 1
         counts.num_access_denied += table.denied
         counts.num_not_found += table.missing
         return JobResult(table.ref, None, JobState.FAILED, (), work.dry_run, table.problem)
     if work.dry_run:
         outcomes: list[Outcome] = []
-        for operation, run in _runs(one):
+        for operation, run in _runs(branched):
             outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
-    row = runtime.store.table(table.ref)
+    row = runtime.store.tables.get(table.ref)
     if row is not None and row.paused:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason=f"paused: {row.paused}")
     now = runtime.clock.now()
-    job_id = runtime.store.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
+    job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, now)
     if job_id is None:
         return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
-    return _job(runtime, one, replace(work, job_id=job_id), counts)
+    return _run_job(runtime, branched, replace(work, job_id=job_id), counts)
 
 
-def _runs(one: Vacuum) -> Sequence[tuple[Operation, Callable[[VacuumOf], Outcome]]]:
-    return ((Operation.EXPIRE_SNAPSHOTS, one.expire), (Operation.REMOVE_ORPHANS, one.sweep))
+def _runs(branched: Vacuum) -> Sequence[tuple[Operation, Callable[[VacuumOf], Outcome]]]:
+    return ((Operation.EXPIRE_SNAPSHOTS, branched.expire), (Operation.REMOVE_ORPHANS, branched.sweep))
 
 
-def _job(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
+def _run_job(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Counts) -> JobResult:
     ref, job_id = work.table.ref, work.job_id
     runtime.emit("job_started", {"job_id": job_id, "table": str(ref), "operations": VACUUMED})
     outcomes: list[Outcome] = []
@@ -232,10 +236,10 @@ def _job(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobRe
     try:
         limit = timedelta(seconds=runtime.policy().knobs_for(ref, None)[TIMEOUT])
         with lease_heartbeat(runtime, job_id, limit) as lease:
-            for operation, run in _runs(one):
+            for operation, run in _runs(branched):
                 if _failed(outcomes):
                     break
-                outcomes.append(_recorded(runtime, work, lease, operation, run, counts))
+                outcomes.append(_run_operation(runtime, work, lease, operation, run, counts))
         state = job_state(tuple(outcomes))
     except Cancelled as error:
         state, reason = JobState.CANCELLED, f"cancelled: {error}"
@@ -243,17 +247,17 @@ def _job(runtime: Runtime, one: Vacuum, work: VacuumOf, counts: Counts) -> JobRe
         reason = str(error)
     finally:
         result = JobResult(ref, job_id, state, tuple(outcomes), reason=reason)
-        runtime.store.finish(job_id, state, result.summary, runtime.clock.now())
+        runtime.store.jobs.finish(job_id, state, result.summary, runtime.clock.now())
     runtime.emit("job_finished", {"job_id": job_id, "table": str(ref), "state": state, "summary": result.summary})
     return result
 
 
 def _failed(outcomes: Sequence[Outcome]) -> bool:
-    """Return whether an operation on the table failed: then none of its files is touched."""
+    """Return whether an operation on the table failed, after which none of its files is deleted."""
     return any(outcome.state is OperationState.FAILED for outcome in outcomes)
 
 
-def _recorded(
+def _run_operation(
     runtime: Runtime,
     work: VacuumOf,
     lease: Lease,
@@ -261,35 +265,35 @@ def _recorded(
     run: Callable[[VacuumOf], Outcome],
     counts: Counts,
 ) -> Outcome:
-    """Return one operation with its row in the history."""
+    """Run one operation, record it in the history, and return its outcome."""
     lease.check()
     started = runtime.clock.now()
-    who: Mapping[str, Any] = {"job_id": work.job_id, "table": str(work.table.ref), "operation": operation}
-    runtime.emit("operation_started", who)
+    details: Mapping[str, Any] = {"job_id": work.job_id, "table": str(work.table.ref), "operation": operation}
+    runtime.emit("operation_started", details)
 
     def check() -> None:
         lease.check()
-        runtime.try_acquire_lease(f"vacuum {work.table.ref.catalog}", _TURN)
+        runtime.try_acquire_lease(f"vacuum {work.table.ref.catalog}", _LEASE)
 
     outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, runtime, work))
     row = RunRow(work.job_id, outcome, started, runtime.clock.now(), "", "", {}, {})
-    runtime.store.record_run(row, work.table.ref)
-    runtime.emit("operation_finished", {**who, "state": outcome.state, "summary": outcome.summary})
+    runtime.store.runs.record(row, work.table.ref)
+    runtime.emit("operation_finished", {**details, "state": outcome.state, "summary": outcome.summary})
     return outcome
 
 
 def _pause(runtime: Runtime, work: VacuumOf, error: IcewrightError) -> None:
     if isinstance(error, InvariantViolated):
-        runtime.store.pause(work.table.ref, f"verification failed: {error}")
+        runtime.store.tables.pause(work.table.ref, f"verification failed: {error}")
 
 
 def _attempt(
     run: Callable[[], Outcome],
     operation: Operation,
     counts: Counts,
-    broke: Callable[[IcewrightError], None] = lambda _: None,
+    on_failure: Callable[[IcewrightError], None] = lambda _: None,
 ) -> Outcome:
-    """Return the operation's outcome, whatever goes wrong with the table; only its lease can end the job."""
+    """Run the operation and return its outcome; only a lost lease or a cancellation is raised."""
     try:
         return run()
     except (Cancelled, LeaseLost):
@@ -298,12 +302,12 @@ def _attempt(
         return Outcome(operation, OperationState.SKIPPED, f"refused: {error}", f"refused: {error}")
     except IcewrightError as error:
         counts.failure(error)
-        broke(error)
+        on_failure(error)
         return failed(operation, str(error))
 
 
 def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run: bool) -> VacuumResult:
-    """Return the jobs added up."""
+    """Add up the jobs and return the result of the vacuum."""
     files = size = 0
     for job in jobs:
         expired = sum(int(o.metrics.get("snapshots_expired", 0)) for o in job.outcomes)

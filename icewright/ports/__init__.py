@@ -1,7 +1,7 @@
 """What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
 
+from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import (
-    AlertReader,
     AlertStore,
     Notifier,
     PendingDelivery,
@@ -12,6 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
+from icewright.ports.coordination import CatalogSchedule, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -21,11 +22,13 @@ from icewright.ports.engine import (
     Unfinished,
 )
 from icewright.ports.events import (
+    ActivityLog,
     CommitReports,
-    EventStore,
+    EventInbox,
     NewReports,
     Receipt,
 )
+from icewright.ports.jobs import JobQueue, PlanningState, RunHistory
 from icewright.ports.lake import (
     AddSnapshot,
     AvroFile,
@@ -43,6 +46,7 @@ from icewright.ports.lake import (
     VendedCredentials,
     ignore,
 )
+from icewright.ports.ledger import DeletionLedger
 from icewright.ports.measures import (
     Distribution,
     MeasureReader,
@@ -65,22 +69,27 @@ from icewright.ports.rows import (
     Trigger,
     WaitingDeletions,
 )
-from icewright.ports.store import DeletionLedger, Registrations, Store, StoreReader
+from icewright.ports.store import Store
+from icewright.ports.tables import Registrations, SnapshotPins, TableState
 from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
+from icewright.ports.views import PolicyRules, Views
 
 __all__ = [
     "MANUAL",
     "WAITING",
+    "AccessStore",
+    "ActivityLog",
     "AddSnapshot",
     "Adoptable",
-    "AlertReader",
     "AlertStore",
     "Archive",
+    "AuditLog",
     "AvroFile",
     "Batch",
     "Branched",
     "Catalog",
     "CatalogRow",
+    "CatalogSchedule",
     "Change",
     "Clock",
     "CommitReports",
@@ -88,12 +97,15 @@ __all__ = [
     "DeletionLedger",
     "Distribution",
     "Engine",
-    "EventStore",
+    "EventInbox",
     "FileStat",
     "Head",
+    "IdempotencyKeys",
     "Intent",
+    "JobQueue",
     "JobRow",
     "LeaseStatus",
+    "Leases",
     "LedgerState",
     "LiveTable",
     "MeasureReader",
@@ -102,8 +114,11 @@ __all__ = [
     "Notifier",
     "OldHistory",
     "PendingDelivery",
+    "PlanningState",
     "Pointer",
+    "PolicyRules",
     "Probe",
+    "ProcessRegistry",
     "ProcessRow",
     "QueueBacklog",
     "QueueMeasure",
@@ -114,20 +129,23 @@ __all__ = [
     "RemoveSnapshots",
     "RestoreSnapshots",
     "Restoring",
+    "RunHistory",
     "RunRow",
     "SnapshotPin",
+    "SnapshotPins",
     "StepRequest",
     "Storage",
     "Store",
-    "StoreReader",
     "Survey",
     "TableFiles",
     "TableRow",
+    "TableState",
     "Trigger",
     "Unfinished",
     "Vacuum",
     "VacuumOf",
     "VendedCredentials",
+    "Views",
     "WaitingDeletions",
     "ignore",
 ]

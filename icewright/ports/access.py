@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -67,17 +67,10 @@ class Answered:
 
 
 class AccessStore(Protocol):
-    """API tokens, sessions, the audit log and idempotency keys."""
-
-    def change_token(self) -> Hashable | None:
-        """Return a value that differs after each change of the store by anybody.
-
-        Cheap to ask; None where it is not known.
-        """
-        ...
+    """API tokens and sessions. Of their secrets only digests are stored. Each change is one transaction."""
 
     def add_token(self, token: TokenRow) -> None:
-        """Store a new API token; only the digest of its secret is kept."""
+        """Store a new API token. Not to be repeated: ids are unique."""
         ...
 
     def token(self, token_id: str) -> TokenRow | None:
@@ -89,43 +82,55 @@ class AccessStore(Protocol):
         ...
 
     def record_token_use(self, token_id: str, now: datetime) -> None:
-        """Record when an API token was last used."""
+        """Record when an API token was last used. May be repeated."""
         ...
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
-        """Revoke an API token; returns False when none of this id is active."""
+        """Revoke an API token. Return False when no token of this id is active."""
         ...
 
     def add_session(self, session: SessionRow) -> None:
-        """Store a new session, and delete expired ones."""
+        """Store a new session, and delete expired ones. Not to be repeated: digests are unique."""
         ...
 
     def session(self, digest: str) -> SessionRow | None:
-        """Return the session of this digest, or None."""
+        """Return the session of this digest, expired or not, or None."""
         ...
 
     def record_session_use(self, digest: str, now: datetime) -> None:
-        """Record when a session was last used."""
+        """Record when a session was last used. May be repeated."""
         ...
 
     def end_session(self, digest: str) -> None:
-        """Delete a session, as its user logged out."""
+        """Delete a session, as its user logged out. May be repeated."""
         ...
 
-    def append_audit(self, entry: AuditRow) -> None:
-        """Append an entry to the audit log; durable when the call returns."""
+
+class AuditLog(Protocol):
+    """Who changed what, or was refused: an append-only log."""
+
+    def append(self, entry: AuditRow) -> None:
+        """Append an entry; durable when the call returns. Not to be repeated: each call adds one."""
         ...
 
-    def audit_entries(
+    def entries(
         self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool
     ) -> Sequence[AuditRow]:
-        """Return entries, newest first, of ids below `before`, whose columns have these values."""
+        """Return entries, newest first, of ids below `before`, whose columns have the values of `equal`."""
         ...
 
-    def begin_request(self, request_id: str, body: str, now: datetime) -> Answered | None:
-        """Claim an idempotency key: None when this is its first request, else what became of that."""
+
+class IdempotencyKeys(Protocol):
+    """Requests with an Idempotency-Key, each of which is carried out once. Keys are remembered for a day."""
+
+    def begin(self, request_id: str, body: str, now: datetime) -> Answered | None:
+        """Claim a key for a request with this digest of its body: None when the caller is to carry it out.
+
+        Otherwise return the state of the first request of this key. A claim that was neither ended nor answered
+        within a minute belongs to a process that died, and is given to the caller.
+        """
         ...
 
-    def end_request(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
-        """Store the response under the key; None: the request was refused and may be sent again."""
+    def end(self, request_id: str, answer: Mapping[str, Any] | None) -> None:
+        """Store the response under the key, or with None forget the key, as the request was refused."""
         ...

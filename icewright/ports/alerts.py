@@ -38,13 +38,20 @@ class QueueBacklog:
     oldest: datetime | None
 
 
-class AlertReader(Protocol):
-    """Read access to what alert rules look at, by few queries for any number of tables, and to alerts."""
+class AlertStore(Protocol):
+    """What alert rules look at, alerts, and their deliveries.
+
+    Each change is one transaction and a compare-and-set: of two processes that make it, one does. The queries take a
+    fixed number of statements for any number of tables.
+    """
 
     def table_inputs(
         self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
     ) -> Sequence[TableInputs]:
-        """Return tables that are paused or unreadable; of enabled catalogs also unhealthy or stale ones."""
+        """Return the tables of `catalogs` that are paused or unreadable, and unhealthy or late ones of `enabled`.
+
+        Unhealthy: a health of less than `below` points. Late: due and without a success since `overdue`.
+        """
         ...
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
@@ -59,36 +66,33 @@ class AlertReader(Protocol):
         """Return how many jobs are queued, and since when the oldest waits."""
         ...
 
-    def open_alerts(self) -> Sequence[Alert]:
-        """Return alerts that are not resolved, and conditions that may become alerts."""
+    def unresolved(self) -> Sequence[Alert]:
+        """Return alerts that are not resolved, and conditions that may become alerts, oldest first."""
         ...
 
-    def alerts(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
-        """Return raised alerts with their deliveries, newest first; `resolved` ones too where asked for."""
+    def list(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
+        """Return raised alerts with their deliveries, newest first; with `resolved` those that are over too."""
         ...
 
-
-class AlertStore(AlertReader, Protocol):
-    """Alerts and their deliveries. Each change is a compare-and-set: of two processes, one makes it."""
-
-    def record_alert_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
+    def record_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         """Record changes of alerts and, in the same transaction, the deliveries that these channels are owed.
 
-        A channel that is new is told what is open. One that was told of an alert is told its end.
+        A new channel is owed every open alert. A channel that was owed an alert is owed its end. May be repeated.
         """
         ...
 
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
-        """Claim undelivered messages of these channels for this process, until then.
+        """Claim pending deliveries of these channels for this process, until then.
 
-        Of one key each channel hears in order: the end waits for the beginning, the next alert for the end.
+        Each channel gets the deliveries of one alert key in order: the end after the beginning, the next alert after
+        the end.
         """
         ...
 
-    def mark_delivered(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
-        """Mark deliveries as accepted by their channel."""
+    def mark_delivered(self, deliveries: Sequence[PendingDelivery], now: datetime) -> None:
+        """Record that the channel accepted these deliveries. May be repeated."""
         ...
 
-    def schedule_redelivery(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
-        """Schedule the next attempt of deliveries that failed."""
+    def schedule_redelivery(self, deliveries: Sequence[PendingDelivery], try_at: datetime) -> None:
+        """Count a failure of each delivery, and schedule its next attempt."""
         ...

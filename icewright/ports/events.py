@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from icewright.core.events.model import Message
 from icewright.core.table import TableRef
@@ -21,28 +21,32 @@ class Receipt:
     unknown: tuple[str, ...]  # what they name that no catalog has listed yet
 
 
-class EventStore(Protocol):
+class EventInbox(Protocol):
     """Events that other systems push. Messages name catalogs as the configuration does."""
 
     def receive(self, messages: Sequence[Message], now: datetime, *, ask: bool = True) -> Receipt:
-        """Apply messages in one transaction; one whose id came in the last day changes nothing.
+        """Apply messages in one transaction. May be repeated: an id that came in the last day changes nothing.
 
-        A table that changed is evaluated now, or once its evaluation cooldown is over, however many messages say so.
-        Its catalog is asked soon too, if `ask`; that of a table that is not known always. Scans are added up by day,
-        and are what a table's queries per day are made of.
+        Changed tables are evaluated now, or when their evaluation cooldown ends, however many messages name them.
+        Their catalogs are listed soon with `ask`, those of unknown tables always. Scans are summed by day: a table's
+        queries per day are computed from those sums.
         """
         ...
 
     def decay_query_rates(self, now: datetime) -> None:
-        """Lower the queries per day of tables that nobody reads any more; call it about once an hour."""
+        """Recompute the queries per day of tables that were read of late; call it about once an hour."""
         ...
 
-    def commit_reports_read_up_to(self, catalog: str) -> int | None:
-        """Return the snapshot up to which the catalog's table of commit reports was read."""
+
+class ActivityLog(Protocol):
+    """What happened, for people: an append-only log."""
+
+    def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+        """Append an event. `job_id` among the details relates it to a job. Not to be repeated: each call adds one."""
         ...
 
-    def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
-        """Record up to which snapshot commit reports were read. May be repeated."""
+    def list(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Return the newest `limit` events, newest first, or all events of a job, oldest first."""
         ...
 
 

@@ -66,6 +66,6 @@ class Measures:
 class MeasureReader(Protocol):
     """Aggregates of the store, for metrics."""
 
-    def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
-        """Return all aggregates; `points` and `seconds` are the bounds of the histograms."""
+    def read(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
+        """Return all aggregates of one moment; `points` and `seconds` are the upper bounds of the histograms."""
         ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from icewright.core.layering import PolicyRule
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
@@ -236,6 +237,23 @@ class Views(Protocol):
         """Return the overview; what was spent and saved counts from `since` on."""
         ...
 
-    def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
-        """Return all versions of stored rules, newest first; of one pattern, or of all."""
+
+class PolicyRules(Protocol):
+    """Policy rules that were set through the command line or the API. Every version of a rule is kept."""
+
+    def list(self) -> Sequence[PolicyRule]:
+        """Return the newest version of each rule, in the order in which the rules were first set."""
+        ...
+
+    def put(
+        self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
+    ) -> int | None:
+        """Store a new version of the rule with this pattern; empty settings end it. Return the new version.
+
+        A compare-and-set: return None when the newest version is not `expected`, unless that is None.
+        """
+        ...
+
+    def versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
+        """Return all versions of the rule with this pattern, or of all rules, newest first."""
         ...

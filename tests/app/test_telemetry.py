@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
 
 from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.measures import SqlMeasures
 from icewright.adapters.store.schema import TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.catalogue import CATALOGUE, MetricKind
@@ -24,7 +25,7 @@ from icewright.core.errors import StorageUnavailable
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, committed
 from icewright.core.table import TableRef
-from icewright.ports import Pointer, ProcessRow, RunRow, Trigger
+from icewright.ports import Measures, Pointer, ProcessRow, RunRow, Trigger
 from icewright.testing import NOW, REF, FixedClock
 
 COMPACT = Operation.COMPACT
@@ -47,24 +48,24 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(empty: Path, tmp_path: Path) -> Iterator[SqlStore]:
     """A store with something for each metric."""
     made = SqlStore(open_database(f"sqlite:///{shutil.copy(empty, tmp_path / 'state.db')}"))
-    made.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
-    made.record_catalog_listing(ODD, [Pointer(TableRef(ODD, ("a",), "t"), "m1")], NOW)
-    job_id = made.claim(REF, "u1", (COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)
+    made.tables.record_listing("lake", [Pointer(REF, "m1")], NOW)
+    made.tables.record_listing(ODD, [Pointer(TableRef(ODD, ("a",), "t"), "m1")], NOW)
+    job_id = made.jobs.claim(REF, "u1", (COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)
     assert job_id is not None
     finished = NOW + timedelta(seconds=2)
     for outcome in (committed(COMPACT, "", METRICS), committed(Operation.EXPIRE_SNAPSHOTS, "", MORE)):
-        made.record_run(RunRow(job_id, outcome, NOW, finished, "m2", "p1", {}, {}), REF)
-    made.finish(job_id, JobState.SUCCEEDED, "", finished)
+        made.runs.record(RunRow(job_id, outcome, NOW, finished, "m2", "p1", {}, {}), REF)
+    made.jobs.finish(job_id, JobState.SUCCEEDED, "", finished)
     with made.engine.begin() as connection:
         connection.execute(sa.update(TABLES).values(health=60, due_since=NOW, evaluated_at=NOW))
         connection.execute(sa.insert(VERDICTS).values(table_id=1, operation=COMPACT, verdict="due", reason="", at=NOW))
-    made.record_catalog_read("lake", NOW, NOW, NOW)
-    made.record_catalog_failure(ODD, "away", NOW)
-    made.record_alert_changes(
+    made.catalogs.record_read("lake", NOW, NOW, NOW)
+    made.catalogs.record_failure(ODD, "away", NOW)
+    made.alerts.record_changes(
         [Begin(Condition(AlertRule.STALE, "x", "y"), Severity.WARNING, raised=True)], ["slack"], NOW
     )
-    made.record_heartbeat(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))
-    made.record_heartbeat(ProcessRow("b:1:1", "worker", NOW, NOW - timedelta(hours=1), 4, {}))
+    made.processes.record_heartbeat(ProcessRow("a:1:1", "service", NOW, NOW, 4, {}))
+    made.processes.record_heartbeat(ProcessRow("b:1:1", "worker", NOW, NOW - timedelta(hours=1), 4, {}))
     yield made
     made.engine.dispose()
 
@@ -103,8 +104,8 @@ def telemetry(store: Any, clock: FixedClock | None = None, **lags: float) -> Tel
 def test_catalogs_that_nobody_looks_after_have_no_tables(store: SqlStore) -> None:
     """What is wrong in them nobody will mend: else their gauges would stand, and alert, for ever."""
     for name in ("attic", "lake"):
-        store.record_catalog_listing(name, [Pointer(TableRef(name, ("sales",), "orders"), "m1")], NOW)
-        store.record_catalog_read(name, NOW, NOW, NOW + timedelta(minutes=1))
+        store.tables.record_listing(name, [Pointer(TableRef(name, ("sales",), "orders"), "m1")], NOW)
+        store.catalogs.record_read(name, NOW, NOW, NOW + timedelta(minutes=1))
 
     def seen(clock: FixedClock, *configured: str) -> set[str]:
         values = scraped(Telemetry(store, clock, configured=configured)).values
@@ -176,7 +177,7 @@ def test_no_series_is_a_tables(store: SqlStore) -> None:
     """Ten times the tables are not one series more."""
     before = scraped(telemetry(store)).values.keys()
     more = [Pointer(TableRef("lake", ("s",), f"t{n}"), "m") for n in range(10)]
-    store.record_catalog_listing("lake", [Pointer(REF, "m1"), *more], NOW)
+    store.tables.record_listing("lake", [Pointer(REF, "m1"), *more], NOW)
     after = scraped(telemetry(store)).values.keys()
     assert before == after
 
@@ -192,27 +193,24 @@ def test_loops_of_the_process(store: SqlStore) -> None:
     assert found("icewright_loop_failures_total", loop="detect") == 1
 
 
-class _Counting:
-    """A store that counts how often it is measured, and may be away."""
+class _Counting(SqlMeasures):
+    """Measures that count how often they are read, of a store that may be away."""
 
-    def __init__(self, store: SqlStore) -> None:
-        self._store, self.looks, self.away = store, 0, False
+    looks, away = 0, False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def measures(self, *arguments: Any) -> Any:
+    def read(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
         """Count, then measure."""
         self.looks += 1
         if self.away:
             raise StorageUnavailable("away")
-        return self._store.measures(*arguments)
+        return super().read(now, points, seconds)
 
 
 def test_scrapes_share_a_look(store: SqlStore) -> None:
     """Scrapes within some seconds ask the store once, however many there are."""
-    counting, clock = _Counting(store), FixedClock()
-    made = telemetry(counting, clock)
+    store.measures = counting = _Counting(store.db)
+    clock = FixedClock()
+    made = telemetry(store, clock)
     for _ in range(3):
         made.exposition()
     assert counting.looks == 1
@@ -223,8 +221,9 @@ def test_scrapes_share_a_look(store: SqlStore) -> None:
 
 def test_a_store_that_is_away(store: SqlStore) -> None:
     """The process's own metrics are there, one says that the store is away; it is asked again at the next scrape."""
-    counting, clock = _Counting(store), FixedClock()
-    made = telemetry(counting, clock, detect=3.0)
+    store.measures = counting = _Counting(store.db)
+    clock = FixedClock()
+    made = telemetry(store, clock, detect=3.0)
     counting.away = True
     found = scraped(made)
     assert (found("icewright_store_up"), found("icewright_loop_lag_seconds", loop="detect")) == (0, 3)

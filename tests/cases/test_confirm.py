@@ -24,7 +24,7 @@ def scan(workspace: Workspace, *, found: int, removed: int, mode: str = "confirm
 
 def _found(workspace: Workspace) -> Iterable[str]:
     table_uuid = workspace.app.runtime.catalogs["lake"].load(ref(NAME)).table_uuid
-    return workspace.app.runtime.store.found_orphans(ref(NAME), table_uuid)
+    return workspace.app.runtime.store.ledger.found_orphans(ref(NAME), table_uuid)
 
 
 def findings(workspace: Workspace) -> set[str]:

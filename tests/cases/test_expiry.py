@@ -65,7 +65,7 @@ def test_an_explicit_snapshot_that_a_ref_holds(workspace: Workspace, kind: str) 
     workspace.publish(craft)
     workspace.detect()
     base, files, runtime = workspace.metadata(), workspace.files(), workspace.runtime()
-    job_id = runtime.store.claim(base.ref, base.table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now())
+    job_id = runtime.store.jobs.claim(base.ref, base.table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now())
     assert job_id is not None
     held = ids(craft)[-1 if kind == "main" else 0]
     step = ExpireSnapshots((held, ids(craft)[1]), (), base.last_updated, 1, True, 4, False)
@@ -74,7 +74,7 @@ def test_an_explicit_snapshot_that_a_ref_holds(workspace: Workspace, kind: str) 
     assert (workspace.metadata(), workspace.files()) == (base, files)
     reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))
     assert workspace.files() == files
-    assert not runtime.store.unfinished(runtime.clock.now())
+    assert not runtime.store.ledger.unfinished(runtime.clock.now())
 
 
 @pytest.mark.cases(7, 8)
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_deleted(workspace: Workspace) -> None:
     assert any(stuck.name in note and "could not be deleted" in note for note in done.notes)
     assert f"file://{stuck}" not in {f.path for f in done.files}
     assert not any(local_path(f.path) and Path(str(local_path(f.path))).exists() for f in done.files)
-    states = {f["path"]: f["state"] for f in workspace.app.runtime.store.deleted_files(str(job.job_id))}
+    states = {f["path"]: f["state"] for f in workspace.app.runtime.store.ledger.files(str(job.job_id))}
     assert [path for path, state in states.items() if state != "deleted"] == [f"file://{stuck}"]
     assert states[f"file://{stuck}"] == "failed"
 
@@ -210,7 +210,7 @@ def test_nothing_to_expire(workspace: Workspace) -> None:
         assert (done.state, done.files, done.statements) == (SKIPPED, (), ())
         assert done.reason == ("no current snapshot" if name == "sales.empty" else "no snapshots to expire")
     assert workspace.files() == files
-    assert all(row.held_by is None for row in workspace.app.runtime.store.tables())
+    assert all(row.held_by is None for row in workspace.app.runtime.store.tables.list())
 
 
 @pytest.mark.cases(51, 52)

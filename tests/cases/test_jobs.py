@@ -43,7 +43,7 @@ def test_operations_in_order_and_one_job_at_a_time(workspace: Workspace) -> None
     assert [o.state for o in job.outcomes] == [OperationState.COMMITTED] * 3, job
     held = (JobState.SKIPPED, "another job holds the table")
     assert heard == [(operation, *held) for operation in (MANIFESTS, EXPIRE, ORPHANS)]
-    assert len(workspace.app.runtime.store.jobs()) == 1
+    assert len(workspace.app.runtime.store.jobs.list()) == 1
 
 
 @pytest.mark.cases(82)
@@ -117,14 +117,14 @@ def test_a_table_that_has_not_changed_is_not_read(workspace: Workspace) -> None:
     runtime = workspace.runtime(SETTINGS)
     first = cycle(runtime)
     assert (first.due, first.run, first.errors) == (1, 1, ()), first
-    files, jobs = workspace.files(), len(runtime.store.jobs())
+    files, jobs = workspace.files(), len(runtime.store.jobs.list())
     for path in workspace.files(workspace.home / "warehouse/sales/orders/metadata"):
         if path.suffix == ".avro":
             path.write_bytes(b"?" * path.stat().st_size)
     workspace.clock.advance(hours=2)
     second = cycle(runtime)
     assert (second.tables, second.changed, second.due, second.run, second.errors) == (1, 0, 0, 0, ())
-    assert (workspace.files(), len(runtime.store.jobs())) == (files, jobs)
+    assert (workspace.files(), len(runtime.store.jobs.list())) == (files, jobs)
     with workspace.icebergs["lake"].load_table(("sales", "orders")).transaction() as transaction:
         transaction.set_properties({"owner": "somebody"})
     third = cycle(runtime)
@@ -144,7 +144,7 @@ def test_a_new_snapshot_or_setting_is_a_change(workspace: Workspace) -> None:
     workspace.clock.advance(hours=1)
     result = cycle(workspace.runtime(quiet))
     assert (result.changed, result.due, result.run) == (1, 1, 1)
-    said = workspace.app.runtime.store.evaluation(ref(NAME))
+    said = workspace.app.runtime.store.tables.evaluation(ref(NAME))
     assert said is not None
     assert str(workspace.metadata().current_snapshot_id) in json.dumps(said)
     assert len(workspace.metadata().snapshots) == 2

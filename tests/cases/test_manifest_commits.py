@@ -112,7 +112,7 @@ def test_a_plan_that_the_table_has_left_behind(workspace: Workspace, other: str,
     evaluation = evaluate_table(runtime, ref(NAME), workspace.clock.now())
     verdict, base = evaluation.verdicts[operation], evaluation.facts.metadata
     assert isinstance(verdict, Due)
-    job_id = runtime.store.claim(base.ref, base.table_uuid, (operation,), runtime.trigger, workspace.clock.now())
+    job_id = runtime.store.jobs.claim(base.ref, base.table_uuid, (operation,), runtime.trigger, workspace.clock.now())
     assert job_id is not None
     OTHERS[other](workspace)
     files = workspace.files()

@@ -164,9 +164,11 @@ def test_a_former_pool_is_nobodys_alone(workspace: Workspace, change: str) -> No
             transaction.set_properties({"write.data.path": f"file://{workspace.home}/pool2"})
     workspace.grow_old(workspace.home)
     before = reads(made[1])
+    lost = workspace.plant(pool, "lost.parquet")  # by whom, nobody knows
     done = workspace.run(ORPHANS, name="sales.first", remove_orphans__max_delete_ratio=1)
     assert done.state is OperationState.COMMITTED, done
     assert done.files == ()
+    assert all(path.exists() for path in lost)
     assert reads(made[1]) == before
 
 
@@ -304,14 +306,14 @@ def test_a_name_that_is_written_anew_after_a_crash(
     reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
     assert victim.exists()
     states = {
-        row["path"]: row for job in workspace.app.runtime.store.jobs() for row in _deletions(workspace, job.job_id)
+        row["path"]: row for job in workspace.app.runtime.store.jobs.list() for row in _deletions(workspace, job.job_id)
     }
     (row,) = (row for path, row in states.items() if (local_path(path) or "") == str(victim))
     assert (row["state"], "written anew" in row["reason"]) == ("kept", True)
 
 
 def _deletions(workspace: Workspace, job_id: str) -> list[Mapping[str, Any]]:
-    return [row for row in workspace.app.runtime.store.deleted_files(job_id) if row["state"] != "found"]
+    return [row for row in workspace.app.runtime.store.ledger.files(job_id) if row["state"] != "found"]
 
 
 def crash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
@@ -342,8 +344,8 @@ def pin(workspace: Workspace) -> None:
     assert metadata.current_snapshot_id is not None
     row = SnapshotPin("flink", metadata.current_snapshot_id, now, now + timedelta(days=1), "me")
     store = workspace.app.runtime.store
-    (job,) = store.jobs(limit=1)
-    assert store.pin(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
+    (job,) = store.jobs.list(limit=1)
+    assert store.pins.add(metadata.ref, metadata.table_uuid, row, job_id=job.job_id)
 
 
 def register(workspace: Workspace) -> None:
@@ -401,7 +403,7 @@ def test_what_somebody_does_between_a_crash_and_the_next_start(
     workspace.commits(craft, [400, 300, 200])
     workspace.plant(workspace.publish(craft), "data/orphan.parquet")
     crash(workspace, monkeypatch, operation)
-    (job,) = workspace.app.runtime.store.jobs(limit=1)
+    (job,) = workspace.app.runtime.store.jobs.list(limit=1)
     planned = [row["path"] for row in _deletions(workspace, job.job_id)]
     act(workspace)
     reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))

@@ -45,7 +45,7 @@ def test_the_grace_period_begins_with_the_scan(workspace: Workspace) -> None:
     evaluation = evaluate_table(runtime, ref(NAME), workspace.clock.now())
     found = evaluation.verdicts[ORPHANS]
     assert isinstance(found, Due)
-    job_id = runtime.store.claim(ref(NAME), evaluation.facts.metadata.table_uuid, (ORPHANS,), runtime.trigger, NOW)
+    job_id = runtime.store.jobs.claim(ref(NAME), evaluation.facts.metadata.table_uuid, (ORPHANS,), runtime.trigger, NOW)
     assert job_id
     workspace.clock.advance(days=10)
     done = runtime.engine.run(StepRequest(job_id, ORPHANS, found.work.steps[0], evaluation.facts.metadata))

@@ -108,7 +108,7 @@ def test_a_dry_run_then_a_run_then_another(workspace: Workspace, operation: Oper
     workspace.plant(workspace.publish(craft), "data/orphan.parquet", "metadata/x-m0.avro")
     files, metadata = workspace.files(), workspace.metadata()
     said = workspace.run(operation, dry_run=True)
-    assert (workspace.files(), workspace.metadata(), workspace.app.runtime.store.jobs()) == (files, metadata, [])
+    assert (workspace.files(), workspace.metadata(), workspace.app.runtime.store.jobs.list()) == (files, metadata, [])
     done = workspace.run(operation)
     assert done.state is OperationState.COMMITTED, done
     assert said.files == done.files != ()

@@ -50,7 +50,7 @@ def test_a_table_that_cannot_be_read_pauses_no_other(workspace: Workspace, how: 
         run_cycle(runtime, ["lake"], force=True)
         workspace.clock.advance(hours=1)
     assert not any(path.exists() for path in orphans)
-    rows = {row.ref.name: row.paused for row in workspace.app.runtime.store.tables("lake")}
+    rows = {row.ref.name: row.paused for row in workspace.app.runtime.store.tables.list("lake")}
     assert not any(rows[name] for name in ("one", "two", "three")), rows
 
 
@@ -211,28 +211,29 @@ def test_a_deletion_that_failed_is_tried_again_until_the_file_is_gone(workspace:
     workspace.detect()
     base = workspace.metadata()
     job = (
-        store.claim(ref(NAME), base.table_uuid, (ORPHANS,), workspace.app.runtime.trigger, workspace.clock.now()) or ""
+        store.jobs.claim(ref(NAME), base.table_uuid, (ORPHANS,), workspace.app.runtime.trigger, workspace.clock.now())
+        or ""
     )
-    store.plan_deletions(
+    store.ledger.plan(
         job, base.ref, [FileAction(f"file://{stuck}", None, "data")], LedgerState.PLANNED, workspace.clock.now()
     )
-    store.finish(job, JobState.PARTIAL, "", workspace.clock.now())
+    store.jobs.finish(job, JobState.PARTIAL, "", workspace.clock.now())
     runtime = replace(workspace.app.runtime, process_has_ended=lambda _: True)
     reconcile_interrupted(runtime)
-    (waiting,) = store.pending_deletions()
+    (waiting,) = store.ledger.pending()
     assert (waiting.failed, bool(waiting.reason)) == (1, True)
-    assert not store.unfinished(workspace.clock.now())
+    assert not store.ledger.unfinished(workspace.clock.now())
     workspace.clock.advance(minutes=6)
     reconcile_interrupted(runtime)
     workspace.clock.advance(minutes=6)
-    assert not store.unfinished(workspace.clock.now()), "the second attempt waits longer than the first"
+    assert not store.ledger.unfinished(workspace.clock.now()), "the second attempt waits longer than the first"
     stuck.rmdir()
     stuck.write_bytes(b"x")
     workspace.clock.advance(minutes=6)
     reconcile_interrupted(runtime)
     assert not stuck.exists()
-    assert not store.pending_deletions()
-    assert {row["state"] for row in store.deleted_files(job)}.isdisjoint(WAITING)
+    assert not store.ledger.pending()
+    assert {row["state"] for row in store.ledger.files(job)}.isdisjoint(WAITING)
 
 
 @pytest.mark.cases(107)
@@ -241,12 +242,12 @@ def test_a_person_gives_a_deletion_up(workspace: Workspace) -> None:
     workspace.table()
     store = workspace.app.runtime.store
     job = workspace.job(EXPIRE, deletion__delay_hours=24).job_id or ""
-    planned = len([r for r in store.deleted_files(job) if r["state"] == LedgerState.PLANNED])
-    assert store.abandon_deletions(job, workspace.clock.now()) == planned > 0
+    planned = len([r for r in store.ledger.files(job) if r["state"] == LedgerState.PLANNED])
+    assert store.ledger.abandon(job, workspace.clock.now()) == planned > 0
     workspace.clock.advance(hours=30)
-    assert not store.unfinished(workspace.clock.now())
+    assert not store.ledger.unfinished(workspace.clock.now())
     reconcile_interrupted(workspace.app.runtime)
-    assert {row["state"] for row in store.deleted_files(job)} == {LedgerState.GIVEN_UP}
+    assert {row["state"] for row in store.ledger.files(job)} == {LedgerState.GIVEN_UP}
 
 
 def test_files_wait_for_the_end_of_the_delay(workspace: Workspace) -> None:
@@ -262,7 +263,7 @@ def test_files_wait_for_the_end_of_the_delay(workspace: Workspace) -> None:
     assert files <= workspace.files(folder)
     workspace.clock.advance(hours=2)
     reconcile_interrupted(workspace.app.runtime)
-    rows = workspace.app.runtime.store.deleted_files(job.job_id or "")
+    rows = workspace.app.runtime.store.ledger.files(job.job_id or "")
     planned = {Path(row["path"].removeprefix("file://")) for row in rows}
     assert len(planned) > 3
     assert files - workspace.files(folder) == planned

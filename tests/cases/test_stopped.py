@@ -30,8 +30,8 @@ def test_a_cancelled_orphan_removal_deletes_nothing(
     store, real = workspace.app.runtime.store, getattr(*moment)
 
     def cancelled(*args: Any, **options: Any) -> object:
-        (job,) = store.jobs(limit=1)
-        assert store.request_cancel(job.job_id, workspace.clock.now())
+        (job,) = store.jobs.list(limit=1)
+        assert store.jobs.request_cancel(job.job_id, workspace.clock.now())
         return real(*args, **options)
 
     monkeypatch.setattr(*moment, cancelled)
@@ -39,7 +39,7 @@ def test_a_cancelled_orphan_removal_deletes_nothing(
     assert job.state is JobState.CANCELLED
     Reconciler(workspace.app.runtime).due()
     assert all(path.exists() for path in planted)
-    assert {row["state"] for row in store.deleted_files(job.job_id or "")} <= {"found", "kept"}
+    assert {row["state"] for row in store.ledger.files(job.job_id or "")} <= {"found", "kept"}
 
 
 @pytest.mark.parametrize(("owed", "states"), [(False, {"kept"}), (True, {"planned"})])
@@ -48,10 +48,10 @@ def test_cancelled_while_the_proof_is_tried_again(workspace: Workspace, owed: bo
     workspace.table()
     workspace.detect()
     store, deletion, now = workspace.app.runtime.store, workspace.app.engines.expire.deletion, workspace.clock.now()
-    job_id = store.claim(ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), workspace.app.runtime.trigger, now)
+    job_id = store.jobs.claim(ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), workspace.app.runtime.trigger, now)
     assert job_id is not None
     planned = [FileAction("file:///lake/data/one.parquet", 1, "data")]
-    store.plan_deletions(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
+    store.ledger.plan(job_id, ref(NAME), planned, LedgerState.PLANNED, now)
     errors = [StorageUnavailable("throttled"), Cancelled("somebody asked it to stop")]
 
     class Failing:
@@ -64,7 +64,7 @@ def test_cancelled_while_the_proof_is_tried_again(workspace: Workspace, owed: bo
 
     with pytest.raises(Cancelled):
         deletion.carry_out(job_id, "file:///lake", planned, Failing(), 1, owed=owed)
-    assert {row["state"] for row in store.deleted_files(job_id)} == states
+    assert {row["state"] for row in store.ledger.files(job_id)} == states
 
 
 def _forbid(workspace: Workspace) -> None:
@@ -106,7 +106,7 @@ def test_what_is_forbidden_meanwhile_waits(
     (said,) = reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
     assert reason in said
     assert workspace.files() == before
-    assert {row["state"] for row in workspace.app.runtime.store.deleted_files(job.job_id or "")} == {"planned"}
+    assert {row["state"] for row in workspace.app.runtime.store.ledger.files(job.job_id or "")} == {"planned"}
 
 
 def test_each_planned_file_is_looked_at(workspace: Workspace) -> None:
@@ -129,20 +129,20 @@ def test_an_expiry_that_is_cancelled_after_its_commit_says_what_it_did(
     store, real, before = workspace.app.runtime.store, ExpireInService._deleted, len(workspace.metadata().snapshots)
 
     def deleted(*args: Any) -> object:
-        (job,) = store.jobs(limit=1)
-        assert store.request_cancel(job.job_id, workspace.clock.now())
+        (job,) = store.jobs.list(limit=1)
+        assert store.jobs.request_cancel(job.job_id, workspace.clock.now())
         return real(*args)
 
     monkeypatch.setattr(ExpireInService, "_deleted", deleted)
     job = workspace.job(EXPIRE)
     assert job.state is JobState.CANCELLED
-    (run,) = store.runs(job.job_id or "")
+    (run,) = store.runs.list(job.job_id or "")
     gone = before - len(workspace.metadata().snapshots)
     assert (run["state"], run["metrics"]["snapshots_expired"]) == ("failed", gone)
-    assert run["metrics"]["files_failed"] == len(store.deleted_files(job.job_id or "")) > 0
+    assert run["metrics"]["files_failed"] == len(store.ledger.files(job.job_id or "")) > 0
     Reconciler(workspace.app.runtime).due()
-    assert {row["state"] for row in store.deleted_files(job.job_id or "")} == {"deleted"}
-    measures = store.measures(workspace.clock.now(), (), ())
+    assert {row["state"] for row in store.ledger.files(job.job_id or "")} == {"deleted"}
+    measures = store.measures.read(workspace.clock.now(), (), ())
     totals = {total.name: number for total, number in measures.totals.items() if total.operation == EXPIRE}
     assert (totals["files_deleted"], totals["snapshots_expired"]) == (run["metrics"]["files_failed"], gone)
     assert totals["bytes_deleted"] > 0

@@ -62,7 +62,7 @@ def document(workspace: Workspace, name: str = NAME) -> dict[str, Any]:
 
 def states(workspace: Workspace, job_id: str) -> set[str]:
     """In which states the files of the job are."""
-    return {file["state"] for file in workspace.app.runtime.store.deleted_files(job_id)}
+    return {file["state"] for file in workspace.app.runtime.store.ledger.files(job_id)}
 
 
 def settled(workspace: Workspace, hours: float = 0) -> list[str]:
@@ -108,10 +108,10 @@ def test_a_dry_run_says_the_same_and_changes_nothing(workspace: Workspace) -> No
     said = undo(workspace.app.runtime, job_id, dry_run=True)
     assert (workspace.files(), document(workspace)) == (files, after)
     assert states(workspace, job_id) == {LedgerState.PLANNED}
-    assert len(workspace.app.runtime.store.jobs()) == 1
+    assert len(workspace.app.runtime.store.jobs.list()) == 1
     done = undo(workspace.app.runtime, job_id)
     assert done.back == said.back
-    assert (said.undone_by, done.undone_by) == (None, workspace.app.runtime.store.jobs()[0].job_id)
+    assert (said.undone_by, done.undone_by) == (None, workspace.app.runtime.store.jobs.list()[0].job_id)
 
 
 def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
@@ -120,16 +120,16 @@ def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
     job_id = expired(workspace)
     done = undo(workspace.app.runtime, job_id)
     store = workspace.app.runtime.store
-    job = store.job(done.undone_by or "")
+    job = store.jobs.get(done.undone_by or "")
     assert job is not None
     assert (job.state, job.options, job.operations) == (JobState.SUCCEEDED, {"undo": job_id}, ())
     restored = f"undo of job {job_id}: restored 3 snapshot(s) and 2 ref(s)"
     assert job.summary == done.summary == f"{restored}, dropped {done.back.files} planned deletion(s)"
-    row = store.table(ref(NAME))
+    row = store.tables.get(ref(NAME))
     assert row is not None
     assert (row.held_by, row.evaluated_location) == (None, workspace.metadata().metadata_location)
-    assert [event["details"]["by"] for event in store.events(job_id) if event["kind"] == "undone"] == [job.actor]
-    assert [removal.undone_at for removal in store.removals(job_id)] == [workspace.clock.now()]
+    assert [event["details"]["by"] for event in store.activity.list(job_id) if event["kind"] == "undone"] == [job.actor]
+    assert [removal.undone_at for removal in store.ledger.removals(job_id)] == [workspace.clock.now()]
 
 
 def test_a_second_undo_finds_nothing_to_do(workspace: Workspace) -> None:
@@ -160,13 +160,13 @@ def test_what_was_undone_is_not_done_again_by_itself(workspace: Workspace) -> No
         return str(evaluation.verdicts[EXPIRE])
 
     store = workspace.app.runtime.store
-    store.put_rule(ref(NAME).parts, {"compact.enabled": False}, "anna", workspace.clock.now(), 0)
+    store.rules.put(ref(NAME).parts, {"compact.enabled": False}, "anna", workspace.clock.now(), 0)
     undo(runtime, job_id)
-    newest, first = store.rule_versions(ref(NAME).parts)
+    newest, first = store.rules.versions(ref(NAME).parts)
     assert newest.settings == {"compact.enabled": False, ENABLED[EXPIRE].name: False}
     assert (first.author, newest.author) == ("anna", f"{runtime.trigger.actor}, by the undo of job {job_id}")
     assert "expire_snapshots.enabled is false" in verdict()
-    store.put_rule(ref(NAME).parts, {ENABLED[EXPIRE].name: True}, "anna", workspace.clock.now(), newest.version)
+    store.rules.put(ref(NAME).parts, {ENABLED[EXPIRE].name: True}, "anna", workspace.clock.now(), newest.version)
     assert "Due(" in verdict()
 
 
@@ -186,7 +186,7 @@ def test_files_that_are_deleted_stand_against_an_undo(workspace: Workspace) -> N
         undo(workspace.app.runtime, job_id)
     assert all(str(snapshot_id) in str(refused.value) for snapshot_id in gone)
     assert document(workspace) == after
-    assert workspace.app.runtime.store.jobs()[0].job_id == job_id
+    assert workspace.app.runtime.store.jobs.list()[0].job_id == job_id
 
 
 def test_a_file_that_somebody_else_deleted(workspace: Workspace) -> None:
@@ -194,7 +194,7 @@ def test_a_file_that_somebody_else_deleted(workspace: Workspace) -> None:
     history(workspace)
     oldest = workspace.metadata().snapshots[1]
     job_id = expired(workspace)
-    waiting = {f["kind"]: f["path"] for f in workspace.app.runtime.store.deleted_files(job_id)}
+    waiting = {f["kind"]: f["path"] for f in workspace.app.runtime.store.ledger.files(job_id)}
     path = Path(local_path(oldest.manifest_list or "") or "")
     content = path.read_bytes()
     path.unlink()
@@ -221,7 +221,7 @@ def test_a_later_deletion_of_a_file_that_returns(workspace: Workspace) -> None:
     workspace.clock.advance(hours=10)
     later = expired(workspace, hours=1, expire_snapshots__retention_hours=0.001)
     undo(workspace.app.runtime, first)
-    shared = {f["path"] for f in workspace.app.runtime.store.deleted_files(later) if f["state"] == LedgerState.KEPT}
+    shared = {f["path"] for f in workspace.app.runtime.store.ledger.files(later) if f["state"] == LedgerState.KEPT}
     assert shared
     assert states(workspace, later) == {LedgerState.KEPT, LedgerState.PLANNED}
     settled(workspace, hours=5)
@@ -310,7 +310,9 @@ def test_an_undo_waits_for_the_job_that_works_on_the_table(workspace: Workspace)
     history(workspace)
     job_id = expired(workspace)
     runtime, store = workspace.app.runtime, workspace.app.runtime.store
-    running = store.claim(ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now())
+    running = store.jobs.claim(
+        ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now()
+    )
     assert running is not None
     with pytest.raises(Refused, match="another job works on the table"):
         undo(runtime, job_id)
@@ -319,7 +321,7 @@ def test_an_undo_waits_for_the_job_that_works_on_the_table(workspace: Workspace)
     with pytest.raises(UsageError, match="begins with 'nobody'"):
         undo(runtime, "nobody")
     assert states(workspace, job_id) == {LedgerState.PLANNED}
-    store.finish(running, JobState.SUCCEEDED, "", workspace.clock.now())
+    store.jobs.finish(running, JobState.SUCCEEDED, "", workspace.clock.now())
     assert undo(runtime, job_id).undone_by
 
 
@@ -328,7 +330,7 @@ def test_planned_deletions_of_orphans_are_dropped(workspace: Workspace) -> None:
     folder = workspace.table()
     planted = workspace.plant(folder, "data/left.parquet", "data/over.parquet")
     workspace.job(ORPHANS, deletion__delay_hours=24)
-    job_id = workspace.app.runtime.store.jobs()[0].job_id
+    job_id = workspace.app.runtime.store.jobs.list()[0].job_id
     after = document(workspace)
     done = undo(workspace.app.runtime, job_id)
     assert (done.back.files, done.back.bytes, done.back.snapshots) == (2, 2, ())
@@ -337,7 +339,7 @@ def test_planned_deletions_of_orphans_are_dropped(workspace: Workspace) -> None:
     settled(workspace, hours=100)
     assert planted <= workspace.files()
     assert document(workspace) == after
-    (rule,) = workspace.app.runtime.store.rule_versions(ref(NAME).parts)
+    (rule,) = workspace.app.runtime.store.rules.versions(ref(NAME).parts)
     assert rule.settings == {ORPHAN_MODE.name: "report"}
     assert undo(workspace.app.runtime, job_id).back.already
 
@@ -360,7 +362,7 @@ def test_given_up_deletions(workspace: Workspace) -> None:
     before = workspace.read()
     job_id = expired(workspace)
     left = give_up(workspace.app.runtime, job_id)
-    assert left == len(workspace.app.runtime.store.deleted_files(job_id)) > 0
+    assert left == len(workspace.app.runtime.store.ledger.files(job_id)) > 0
     assert give_up(workspace.app.runtime, job_id) == 0
     settled(workspace, hours=30)
     undo(workspace.app.runtime, job_id)
@@ -380,7 +382,7 @@ def test_a_commit_that_fails_for_good(workspace: Workspace) -> None:
     with taps(workspace, loses), pytest.raises(CommitConflict):
         undo(workspace.app.runtime, job_id)
     assert states(workspace, job_id) == {LedgerState.PLANNED}
-    newest = workspace.app.runtime.store.jobs()[0]
+    newest = workspace.app.runtime.store.jobs.list()[0]
     assert (newest.state, "somebody else was first" in newest.summary) == (JobState.FAILED, True)
     assert undo(workspace.app.runtime, job_id).back.snapshots
 
@@ -445,7 +447,7 @@ def test_what_is_not_as_it_was_pauses_the_table(workspace: Workspace) -> None:
 
     with taps(workspace, forges), pytest.raises(InvariantViolated, match="the manifest list of snapshot"):
         undo(workspace.app.runtime, job_id)
-    row = workspace.app.runtime.store.table(ref(NAME))
+    row = workspace.app.runtime.store.tables.get(ref(NAME))
     assert row is not None
     assert row.paused
     assert "verification failed" in row.paused

@@ -69,7 +69,7 @@ def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(workspace: Works
     ended: list[tuple[bool, set[str]]] = []
     store = workspace.app.runtime.store
     while True:
-        store.put_rule(ref(NAME).parts, {}, "anna", workspace.clock.now(), None)
+        store.rules.put(ref(NAME).parts, {}, "anna", workspace.clock.now(), None)
         job_id = expired(workspace)
         where = died(workspace, len(moments), lambda runtime, job_id=job_id: undo(runtime, job_id))  # type: ignore[misc]
         if not where:
@@ -80,10 +80,10 @@ def test_an_undo_that_dies_at_any_step_is_completed_by_the_next(workspace: Works
         undo(workspace.app.runtime, job_id)
         assert document(workspace) == whole, where
         assert states(workspace, job_id) == {LedgerState.UNDONE}, where
-        row = store.table(ref(NAME))
+        row = store.tables.get(ref(NAME))
         assert row is not None
         assert row.held_by is None, where
-        assert store.rule_versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
+        assert store.rules.versions(ref(NAME).parts)[0].settings == {ENABLED[EXPIRE].name: False}, where
     assert workspace.read() == before
     steps = ("store.claim", "store.begin_undo", "catalog.commit", "store.put_rule", "store.close_removal")
     places = [moments.index(step) for step in (*steps, "store.end_undo", "store.finish")]

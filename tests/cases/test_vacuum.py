@@ -76,7 +76,7 @@ def test_who_may_not_vacuum_changes_nothing(workspace: Workspace) -> None:
 def test_one_vacuum_at_a_time(workspace: Workspace) -> None:
     """Another process that is at it is told, and let be."""
     now = workspace.clock.now()
-    workspace.app.runtime.store.acquire_lease("vacuum lake", "elsewhere:1:1", now, now + timedelta(hours=1))
+    workspace.app.runtime.store.leases.acquire("vacuum lake", "elsewhere:1:1", now, now + timedelta(hours=1))
     with pytest.raises(Refused, match="another process"):
         vacuum(workspace.app.runtime, "lake")
 

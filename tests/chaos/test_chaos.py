@@ -89,7 +89,7 @@ def writing(fleet: Fleet, first: int, seed: int) -> Iterator[list[tuple[str, int
 
 def calm(store: SqlStore) -> bool:
     """Whether nothing is queued, nothing runs, nothing is due, and every table was judged as it is."""
-    rows = store.tables()
+    rows = store.tables.list()
     judged = all(r.metadata_location == r.evaluated_location and not r.error and r.due_since is None for r in rows)
     return (
         judged and len(rows) == TABLES and not any(j.state in (JobState.QUEUED, JobState.RUNNING) for j in jobs(store))
@@ -98,7 +98,7 @@ def calm(store: SqlStore) -> bool:
 
 def jobs(store: SqlStore) -> list[JobRow]:
     """Every job, oldest first."""
-    return list(reversed(store.jobs(limit=100_000)))
+    return list(reversed(store.jobs.list(limit=100_000)))
 
 
 @pytest.fixture
@@ -131,11 +131,11 @@ def test_killed_at_random(fleet: Fleet) -> None:
     assert codes == [0] * len(KINDS), log[-3000:]
     assert calm(store), _left(store)
     assert processes.kills > 10
-    assert store.unfinished(datetime.now(UTC)) == []
+    assert store.ledger.unfinished(datetime.now(UTC)) == []
     _nothing_overlaps(store)
     _every_row_is_there(fleet, [*one, *other])
     assert fleet.orphans() == []
-    assert store.processes() == [] or all(p.kind for p in store.processes())
+    assert store.processes.list() == [] or all(p.kind for p in store.processes.list())
     engine.dispose()
 
 
@@ -144,9 +144,9 @@ def _state(fleet: Fleet) -> str:
 
 
 def _left(store: SqlStore) -> str:
-    rows = store.tables()
+    rows = store.tables.list()
     moved = [str(r.ref) for r in rows if r.metadata_location != r.evaluated_location]
-    due = [(str(c.ref), [j.summary for j in store.jobs(c.ref)]) for c in store.candidates(["lake"])]
+    due = [(str(c.ref), [j.summary for j in store.jobs.list(c.ref)]) for c in store.planning.candidates(["lake"])]
     wrong = [(str(r.ref), r.error) for r in rows if r.error]
     open_jobs = [j for j in jobs(store) if TRANSITIONS[j.state]]
     return f"moved {moved[:5]} due {due[:5]} errors {wrong[:5]} open {open_jobs[:3]}"

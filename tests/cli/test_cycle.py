@@ -118,16 +118,16 @@ def test_an_unreadable_table_makes_the_cycle_partial(workspace: Workspace) -> No
 def planned(workspace: Workspace, name: str, paths: list[str], catalog: str = "lake") -> str:
     """A job that died after it had written its deletions down."""
     store = workspace.store()
-    known = next((row for row in store.tables() if str(row.ref) == name), None)
+    known = next((row for row in store.tables.list() if str(row.ref) == name), None)
     ref = known.ref if known else TableRef.parse(name)
     if known is None:
-        store.record_catalog_listing(catalog, [Pointer(ref, "m1")], NOW)
+        store.tables.record_listing(catalog, [Pointer(ref, "m1")], NOW)
     uuid = (known.table_uuid if known else None) or "u"
-    job_id = store.claim(ref, uuid, (Operation.EXPIRE_SNAPSHOTS,), Trigger("cycle", "me", "gone:1:2"), NOW)
+    job_id = store.jobs.claim(ref, uuid, (Operation.EXPIRE_SNAPSHOTS,), Trigger("cycle", "me", "gone:1:2"), NOW)
     assert job_id is not None
     files = [FileAction(path, None, "data") for path in paths]
-    store.plan_deletions(job_id, ref, files, LedgerState.PLANNED, NOW)
-    store.finish(job_id, JobState.INTERRUPTED, "", NOW)
+    store.ledger.plan(job_id, ref, files, LedgerState.PLANNED, NOW)
+    store.jobs.finish(job_id, JobState.INTERRUPTED, "", NOW)
     store.engine.dispose()
     return job_id
 
@@ -186,17 +186,17 @@ def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(workspace: Works
     (name,) = workspace.make(HISTORY)
     workspace("health", name)
     store = workspace.store()
-    (row,) = store.tables()
+    (row,) = store.tables.list()
     now = datetime.now(UTC)
-    job_id = store.claim(row.ref, "u", (Operation.COMPACT,), Trigger("cycle", "me", "another-host:1:2"), now)
+    job_id = store.jobs.claim(row.ref, "u", (Operation.COMPACT,), Trigger("cycle", "me", "another-host:1:2"), now)
     assert job_id is not None
     said = workspace("run", name, "--op", "expire_snapshots", "--json")
     assert (said.json["state"], said.json["summary"]) == ("skipped", "another job holds the table")
     assert workspace("tables", "--json").json["tables"][0]["state"] == f"running {job_id}"
     cancelled = workspace("cancel", job_id[:-3])
     assert (cancelled.code, cancelled.out) == (0, f"job {job_id} was asked to stop\n")
-    assert store.heartbeat(job_id, now) is LeaseStatus.CANCELLED
-    store.finish(job_id, JobState.CANCELLED, "", now)
+    assert store.jobs.heartbeat(job_id, now) is LeaseStatus.CANCELLED
+    store.jobs.finish(job_id, JobState.CANCELLED, "", now)
     store.engine.dispose()
     late = workspace("cancel", job_id)
     assert (late.code, f"job {job_id} does not run: it is cancelled" in late.err) == (2, True)

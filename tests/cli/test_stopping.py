@@ -20,7 +20,7 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
 ) -> None:
     """Others must not take its jobs for those of a dead process, nor raise an alert."""
     with application(read_config(workspace.path), kind="service") as app:
-        service, alive = Service(app, kind="service", slots=1), app.runtime.store.record_heartbeat
+        service, alive = Service(app, kind="service", slots=1), app.runtime.store.processes.record_heartbeat
         told: list[str] = []
         service.start()
         service.loops.stop()
@@ -32,8 +32,8 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
             alive(row)
 
         worker.wait = lambda timeout: waits.pop(0)  # type: ignore[method-assign]
-        app.runtime.store.record_heartbeat = beat  # type: ignore[method-assign]
+        app.runtime.store.processes.record_heartbeat = beat  # type: ignore[method-assign]
         service.stop(timedelta(seconds=grace))
         assert len(told) == beats
         assert waits == []
-        assert app.runtime.store.processes() == []
+        assert app.runtime.store.processes.list() == []

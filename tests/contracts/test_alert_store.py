@@ -40,20 +40,20 @@ def begin(condition: Condition = FAILED, *, raised: bool = True) -> Begin:
 def see(store: SqlStore, *refs: TableRef) -> None:
     """The catalogs list these tables."""
     for name in {ref.catalog for ref in refs}:
-        store.record_catalog_listing(name, [Pointer(ref, "m1") for ref in refs if ref.catalog == name], NOW)
+        store.tables.record_listing(name, [Pointer(ref, "m1") for ref in refs if ref.catalog == name], NOW)
 
 
 def raised(store: SqlStore, *channels: str, condition: Condition = FAILED) -> Alert:
     """One alert that is open, and the channels that are to hear of it."""
     see(store, OTHER)
-    store.record_alert_changes([begin(condition)], channels, NOW)
-    (found,) = store.open_alerts()
+    store.alerts.record_changes([begin(condition)], channels, NOW)
+    (found,) = store.alerts.unresolved()
     return found
 
 
 def claimed(store: SqlStore, *channels: str, now: datetime = NOW) -> Sequence[PendingDelivery]:
     """What the channels are to be told, claimed for five minutes."""
-    return store.claim_deliveries(channels, now, now + 5 * MINUTE)
+    return store.alerts.claim_deliveries(channels, now, now + 5 * MINUTE)
 
 
 def told(found: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
@@ -64,27 +64,27 @@ def told(found: Sequence[PendingDelivery]) -> list[tuple[str, bool]]:
 def test_the_life_of_an_alert(store: SqlStore) -> None:
     """Noticed, raised with what is known then, resolved; each change is made once, and the row stays for the record."""
     see(store, OTHER)
-    store.record_alert_changes([begin(DOWN, raised=False)], (), NOW)
-    (pending,) = store.open_alerts()
+    store.alerts.record_changes([begin(DOWN, raised=False)], (), NOW)
+    (pending,) = store.alerts.unresolved()
     assert (pending.key, pending.since, pending.raised_at, pending.ref) == (DOWN.key, NOW, None, None)
-    assert store.alerts(resolved=True) == []
-    store.record_alert_changes([Raise(pending, "worse", Severity.CRITICAL)], (), NOW + MINUTE)
-    store.record_alert_changes([Raise(pending, "once more", Severity.INFO), Forget(pending)], (), NOW + 2 * MINUTE)
-    (open_now,) = store.alerts()
+    assert store.alerts.list(resolved=True) == []
+    store.alerts.record_changes([Raise(pending, "worse", Severity.CRITICAL)], (), NOW + MINUTE)
+    store.alerts.record_changes([Raise(pending, "once more", Severity.INFO), Forget(pending)], (), NOW + 2 * MINUTE)
+    (open_now,) = store.alerts.list()
     assert (open_now.message, open_now.severity, open_now.raised_at) == ("worse", Severity.CRITICAL, NOW + MINUTE)
-    store.record_alert_changes([Resolve(open_now)], (), NOW + 3 * MINUTE)
-    store.record_alert_changes([Resolve(open_now)], (), NOW + 4 * MINUTE)
-    assert (store.open_alerts(), store.alerts()) == ([], [])
-    (over,) = store.alerts(resolved=True)
+    store.alerts.record_changes([Resolve(open_now)], (), NOW + 3 * MINUTE)
+    store.alerts.record_changes([Resolve(open_now)], (), NOW + 4 * MINUTE)
+    assert (store.alerts.unresolved(), store.alerts.list()) == ([], [])
+    (over,) = store.alerts.list(resolved=True)
     assert over == replace(open_now, resolved_at=NOW + 3 * MINUTE)
-    store.record_alert_changes([begin(DOWN)], (), NOW + HOUR)
-    assert [a.resolved_at for a in store.alerts(resolved=True)] == [None, NOW + 3 * MINUTE], "newest first"
+    store.alerts.record_changes([begin(DOWN)], (), NOW + HOUR)
+    assert [a.resolved_at for a in store.alerts.list(resolved=True)] == [None, NOW + 3 * MINUTE], "newest first"
 
 
 def test_what_went_away_in_time_leaves_nothing(store: SqlStore) -> None:
     """A forgotten condition has no row, and nobody is to be told."""
-    store.record_alert_changes([begin(DOWN, raised=False)], [SLACK], NOW)
-    store.record_alert_changes([Forget(store.open_alerts()[0])], [SLACK], NOW + MINUTE)
+    store.alerts.record_changes([begin(DOWN, raised=False)], [SLACK], NOW)
+    store.alerts.record_changes([Forget(store.alerts.unresolved()[0])], [SLACK], NOW + MINUTE)
     assert claimed(store, SLACK) == []
     with store.engine.begin() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(ALERTS)).scalar() == 0
@@ -103,11 +103,11 @@ def test_one_open_alert_a_key(store: SqlStore) -> None:
 
     def run(_: int) -> None:
         start.wait()
-        store.record_alert_changes([begin(), begin(DOWN)], [SLACK], NOW)
+        store.alerts.record_changes([begin(), begin(DOWN)], [SLACK], NOW)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(run, range(4)))
-    assert sorted(alert.key for alert in store.open_alerts()) == sorted([FAILED.key, DOWN.key])
+    assert sorted(alert.key for alert in store.alerts.unresolved()) == sorted([FAILED.key, DOWN.key])
     assert told(claimed(store, SLACK)) == [(SLACK, False)] * 2
 
 
@@ -132,7 +132,7 @@ def test_a_claim_runs_out(store: SqlStore) -> None:
     assert claimed(store, SLACK, now=NOW + 4 * MINUTE) == []
     (again,) = claimed(store, SLACK, now=NOW + 5 * MINUTE)
     assert again == mine
-    store.mark_delivered([again], NOW + 5 * MINUTE)
+    store.alerts.mark_delivered([again], NOW + 5 * MINUTE)
     assert claimed(store, SLACK, now=NOW + HOUR) == []
 
 
@@ -140,13 +140,13 @@ def test_a_channel_that_is_down(store: SqlStore) -> None:
     """It is tried again when its time has come, the failures counted; the other channel's state is its own."""
     raised(store, SLACK, MAIL)
     mail, slack = claimed(store, SLACK, MAIL)
-    store.mark_delivered([mail], NOW)
-    store.schedule_redelivery([slack], NOW + MINUTE)
+    store.alerts.mark_delivered([mail], NOW)
+    store.alerts.schedule_redelivery([slack], NOW + MINUTE)
     assert claimed(store, SLACK, MAIL, now=NOW + MINUTE - timedelta(microseconds=1)) == []
     (again,) = claimed(store, SLACK, MAIL, now=NOW + MINUTE)
     assert (again.channel, again.failures) == (SLACK, 1)
-    store.mark_delivered([again], NOW + 2 * MINUTE)
-    (alert,) = store.alerts()
+    store.alerts.mark_delivered([again], NOW + 2 * MINUTE)
+    (alert,) = store.alerts.list()
     assert [(t.channel, t.resolved, t.failures, t.told_at) for t in alert.tellings] == [
         (MAIL, False, 0, NOW),
         (SLACK, False, 1, NOW + 2 * MINUTE),
@@ -157,13 +157,13 @@ def test_the_end_comes_after_the_beginning(store: SqlStore) -> None:
     """An end waits until the channel took the beginning, though both are due."""
     alert = raised(store, SLACK, MAIL)
     mail, slack = claimed(store, SLACK, MAIL)
-    store.mark_delivered([mail], NOW)
-    store.schedule_redelivery([slack], NOW + MINUTE)
-    store.record_alert_changes([Resolve(alert)], [SLACK, MAIL], NOW)
+    store.alerts.mark_delivered([mail], NOW)
+    store.alerts.schedule_redelivery([slack], NOW + MINUTE)
+    store.alerts.record_changes([Resolve(alert)], [SLACK, MAIL], NOW)
     assert told(claimed(store, SLACK, MAIL)) == [(MAIL, True)]
     (late,) = claimed(store, SLACK, MAIL, now=NOW + MINUTE)
     assert (late.channel, late.resolved) == (SLACK, False)
-    store.mark_delivered([late], NOW + MINUTE)
+    store.alerts.mark_delivered([late], NOW + MINUTE)
     (end,) = claimed(store, SLACK, now=NOW + MINUTE)
     assert (end.resolved, end.alert.resolved_at) == (True, NOW)
 
@@ -172,15 +172,15 @@ def test_alerts_of_one_key_come_in_order(store: SqlStore) -> None:
     """Of an alert that was raised again while a channel was down, it hears as of two: begun, over, begun."""
     alert = raised(store, SLACK)
     (first,) = claimed(store, SLACK)
-    store.schedule_redelivery([first], NOW + MINUTE)
-    store.record_alert_changes([Resolve(alert)], [SLACK], NOW)
-    store.record_alert_changes([begin(), begin(DOWN)], [SLACK], NOW)
+    store.alerts.schedule_redelivery([first], NOW + MINUTE)
+    store.alerts.record_changes([Resolve(alert)], [SLACK], NOW)
+    store.alerts.record_changes([begin(), begin(DOWN)], [SLACK], NOW)
     heard = []
     for minutes in range(6):
         now = NOW + minutes * MINUTE
         found = claimed(store, SLACK, now=now)
         heard += [(telling.alert.rule, telling.resolved) for telling in found]
-        store.mark_delivered(found, now)
+        store.alerts.mark_delivered(found, now)
     down, failed = AlertRule.CATALOG_UNREACHABLE, AlertRule.JOB_FAILED
     assert heard == [(down, False), (failed, False), (failed, True), (failed, False)]
 
@@ -188,7 +188,7 @@ def test_alerts_of_one_key_come_in_order(store: SqlStore) -> None:
 def test_channels_come_and_go(store: SqlStore) -> None:
     """A new channel hears of what is open, not of what is over; one that is gone holds nothing up."""
     first = raised(store, SLACK)
-    store.record_alert_changes([Resolve(first), begin(DOWN)], [MAIL], NOW)
+    store.alerts.record_changes([Resolve(first), begin(DOWN)], [MAIL], NOW)
     assert told(claimed(store, MAIL)) == [(MAIL, False)]
     assert told(claimed(store, "pagerduty")) == []
 
@@ -197,11 +197,11 @@ def test_many_alerts_at_once(store: SqlStore) -> None:
     """A storm of thousands is written, claimed and told by few statements."""
     refs = [TableRef("lake", ("sales",), f"t{n}") for n in range(3000)]
     see(store, *refs)
-    store.record_alert_changes([begin(replace(FAILED, subject=str(ref), ref=ref)) for ref in refs], [SLACK], NOW)
+    store.alerts.record_changes([begin(replace(FAILED, subject=str(ref), ref=ref)) for ref in refs], [SLACK], NOW)
     found = claimed(store, SLACK)
     assert {telling.alert.ref for telling in found} == set(refs)
-    store.mark_delivered(found, NOW)
-    store.record_alert_changes([Resolve(telling.alert) for telling in found], [SLACK], NOW)
+    store.alerts.mark_delivered(found, NOW)
+    store.alerts.record_changes([Resolve(telling.alert) for telling in found], [SLACK], NOW)
     assert told(claimed(store, SLACK)) == [(SLACK, True)] * 3000
 
 
@@ -247,22 +247,22 @@ def test_signs_of_tables(store: SqlStore) -> None:
     change(store, POND, health=0)
     for ref, (values, _) in zip(refs, SIGNS, strict=True):
         change(store, ref, **values)
-    found = {signs.ref: signs for signs in store.table_inputs(["lake"], ["lake"], 50, NOW - 24 * HOUR)}
+    found = {signs.ref: signs for signs in store.alerts.table_inputs(["lake"], ["lake"], 50, NOW - 24 * HOUR)}
     wanted = zip(refs, SIGNS, strict=True)
     assert found == {ref: TableInputs(ref, **signs) for ref, (_, signs) in wanted if signs is not None}
-    at_rest = store.table_inputs(["lake"], [], 50, NOW - 24 * HOUR)
+    at_rest = store.alerts.table_inputs(["lake"], [], 50, NOW - 24 * HOUR)
     assert [(signs.paused, signs.error) for signs in at_rest] == [("by hand", None), (None, "broken"), (None, "torn")]
 
 
 def job(store: SqlStore, *outcomes: Outcome, state: JobState, ref: TableRef = REF, uuid: str = "u1") -> None:
     """A job with these runs, each a minute after the one before."""
-    number = len(store.jobs(ref))
+    number = len(store.jobs.list(ref))
     at = NOW + number * MINUTE
-    job_id = store.claim(ref, uuid, (COMPACT, EXPIRE), ME, at)
+    job_id = store.jobs.claim(ref, uuid, (COMPACT, EXPIRE), ME, at)
     assert job_id is not None
     for outcome in outcomes:
-        store.record_run(RunRow(job_id, outcome, at, at, "m2", "p1", {}, {}), ref)
-    store.finish(job_id, state, "the catalog is away", at)
+        store.runs.record(RunRow(job_id, outcome, at, at, "m2", "p1", {}, {}), ref)
+    store.jobs.finish(job_id, state, "the catalog is away", at)
 
 
 def ran(state: OperationState, operation: Operation = COMPACT, reason: str = "") -> Outcome:
@@ -298,10 +298,10 @@ def test_failures(store: SqlStore) -> None:
             good = any(o.state is not OperationState.FAILED for o in outcomes)
             job(store, *outcomes, state=JobState.SUCCEEDED if good else JobState.FAILED, ref=ref)
     found: dict[TableRef, list[tuple[Operation | None, str]]] = {ref: [] for ref in refs}
-    for failure in store.failures(["lake"]):
+    for failure in store.alerts.failures(["lake"]):
         found[failure.ref].append((failure.operation, failure.reason))
     assert found == {ref: said for ref, (_, said) in zip(refs, FAILURES, strict=True)}
-    assert store.failures(["pond"]) == []
+    assert store.alerts.failures(["pond"]) == []
 
 
 def test_failures_of_a_table_that_is_another_now(store: SqlStore) -> None:
@@ -309,11 +309,11 @@ def test_failures_of_a_table_that_is_another_now(store: SqlStore) -> None:
     see(store, REF, OTHER)
     change(store, REF, table_uuid="u2")
     job(store, FAILING, state=JobState.FAILED)
-    assert store.failures(["lake"]) == []
+    assert store.alerts.failures(["lake"]) == []
     job(store, FAILING, state=JobState.FAILED, uuid="u2")
-    assert store.failures(["lake"]) == [Failure(REF, *NO_SPACE)]
+    assert store.alerts.failures(["lake"]) == [Failure(REF, *NO_SPACE)]
     see(store, OTHER)
-    assert store.failures(["lake"]) == []
+    assert store.alerts.failures(["lake"]) == []
 
 
 def test_unsupported_tables(store: SqlStore) -> None:
@@ -326,16 +326,16 @@ def test_unsupported_tables(store: SqlStore) -> None:
             for operation, verdict in ((COMPACT, first), (EXPIRE, second)):
                 row = {"table_id": by_place[ref.catalog, ref.name], "operation": operation, "verdict": verdict}
                 connection.execute(sa.insert(VERDICTS).values(**row, reason="encrypted", at=NOW))
-    assert store.unsupported(["lake", "pond"]) == [(REF, "encrypted")]
-    assert store.unsupported(["pond"]) == []
+    assert store.alerts.unsupported(["lake", "pond"]) == [(REF, "encrypted")]
+    assert store.alerts.unsupported(["pond"]) == []
 
 
 def test_the_queue(store: SqlStore) -> None:
     """How many jobs wait, and since when the oldest does; a running one does not."""
     see(store, REF, OTHER)
-    assert store.backlog() == QueueBacklog(0, None)
+    assert store.alerts.backlog() == QueueBacklog(0, None)
     for minutes, ref in enumerate((OTHER, REF)):
-        store.enqueue(PlannedJob(ref, "u1", (COMPACT,), 1.0, 1.0, 1.0, "due"), ME, NOW + minutes * MINUTE)
-    assert store.backlog() == QueueBacklog(2, NOW)
-    store.dequeue("host:1:2", ["lake"], NOW, 1)
-    assert store.backlog() == QueueBacklog(1, NOW + MINUTE)
+        store.jobs.enqueue(PlannedJob(ref, "u1", (COMPACT,), 1.0, 1.0, 1.0, "due"), ME, NOW + minutes * MINUTE)
+    assert store.alerts.backlog() == QueueBacklog(2, NOW)
+    store.jobs.dequeue("host:1:2", ["lake"], NOW, 1)
+    assert store.alerts.backlog() == QueueBacklog(1, NOW + MINUTE)

@@ -22,7 +22,7 @@ from icewright.adapters.store.database import open_database, upgrade
 from icewright.adapters.store.schema import EVENTS
 from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import LeaseLost
-from icewright.flow.archive import Archiving, archived
+from icewright.flow.archive import Archiving, archive_batches
 from icewright.flow.runtime import Runtime
 from icewright.ports import Trigger
 from icewright.ports.archive import SOURCES
@@ -56,7 +56,7 @@ def archiving(bench: Bench, store: SqlStore) -> Iterator[Archiving]:
     """Both sides, in batches of seven."""
     archive = IcebergArchive("lake", bench.client, ("icewright",))
     with closing(archive):
-        yield Archiving(SqlOldHistory(store.engine, most_rows=7), archive, AFTER)
+        yield Archiving(SqlOldHistory(store.db, most_rows=7), archive, AFTER)
 
 
 def runtime(store: SqlStore, number: int = 1) -> Runtime:
@@ -81,8 +81,8 @@ def test_all_that_is_old_goes(bench: Bench, store: SqlStore) -> None:
     with archiving(bench, store) as both:
         waiting = both.history.waiting(old)
         assert waiting == {"deletions": 20, "runs": 10, "jobs": 10, "events": 20, "alerts": 1}
-        batches = list(archived(runtime(store), both, old))
-        assert list(archived(runtime(store), both, old)) == []
+        batches = list(archive_batches(runtime(store), both, old))
+        assert list(archive_batches(runtime(store), both, old)) == []
     assert {s: sum(b.rows for b in batches if b.source == s) for s in SOURCES} == waiting
     went = in_the_archive(bench)
     assert len(went) == len(set(went)) == sum(waiting.values())
@@ -104,7 +104,7 @@ def test_two_at_once(bench: Bench, store: SqlStore) -> None:
         with archiving(bench, store) as both:
             while any(both.history.waiting(old).values()):
                 with suppress(LeaseLost):
-                    done += sum(batch.rows for batch in archived(runtime(store, number), both, old))
+                    done += sum(batch.rows for batch in archive_batches(runtime(store, number), both, old))
         return done
 
     with ThreadPoolExecutor(3) as pool:
@@ -132,8 +132,8 @@ def archive_many(home: str, events: int) -> list[int]:
         while chunk := list(itertools.islice(rows, 10_000)):
             connection.execute(sa.insert(EVENTS), chunk)
     with closing(IcebergArchive("lake", bench.client, ("icewright",))) as archive:
-        both = Archiving(SqlOldHistory(store.engine), archive, AFTER)
-        peaks = [peak() for _ in archived(runtime(store), both, now - AFTER)]
+        both = Archiving(SqlOldHistory(store.db), archive, AFTER)
+        peaks = [peak() for _ in archive_batches(runtime(store), both, now - AFTER)]
     store.engine.dispose()
     assert bench.read("icewright", "events").scan().count() == events
     bench.close()

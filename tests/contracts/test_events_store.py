@@ -30,9 +30,9 @@ def see(store: SqlStore, *names: TableRef) -> None:
     for catalog in {name.catalog for name in names}:
         mine = [name for name in names if name.catalog == catalog]
         pointers = [Pointer(ref, f"s3://lake/{'/'.join(ref.parts[1:])}/metadata/1.metadata.json") for ref in mine]
-        store.record_catalog_listing(catalog, pointers, NOW)
-        store.record_catalog_read(catalog, NOW, NOW, NOW + timedelta(hours=1))
-    store.schedule_evaluation(names, None)
+        store.tables.record_listing(catalog, pointers, NOW)
+        store.catalogs.record_read(catalog, NOW, NOW, NOW + timedelta(hours=1))
+    store.tables.schedule_evaluation(names, None)
 
 
 def judge(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, **more: Any) -> None:
@@ -40,8 +40,8 @@ def judge(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, **more: Any
     location = f"s3://lake/{'/'.join(ref.parts[1:])}"
     at = f"{location}/metadata/1.metadata.json"
     made = metadata(**{"ref": ref, "location": location, "metadata_location": at, **more})
-    store.record_evaluation(evaluate(facts(of=made), Knobs(), {}, now), now)
-    store.schedule_evaluation([ref], now + DAY)
+    store.tables.record_evaluation(evaluate(facts(of=made), Knobs(), {}, now), now)
+    store.tables.schedule_evaluation([ref], now + DAY)
 
 
 def sent(*events: Event, message_id: str = "1") -> Message:
@@ -51,7 +51,7 @@ def sent(*events: Event, message_id: str = "1") -> Message:
 
 def push(store: SqlStore, *events: Event, now: datetime = LATER, message_id: str = "1", ask: bool = True) -> Receipt:
     """One message comes."""
-    return store.receive([sent(*events, message_id=message_id)], now, ask=ask)
+    return store.inbox.receive([sent(*events, message_id=message_id)], now, ask=ask)
 
 
 def touched(*refs: TableRef) -> TableTouched:
@@ -68,13 +68,13 @@ def scan(ref: TableRef = REF, at: datetime = NOW, **more: Any) -> ScanReported:
 
 def looks(store: SqlStore, *refs: TableRef) -> list[datetime | None]:
     """When the tables are evaluated next."""
-    known = {row.ref: row.evaluate_at for row in store.tables()}
+    known = {row.ref: row.evaluate_at for row in store.tables.list()}
     return [known[ref] for ref in refs or (REF,)]
 
 
 def asks(store: SqlStore, catalog: str = "lake") -> datetime:
     """When the catalog is asked next."""
-    return next(row.detect_at for row in store.catalogs() if row.name == catalog)
+    return next(row.detect_at for row in store.catalogs.list() if row.name == catalog)
 
 
 def heat(store: SqlStore, ref: TableRef = REF) -> float:
@@ -98,7 +98,7 @@ def test_a_touched_table_is_looked_at_now(store: SqlStore) -> None:
     assert push(store, touched(REF)) == Receipt(1, 0, (REF,), ())
     assert looks(store, REF, OTHER) == [LATER, None]
     assert asks(store) == LATER
-    assert [row.ref for row in store.claim_evaluations(["lake"], "me", LATER, LATER + DAY, 10)] == [REF]
+    assert [row.ref for row in store.tables.claim_evaluations(["lake"], "me", LATER, LATER + DAY, 10)] == [REF]
 
 
 def test_a_table_that_rests_is_looked_at_when_it_has(store: SqlStore) -> None:
@@ -115,11 +115,11 @@ def test_a_table_that_rests_is_looked_at_when_it_has(store: SqlStore) -> None:
 def test_an_event_while_the_table_is_being_read(store: SqlStore) -> None:
     """Has it read again after its cooldown: nobody knows which of the two came first."""
     see(store, REF, OTHER)
-    store.schedule_evaluation([REF, OTHER], NOW)
-    assert len(store.claim_evaluations(["lake"], "me", NOW, NOW + DAY, 10)) == 2
+    store.tables.schedule_evaluation([REF, OTHER], NOW)
+    assert len(store.tables.claim_evaluations(["lake"], "me", NOW, NOW + DAY, 10)) == 2
     push(store, touched(REF), now=NOW + timedelta(seconds=1))
     for ref in (REF, OTHER):
-        store.record_evaluation(evaluate(facts(of=metadata(ref=ref)), Knobs(), {}, NOW), NOW)
+        store.tables.record_evaluation(evaluate(facts(of=metadata(ref=ref)), Knobs(), {}, NOW), NOW)
     first, other = looks(store, REF, OTHER)
     assert first == NOW + timedelta(minutes=10)
     assert other is not None
@@ -130,12 +130,12 @@ def test_an_event_counts_once(store: SqlStore) -> None:
     """However often it comes, alone, in a batch, or twice in one; after a day its id is forgotten."""
     see(store, REF)
     one, two = sent(touched(REF), scan()), sent(scan(), message_id="2")
-    assert store.receive([one, one, two], NOW) == Receipt(2, 1, (REF,), ())
-    store.schedule_evaluation([REF], None)
-    assert store.receive([two, one], LATER) == Receipt(0, 2, (), ())
+    assert store.inbox.receive([one, one, two], NOW) == Receipt(2, 1, (REF,), ())
+    store.tables.schedule_evaluation([REF], None)
+    assert store.inbox.receive([two, one], LATER) == Receipt(0, 2, (), ())
     assert looks(store) == [None]
     assert sums(store)[0][2] == 2
-    assert store.receive([one], NOW + DAY) == Receipt(1, 0, (REF,), ())
+    assert store.inbox.receive([one], NOW + DAY) == Receipt(1, 0, (REF,), ())
     with store.engine.begin() as connection:
         assert connection.execute(sa.select(RECEIVED.c.id)).scalars().all() == ["1"]
 
@@ -192,7 +192,7 @@ def test_the_exact_name_wins(store: SqlStore) -> None:
 def test_a_table_that_is_not_known(store: SqlStore, event: Event) -> None:
     """Lets its catalog be asked, though nothing else is to be asked; a dropped one is not known either."""
     see(store, REF, OTHER)
-    store.record_catalog_listing("lake", [Pointer(REF, "m")], NOW)
+    store.tables.record_listing("lake", [Pointer(REF, "m")], NOW)
     assert push(store, event, ask=False) == Receipt(1, 0, (), ("lake.sales.other",))
     assert asks(store) == LATER
     assert sums(store) == []
@@ -210,16 +210,16 @@ def test_an_event_while_the_catalog_is_being_asked(store: SqlStore, how: str) ->
     """The answer may have been given before the table was there: the catalog is asked again at once."""
     see(store, REF)
     began, second = NOW + timedelta(hours=1), timedelta(seconds=1)
-    assert store.claim_catalogs(["lake"], "me", began, began + timedelta(minutes=6))
+    assert store.catalogs.claim(["lake"], "me", began, began + timedelta(minutes=6))
     if how == "event":
         push(store, touched(OTHER), now=began + 120 * second)
     else:
-        store.detect_soon(["lake"], began + 120 * second)
-    store.record_catalog_read("lake", began, began + 180 * second, began + timedelta(hours=2))
+        store.catalogs.detect_soon(["lake"], began + 120 * second)
+    store.catalogs.record_read("lake", began, began + 180 * second, began + timedelta(hours=2))
     again = began + 181 * second
-    assert [row.name for row in store.claim_catalogs(["lake"], "me", again, again + second)] == ["lake"]
-    store.record_catalog_read("lake", again, again + second, began + timedelta(hours=2))
-    assert not store.claim_catalogs(["lake"], "me", began + timedelta(minutes=119), began + timedelta(minutes=120))
+    assert [row.name for row in store.catalogs.claim(["lake"], "me", again, again + second)] == ["lake"]
+    store.catalogs.record_read("lake", again, again + second, began + timedelta(hours=2))
+    assert not store.catalogs.claim(["lake"], "me", began + timedelta(minutes=119), began + timedelta(minutes=120))
 
 
 def test_how_often_events_ask_a_catalog(store: SqlStore) -> None:
@@ -230,11 +230,11 @@ def test_how_often_events_ask_a_catalog(store: SqlStore) -> None:
     assert asks(store) == NOW + timedelta(seconds=10)
     push(store, touched(REF), now=LATER, message_id="2")
     assert asks(store) == NOW + timedelta(seconds=10)
-    store.record_catalog_failure("lake", "down", LATER)
+    store.catalogs.record_failure("lake", "down", LATER)
     push(store, touched(REF), now=NOW + timedelta(minutes=1), message_id="3")
     assert asks(store) == LATER
     push(store, TableTouched((("new", "a", "b"),)), message_id="4")
-    assert [row.name for row in store.catalogs()] == ["lake"]
+    assert [row.name for row in store.catalogs.list()] == ["lake"]
 
 
 @pytest.mark.parametrize(
@@ -317,18 +317,21 @@ def test_heat_comes_from_scans_and_goes(store: SqlStore) -> None:
     push(store, scan(), now=NOW, message_id="2")
     assert 10 < first < heat(store) < 15
     assert heat(store, OTHER) == 0
-    store.decay_query_rates(NOW + 3 * DAY)
+    store.inbox.decay_query_rates(NOW + 3 * DAY)
     assert first / 2.5 < heat(store) < first / 1.5
-    store.decay_query_rates(NOW + 60 * DAY)
+    store.inbox.decay_query_rates(NOW + 60 * DAY)
     assert heat(store) == 0
 
 
 def test_where_the_reading_of_commit_reports_ended(store: SqlStore) -> None:
     """Is kept for each catalog, whether it was asked before or not."""
-    assert store.commit_reports_read_up_to("lake") is None
-    store.record_commit_reports_read("lake", 2**62, NOW)
+    assert store.catalogs.commit_reports_read_up_to("lake") is None
+    store.catalogs.record_commit_reports_read("lake", 2**62, NOW)
     see(store, REF)
-    store.record_commit_reports_read("pond", 7, NOW)
-    assert (store.commit_reports_read_up_to("lake"), store.commit_reports_read_up_to("pond")) == (2**62, 7)
-    store.record_commit_reports_read("lake", None, NOW)
-    assert store.commit_reports_read_up_to("lake") is None
+    store.catalogs.record_commit_reports_read("pond", 7, NOW)
+    assert (store.catalogs.commit_reports_read_up_to("lake"), store.catalogs.commit_reports_read_up_to("pond")) == (
+        2**62,
+        7,
+    )
+    store.catalogs.record_commit_reports_read("lake", None, NOW)
+    assert store.catalogs.commit_reports_read_up_to("lake") is None

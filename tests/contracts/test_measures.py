@@ -30,7 +30,7 @@ WORKS, WAITS = Trigger("cycle", "me", "host:1:2"), Trigger("cycle", "me", "")
 
 def measured(store: SqlStore) -> Measures:
     """The measures of now."""
-    return store.measures(NOW, POINTS, SECONDS)
+    return store.measures.read(NOW, POINTS, SECONDS)
 
 
 def rows(store: SqlStore, *tables: dict[str, Any], catalog: str = "lake") -> None:
@@ -43,12 +43,12 @@ def rows(store: SqlStore, *tables: dict[str, Any], catalog: str = "lake") -> Non
 
 def ran(store: SqlStore, state: OperationState, seconds: float = 1.0, **metrics: float) -> str:
     """A job with one compaction."""
-    job_id = store.claim(REF, "u1", (COMPACT,), WORKS, NOW)
+    job_id = store.jobs.claim(REF, "u1", (COMPACT,), WORKS, NOW)
     assert job_id is not None
     outcome = Outcome(COMPACT, state, metrics=metrics)
     finished = NOW + timedelta(seconds=seconds)
-    store.record_run(RunRow(job_id, outcome, NOW, finished, "m2", "p1", {}, {}), REF)
-    store.finish(job_id, JobState.SUCCEEDED, "", finished)
+    store.runs.record(RunRow(job_id, outcome, NOW, finished, "m2", "p1", {}, {}), REF)
+    store.jobs.finish(job_id, JobState.SUCCEEDED, "", finished)
     return job_id
 
 
@@ -117,11 +117,11 @@ def test_verdicts(store: SqlStore) -> None:
 def test_the_queue(store: SqlStore) -> None:
     """A job counts for each of its operations; the oldest that waits is the queue's age."""
     refs = [TableRef("lake", ("sales",), f"t{n}") for n in range(3)]
-    store.record_catalog_listing("lake", [Pointer(ref, "m1") for ref in refs], NOW)
+    store.tables.record_listing("lake", [Pointer(ref, "m1") for ref in refs], NOW)
     for number, ref in enumerate(refs):
         job = PlannedJob(ref, "u1", (COMPACT, EXPIRE)[number:] or (COMPACT,), 1.0, 1.0, 1.0, "due")
-        assert store.enqueue(job, WAITS, NOW + number * MINUTE)
-    store.dequeue("host:1:2", ["lake"], NOW + HOUR, 1)
+        assert store.jobs.enqueue(job, WAITS, NOW + number * MINUTE)
+    store.jobs.dequeue("host:1:2", ["lake"], NOW + HOUR, 1)
     assert measured(store).queue == {
         "compact": QueueMeasure(queued=1, running=1, oldest_queued=NOW + 2 * MINUTE),
         "expire_snapshots": QueueMeasure(queued=1, running=1, oldest_queued=NOW + MINUTE),
@@ -132,7 +132,7 @@ def test_alerts(store: SqlStore) -> None:
     """Open ones by rule and severity, and what each channel has not taken."""
     conditions = [Condition(AlertRule.CATALOG_UNREACHABLE, name, "away") for name in "abc"]
     changes = [Begin(c, Severity.CRITICAL, raised=c.subject != "c") for c in conditions]
-    store.record_alert_changes(changes, ["slack"], NOW)
+    store.alerts.record_changes(changes, ["slack"], NOW)
     found = measured(store)
     assert found.alerts == {("catalog_unreachable", "critical"): 2}
     assert found.untold == {"slack": 2}
@@ -140,12 +140,12 @@ def test_alerts(store: SqlStore) -> None:
 
 def test_sums_outlive_the_history(store: SqlStore) -> None:
     """Runs, jobs and errors add to sums that pruning the history leaves alone."""
-    store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
+    store.tables.record_listing("lake", [Pointer(REF, "m1")], NOW)
     ran(store, OperationState.COMMITTED, 0.5, files_merged=10, bytes_rewritten=2**40, gb_hours=0.25)
     ran(store, OperationState.COMMITTED, 2.0, files_merged=5, gb_hours=0.5)
     ran(store, OperationState.FAILED, 9000.0)
     for _ in range(2):
-        store.record_catalog_failure("pond", "away", NOW)
+        store.catalogs.record_failure("pond", "away", NOW)
     with store.engine.begin() as connection:
         for table in (DELETIONS, RUNS, JOBS):
             connection.execute(sa.delete(table))
@@ -166,7 +166,7 @@ def test_sums_outlive_the_history(store: SqlStore) -> None:
 
 def test_the_last_success(store: SqlStore) -> None:
     """A run that did its work sets it; one that failed, skipped or gave way does not."""
-    store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
+    store.tables.record_listing("lake", [Pointer(REF, "m1")], NOW)
     for state in OperationState:
         ran(store, state, {OperationState.COMMITTED: 60.0}.get(state, 3600.0))
     with store.engine.begin() as connection:
@@ -176,15 +176,15 @@ def test_the_last_success(store: SqlStore) -> None:
 def test_sums_of_processes_at_the_same_time(store: SqlStore) -> None:
     """No increment is lost, and nobody waits for ever."""
     refs = [TableRef("lake", ("sales",), f"t{n}") for n in range(8)]
-    store.record_catalog_listing("lake", [Pointer(ref, "m1") for ref in refs], NOW)
+    store.tables.record_listing("lake", [Pointer(ref, "m1") for ref in refs], NOW)
 
     def work(ref: TableRef) -> None:
-        job_id = store.claim(ref, "u1", (COMPACT,), WORKS, NOW)
+        job_id = store.jobs.claim(ref, "u1", (COMPACT,), WORKS, NOW)
         assert job_id is not None
         for number, operation in enumerate((COMPACT, EXPIRE, COMPACT)):
             outcome = Outcome(operation, OperationState.COMMITTED, metrics={"files_merged": 1, "gb_hours": 1})
-            store.record_run(RunRow(job_id, outcome, NOW, NOW + number * MINUTE, "m2", "p1", {}, {}), ref)
-        store.finish(job_id, JobState.SUCCEEDED, "", NOW)
+            store.runs.record(RunRow(job_id, outcome, NOW, NOW + number * MINUTE, "m2", "p1", {}, {}), ref)
+        store.jobs.finish(job_id, JobState.SUCCEEDED, "", NOW)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, refs))
@@ -226,7 +226,7 @@ def test_a_scrape_of_a_large_fleet(store: SqlStore) -> None:
             ran.append((statement, parameters))
 
     sa.event.listen(store.engine, "after_cursor_execute", heard)
-    found = store.measures(NOW, (10, 25, 50, 75, 90, 100), (3600, 21600, 86400, 259200, 604800, 2592000))
+    found = store.measures.read(NOW, (10, 25, 50, 75, 90, 100), (3600, 21600, 86400, 259200, 604800, 2592000))
     assert sum(found.tables.values()) == 10_000
     assert found.queue["compact"].queued == 100
     sa.event.remove(store.engine, "after_cursor_execute", heard)

@@ -69,10 +69,10 @@ def test_upgrading_twice_changes_nothing(engine: sa.Engine) -> None:
     upgrade(engine)
     assert is_current(engine)
     store = SqlStore(engine)
-    store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
+    store.tables.record_listing("lake", [Pointer(REF, "m1")], NOW)
     upgrade(engine)
     assert is_current(engine)
-    assert [row.ref for row in store.tables()] == [REF]
+    assert [row.ref for row in store.tables.list()] == [REF]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -95,11 +95,11 @@ def test_upgrading_from_every_revision_keeps_what_is_known(engine: sa.Engine, re
         connection.execute(sa.insert(jobs).values(cancel_requested=False, **job))
     upgrade(engine)
     store = SqlStore(engine)
-    (row,) = store.tables()
+    (row,) = store.tables.list()
     assert (row.ref, row.metadata_location, row.held_by) == (REF, "m1", None)
-    assert [(job.job_id, job.operations) for job in store.jobs(REF)] == [("job-1", (Operation.COMPACT,))]
+    assert [(job.job_id, job.operations) for job in store.jobs.list(REF)] == [("job-1", (Operation.COMPACT,))]
     until = NOW + timedelta(minutes=1)
-    assert [r.ref for r in store.claim_evaluations(["lake"], "host:1:2", NOW, until, 10)] == [REF]
+    assert [r.ref for r in store.tables.claim_evaluations(["lake"], "host:1:2", NOW, until, 10)] == [REF]
     assert claim(store) is not None
 
 
@@ -122,12 +122,12 @@ def test_an_address_that_is_no_database(address: str, said: str) -> None:
 
 def see(store: SqlStore) -> int:
     """The catalog lists the table."""
-    return store.record_catalog_listing("lake", [Pointer(REF, "m1")], NOW)
+    return store.tables.record_listing("lake", [Pointer(REF, "m1")], NOW)
 
 
 def claim(store: SqlStore) -> str | None:
     """A job wants the table."""
-    return store.claim(REF, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)
+    return store.jobs.claim(REF, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), NOW)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_database_that_does_not_answer(address: str) -> None:
     """Every call raises `StorageUnavailable`, which names the database and never the password."""
     engine = open_database(address)
     store = SqlStore(engine)
-    for call in (store.tables, lambda: see(store), lambda: claim(store), lambda: upgrade(engine)):
+    for call in (store.tables.list, lambda: see(store), lambda: claim(store), lambda: upgrade(engine)):
         with pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1/db|/dev/null") as caught:
             call()
         assert "hush-4711" not in str(caught.value)
@@ -155,7 +155,7 @@ def test_a_broken_sqlite_file(tmp_path: Path, broken: bytes) -> None:
     (tmp_path / "state.db").write_bytes(broken)
     engine = open_database(f"sqlite:///{tmp_path}/state.db")
     with pytest.raises(StorageUnavailable, match=r"state\.db"):
-        SqlStore(engine).tables()
+        SqlStore(engine).tables.list()
     engine.dispose()
 
 
@@ -163,7 +163,7 @@ def test_a_broken_sqlite_file(tmp_path: Path, broken: bytes) -> None:
 def test_a_folder_that_cannot_be_made(place: str) -> None:
     """A SQLite file in a place where no folder can be made is an error that names the place, not a traceback."""
     with pytest.raises(IcewrightError, match=place):
-        SqlStore(open_database(f"sqlite:///{place}")).tables()
+        SqlStore(open_database(f"sqlite:///{place}")).tables.list()
 
 
 def test_a_read_only_store(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_whole_cycle_heeds_them(rest_fixture: RestHost, tmp_path: Path) -> Non
             proxy.faults.append(Fault("GET /polaris/", times=999, status=200, body=json.dumps(policies).encode()))
             result = run_cycle(app.runtime, ["lake"], force=True)
             assert [o.operation for job in result.jobs for o in job.outcomes if o.operation == "expire_snapshots"] == []
-            verdicts = {v["operation"]: v for v in (app.runtime.store.evaluation(ref) or {})["verdicts"]}
+            verdicts = {v["operation"]: v for v in (app.runtime.store.tables.evaluation(ref) or {})["verdicts"]}
             assert verdicts["expire_snapshots"]["verdict"] != "due"
         file.write_text(CONFIG.format(**{**said, "policies": "none"}))
         with application(read_config(file), kind="manual") as app:

@@ -70,9 +70,9 @@ def test_a_ref_lost_in_a_crash(rest_fixture: RestHost, tmp_path: Path, log: str)
             file_of(base.metadata_location).unlink()
         with application(read_config(file), kind="manual") as app:
             said = reconcile_interrupted(app.runtime)
-            (job,) = app.runtime.store.jobs(base.ref)
+            (job,) = app.runtime.store.jobs.list(base.ref)
             assert job.state is JobState.INTERRUPTED
-            left = app.runtime.store.unfinished(app.runtime.clock.now())
+            left = app.runtime.store.ledger.unfinished(app.runtime.clock.now())
         if log == "lost":
             assert any("cannot be read" in line and "no file is deleted" in line for line in said), said
             assert [u.intent is not None for u in left] == [True]

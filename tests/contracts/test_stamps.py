@@ -24,13 +24,13 @@ def test_a_commit_of_anybody(store: SqlStore) -> None:
     other = SqlStore(open_database(str(store.engine.url)))
     seen = [store.change_token()]
     for writer in (store, other, store):
-        writer.record_event("something", NOW)
+        writer.activity.record("something", NOW)
         seen.append(store.change_token())
     subprocess.run([sys.executable, "-c", WRITE, str(store.engine.url.database)], check=True)
     seen.append(store.change_token())
     assert len(set(seen)) == len(seen)
-    store.tables()
-    other.tables()
+    store.tables.list()
+    other.tables.list()
     assert store.change_token() == seen[-1]
     other.engine.dispose()
 

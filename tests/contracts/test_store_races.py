@@ -31,23 +31,23 @@ def test_two_processes_list_a_catalog(store: SqlStore) -> None:
     """A pass may look while the service does: both have all tables, new ones too, each once."""
     for turn in range(10):
         new = [Pointer(TableRef("lake", (f"s{turn}",), f"t{n}"), "m") for n in range(50)]
-        listed = [Pointer(row.ref, row.metadata_location) for row in store.tables()] + new
-        _at_once(*[lambda listed=listed: store.record_catalog_listing("lake", listed, NOW)] * 2)
-        assert len(store.tables()) == len(listed)
+        listed = [Pointer(row.ref, row.metadata_location) for row in store.tables.list()] + new
+        _at_once(*[lambda listed=listed: store.tables.record_listing("lake", listed, NOW)] * 2)
+        assert len(store.tables.list()) == len(listed)
 
 
 def test_alerts_about_tables_that_move(store: SqlStore) -> None:
     """Alerts are raised in another order than detection goes, and neither waits for the other for ever."""
 
     def move(location: str) -> None:
-        store.record_catalog_listing("lake", [Pointer(ref, location) for ref in TABLES], NOW)
+        store.tables.record_listing("lake", [Pointer(ref, location) for ref in TABLES], NOW)
 
     def raised() -> None:
         about = [Condition(AlertRule.JOB_FAILED, str(ref), "failed", ref) for ref in TABLES]
-        store.record_alert_changes([Begin(one, Severity.WARNING, raised=True) for one in about], [], NOW)
+        store.alerts.record_changes([Begin(one, Severity.WARNING, raised=True) for one in about], [], NOW)
 
     move("m0")
     for turn in range(1, 11):
         _at_once(lambda turn=turn: move(f"m{turn}"), raised)  # type: ignore[misc]
-        store.record_alert_changes([Resolve(alert) for alert in store.open_alerts()], [], NOW)
-        assert {row.metadata_location for row in store.tables()} == {f"m{turn}"}
+        store.alerts.record_changes([Resolve(alert) for alert in store.alerts.unresolved()], [], NOW)
+        assert {row.metadata_location for row in store.tables.list()} == {f"m{turn}"}

@@ -32,8 +32,8 @@ PATHS = ("file:///w/a.parquet", "file:///w/b.parquet", "file:///w/it's %_ ☃.av
 
 def begin(store: SqlStore, ref: TableRef = REF, now: datetime = NOW, operation: Operation = EXPIRE) -> str:
     """A running job on the table."""
-    store.record_catalog_listing(ref.catalog, [Pointer(ref, "m1")], now)
-    job_id = store.claim(ref, "u1", (operation,), ME, now)
+    store.tables.record_listing(ref.catalog, [Pointer(ref, "m1")], now)
+    job_id = store.jobs.claim(ref, "u1", (operation,), ME, now)
     assert job_id is not None
     return job_id
 
@@ -48,29 +48,29 @@ def planned(
 ) -> str:
     """A job that ended, whose files wait to be deleted until then."""
     job_id = begin(store, ref, now)
-    store.plan_deletions(
+    store.ledger.plan(
         job_id, ref, [FileAction(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until, EXPIRE
     )
-    store.finish(job_id, JobState.SUCCEEDED, "", now)
+    store.jobs.finish(job_id, JobState.SUCCEEDED, "", now)
     return job_id
 
 
 def states(store: SqlStore, job_id: str) -> list[str]:
     """The states of the job's files in their order."""
-    return [file["state"] for file in store.deleted_files(job_id)]
+    return [file["state"] for file in store.ledger.files(job_id)]
 
 
 def test_files_wait_until_their_time(store: SqlStore) -> None:
     """They are listed as waiting from the start, and are due when the delay is over; those without a delay at once."""
     late, at_once = planned(store), planned(store, ref=OTHER, until=None)
-    assert [u.job_id for u in store.unfinished(NOW)] == [at_once]
-    assert [u.job_id for u in store.unfinished(NOW + DAY - timedelta(seconds=1))] == [at_once]
-    assert {u.job_id for u in store.unfinished(NOW + DAY)} == {late, at_once}
-    waiting = {w.job_id: w for w in store.pending_deletions()}
+    assert [u.job_id for u in store.ledger.unfinished(NOW)] == [at_once]
+    assert [u.job_id for u in store.ledger.unfinished(NOW + DAY - timedelta(seconds=1))] == [at_once]
+    assert {u.job_id for u in store.ledger.unfinished(NOW + DAY)} == {late, at_once}
+    waiting = {w.job_id: w for w in store.ledger.pending()}
     assert (waiting[late].files, waiting[late].bytes, waiting[late].failed) == (3, 15, 0)
     assert (waiting[late].ref, waiting[late].operations, waiting[late].planned_at) == (REF, (EXPIRE,), NOW)
     assert [waiting[job].delete_after for job in (late, at_once)] == [NOW + DAY, None]
-    assert [w.job_id for w in store.pending_deletions(OTHER)] == [at_once]
+    assert [w.job_id for w in store.ledger.pending(OTHER)] == [at_once]
 
 
 def test_a_failed_deletion_is_tried_again_later_each_time(store: SqlStore) -> None:
@@ -78,68 +78,68 @@ def test_a_failed_deletion_is_tried_again_later_each_time(store: SqlStore) -> No
     job_id = planned(store, until=None)
     now, waits = NOW, []
     for _ in range(10):
-        assert store.claim_deletions(job_id, PATHS[:1]) == {PATHS[0]}
-        store.record_deletions(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
-        (waiting,) = store.pending_deletions(REF)
+        assert store.ledger.claim(job_id, PATHS[:1]) == {PATHS[0]}
+        store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
+        (waiting,) = store.ledger.pending(REF)
         assert (waiting.files, waiting.failed, waiting.reason) == (3, 1, "denied")
-        again = next(f["delete_after"] for f in store.deleted_files(job_id) if f["path"] == PATHS[0])
+        again = next(f["delete_after"] for f in store.ledger.files(job_id) if f["path"] == PATHS[0])
         waits.append(again - now)
-        assert PATHS[0] not in {f.path for u in store.unfinished(again - timedelta(seconds=1)) for f in u.files}
-        assert PATHS[0] in {f.path for u in store.unfinished(again) for f in u.files}
+        assert PATHS[0] not in {f.path for u in store.ledger.unfinished(again - timedelta(seconds=1)) for f in u.files}
+        assert PATHS[0] in {f.path for u in store.ledger.unfinished(again) for f in u.files}
         now = again
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (timedelta(minutes=5), DAY)
-    store.record_deletions(job_id, {PATHS[0]: LedgerState.DELETED}, now)
-    store.record_deletions(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
+    store.ledger.record(job_id, {PATHS[0]: LedgerState.DELETED}, now)
+    store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
     assert states(store, job_id) == [LedgerState.DELETED, LedgerState.PLANNED, LedgerState.PLANNED]
 
 
 def test_an_undo_takes_the_files_from_whoever_would_delete_them(store: SqlStore) -> None:
     """Until it ends: then they are undone for good, or wait as before; begun again, it finds what it had taken."""
     job_id = planned(store)
-    assert store.begin_undo(job_id) == {LedgerState.PLANNED: 3}
-    assert store.unfinished_undos() == [job_id]
-    assert store.claim_deletions(job_id, PATHS) == frozenset()
-    store.record_deletions(job_id, dict.fromkeys(PATHS, LedgerState.DELETED), NOW)
-    assert store.unfinished(NOW + DAY) == []
-    assert store.pending_deletions() == []
-    assert store.begin_undo(job_id) == {LedgerState.UNDOING: 3}
-    store.end_undo(job_id, NOW, undone=False)
+    assert store.ledger.begin_undo(job_id) == {LedgerState.PLANNED: 3}
+    assert store.ledger.unfinished_undos() == [job_id]
+    assert store.ledger.claim(job_id, PATHS) == frozenset()
+    store.ledger.record(job_id, dict.fromkeys(PATHS, LedgerState.DELETED), NOW)
+    assert store.ledger.unfinished(NOW + DAY) == []
+    assert store.ledger.pending() == []
+    assert store.ledger.begin_undo(job_id) == {LedgerState.UNDOING: 3}
+    store.ledger.end_undo(job_id, NOW, undone=False)
     assert states(store, job_id) == [LedgerState.PLANNED] * 3
-    assert [u.job_id for u in store.unfinished(NOW + DAY)] == [job_id]
-    assert store.unfinished(NOW) == []
-    store.begin_undo(job_id)
-    store.end_undo(job_id, NOW, undone=True)
+    assert [u.job_id for u in store.ledger.unfinished(NOW + DAY)] == [job_id]
+    assert store.ledger.unfinished(NOW) == []
+    store.ledger.begin_undo(job_id)
+    store.ledger.end_undo(job_id, NOW, undone=True)
     assert states(store, job_id) == [LedgerState.UNDONE] * 3
-    assert store.unfinished_undos() == []
-    assert store.begin_undo(job_id) == {LedgerState.UNDONE: 3}
-    assert store.claim_deletions(job_id, PATHS) == frozenset()
+    assert store.ledger.unfinished_undos() == []
+    assert store.ledger.begin_undo(job_id) == {LedgerState.UNDONE: 3}
+    assert store.ledger.claim(job_id, PATHS) == frozenset()
 
 
 @pytest.mark.parametrize("done", [LedgerState.DELETING, LedgerState.DELETED])
 def test_an_undo_takes_nothing_when_a_deletion_has_begun(store: SqlStore, done: str) -> None:
     """A file that is gone, or may be gone, has no way back: every file stays as it is, and the caller is told."""
     job_id = planned(store)
-    assert store.claim_deletions(job_id, PATHS[:1]) == {PATHS[0]}
-    store.record_deletions(job_id, {PATHS[0]: done}, NOW)
+    assert store.ledger.claim(job_id, PATHS[:1]) == {PATHS[0]}
+    store.ledger.record(job_id, {PATHS[0]: done}, NOW)
     before = states(store, job_id)
-    assert store.begin_undo(job_id) == {done: 1, LedgerState.PLANNED: 2}
+    assert store.ledger.begin_undo(job_id) == {done: 1, LedgerState.PLANNED: 2}
     assert states(store, job_id) == before
-    assert store.unfinished_undos() == []
+    assert store.ledger.unfinished_undos() == []
 
 
 def test_what_a_person_gives_up_is_not_tried_any_more(store: SqlStore) -> None:
     """Waiting files alone are given up, those of one job alone; an undo has nothing to take then."""
     job_id, other = planned(store), planned(store, ref=OTHER)
-    store.record_deletions(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
-    assert store.abandon_deletions(job_id, NOW) == 2
-    assert store.abandon_deletions(job_id, NOW) == 0
+    store.ledger.record(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
+    assert store.ledger.abandon(job_id, NOW) == 2
+    assert store.ledger.abandon(job_id, NOW) == 0
     assert states(store, job_id) == [LedgerState.KEPT, LedgerState.GIVEN_UP, LedgerState.GIVEN_UP]
-    assert [w.job_id for w in store.pending_deletions()] == [other]
-    assert [u.job_id for u in store.unfinished(NOW + DAY)] == [other]
-    assert store.claim_deletions(job_id, PATHS) == frozenset()
-    assert store.begin_undo(job_id) == {LedgerState.KEPT: 1, LedgerState.GIVEN_UP: 2}
-    assert store.unfinished_undos() == []
+    assert [w.job_id for w in store.ledger.pending()] == [other]
+    assert [u.job_id for u in store.ledger.unfinished(NOW + DAY)] == [other]
+    assert store.ledger.claim(job_id, PATHS) == frozenset()
+    assert store.ledger.begin_undo(job_id) == {LedgerState.KEPT: 1, LedgerState.GIVEN_UP: 2}
+    assert store.ledger.unfinished_undos() == []
 
 
 def test_what_a_commit_removes_is_remembered(store: SqlStore) -> None:
@@ -149,12 +149,12 @@ def test_what_a_commit_removes_is_remembered(store: SqlStore) -> None:
     first = Removal(job_id, "u1", "file:///w/m1", NOW, document)
     second, theirs = replace(first, metadata_location="file:///w/m2"), replace(first, job_id=other)
     for removal in (first, second, theirs):
-        store.record_removal(removal)
-    assert store.removals(job_id) == [first, second]
-    store.close_removal(second, None)
-    store.close_removal(first, NOW + DAY)
-    assert store.removals(job_id) == [replace(first, undone_at=NOW + DAY)]
-    assert store.removals(other) == [theirs]
+        store.ledger.record_removal(removal)
+    assert store.ledger.removals(job_id) == [first, second]
+    store.ledger.close_removal(second, None)
+    store.ledger.close_removal(first, NOW + DAY)
+    assert store.ledger.removals(job_id) == [replace(first, undone_at=NOW + DAY)]
+    assert store.ledger.removals(other) == [theirs]
 
 
 def test_later_deletions_of_the_same_table(store: SqlStore) -> None:
@@ -163,13 +163,13 @@ def test_later_deletions_of_the_same_table(store: SqlStore) -> None:
     later = planned(store, now=NOW + timedelta(hours=2))
     planned(store, now=NOW - timedelta(hours=2))
     planned(store, ref=OTHER, now=NOW + timedelta(hours=2))
-    assert store.later_deletions(first, NOW + timedelta(hours=1)) == {
+    assert store.ledger.later_deletions(first, NOW + timedelta(hours=1)) == {
         later: dict.fromkeys(PATHS, LedgerState.PLANNED),
     }
-    store.claim_deletions(later, PATHS[:2])
-    store.record_deletions(later, {PATHS[0]: LedgerState.DELETED}, NOW)
-    store.record_deletions(later, {PATHS[2]: LedgerState.KEPT}, NOW)
-    found = store.later_deletions(first, NOW + timedelta(hours=1))
+    store.ledger.claim(later, PATHS[:2])
+    store.ledger.record(later, {PATHS[0]: LedgerState.DELETED}, NOW)
+    store.ledger.record(later, {PATHS[2]: LedgerState.KEPT}, NOW)
+    found = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
     assert found == {later: {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}}
 
 
@@ -178,21 +178,21 @@ def test_waiting_deletions_are_listed_page_by_page(store: SqlStore) -> None:
     jobs = [planned(store, ref=ref, now=NOW + n * DAY) for n, ref in enumerate((REF, OTHER, POND, REF))]
     found, after = [], None
     while True:
-        page = store.list_deletions(DeletionQuery(), None, after, 1)
+        page = store.views.list_deletions(DeletionQuery(), None, after, 1)
         found += [waiting.job_id for waiting in page.items]
         if (after := page.after) is None:
             break
-    assert found == jobs == [waiting.job_id for waiting in store.pending_deletions()]
+    assert found == jobs == [waiting.job_id for waiting in store.ledger.pending()]
 
     def listed(query: DeletionQuery, sight: Any = None) -> list[str]:
-        return [waiting.job_id for waiting in store.list_deletions(query, sight, None, 10).items]
+        return [waiting.job_id for waiting in store.views.list_deletions(query, sight, None, 10).items]
 
     assert listed(DeletionQuery(ref=REF)) == [jobs[0], jobs[3]]
     assert listed(DeletionQuery(catalog="pond")) == [jobs[2]]
     assert listed(DeletionQuery(job_id=jobs[1])) == [jobs[1]]
     assert listed(DeletionQuery(), (("pond",),)) == [jobs[2]]
     with pytest.raises(UsageError, match="cursor"):
-        store.list_deletions(DeletionQuery(), None, ("x",), 1)
+        store.views.list_deletions(DeletionQuery(), None, ("x",), 1)
 
 
 ROUNDS = 5
@@ -227,7 +227,7 @@ def _deletes(address: str, jobs: Sequence[str]) -> list[int]:
     store, claimed = SqlStore(open_database(address)), []
     for job_id in jobs:
         _together.wait()
-        claimed.append(len(store.claim_deletions(job_id, MANY[::-1])))
+        claimed.append(len(store.ledger.claim(job_id, MANY[::-1])))
     return claimed
 
 
@@ -236,5 +236,5 @@ def _undoes(address: str, jobs: Sequence[str]) -> list[Mapping[str, int]]:
     store, found = SqlStore(open_database(address)), []
     for job_id in jobs:
         _together.wait()
-        found.append(store.begin_undo(job_id))
+        found.append(store.ledger.begin_undo(job_id))
     return found

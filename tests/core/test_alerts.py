@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from icewright.core.alerts import (
-    MOST_LISTED,
-    MOST_SAID,
+    MAX_LISTED,
+    MAX_MESSAGE,
     RULES,
     Alert,
     AlertChange,
@@ -90,7 +90,7 @@ def test_long_reasons_are_cut() -> None:
     """A message that would fill a page is shortened before it is kept."""
     (change,) = evaluate([replace(FAILED, message="x" * 9999)], [], default_terms(), NOW)
     assert isinstance(change, Begin)
-    assert len(change.condition.message) == MOST_SAID
+    assert len(change.condition.message) == MAX_MESSAGE
 
 
 def test_whose_an_alert_is() -> None:
@@ -125,6 +125,6 @@ def test_a_storm_is_one_message() -> None:
     said = notification(AlertRule.JOB_FAILED, many, resolved=False)
     lines = said.body.splitlines()
     assert said.title == "[warning] job_failed: 10000 alerts"
-    assert len(lines) == MOST_LISTED + 2
+    assert len(lines) == MAX_LISTED + 2
     assert lines[0].startswith("lake.sales.t0: compact failed")
-    assert lines[MOST_LISTED] == f"and {10_000 - MOST_LISTED} more: `icewright alerts`"
+    assert lines[MAX_LISTED] == f"and {10_000 - MAX_LISTED} more: `icewright alerts`"

@@ -45,6 +45,6 @@ def open_ends(runtime: Runtime) -> list[str]:
     """Plans that nobody finished, and tables that nobody freed."""
     wrong = [
         f"{len(u.files)} deletions of job {u.job_id} are still planned"
-        for u in runtime.store.unfinished(runtime.clock.now())
+        for u in runtime.store.ledger.unfinished(runtime.clock.now())
     ]
-    return wrong + [f"{row.ref} is held by {row.held_by}" for row in runtime.store.tables() if row.held_by]
+    return wrong + [f"{row.ref} is held by {row.held_by}" for row in runtime.store.tables.list() if row.held_by]

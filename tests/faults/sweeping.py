@@ -112,7 +112,7 @@ class Sweeps:
             reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
             trial.unfinished += open_ends(app.runtime)
             trial.lost += lost(want, read(self.workspace))
-            app.runtime.store.pause(REF, None)  # whoever looked at a broken invariant says so
+            app.runtime.store.tables.pause(REF, None)  # whoever looked at a broken invariant says so
             clock.advance(minutes=10)  # after which a deletion that failed is tried again
             reconcile_interrupted(replace(app.runtime, process_has_ended=lambda _: True))
             again = do(app.runtime, action)
@@ -140,7 +140,7 @@ def prepare(home: Path) -> Sweeps:
     """A lakehouse that the state store knows."""
     workspace, now = build(home), datetime.now(UTC)
     with opened(workspace.home, FixedClock(now)) as app:
-        app.runtime.store.record_catalog_listing("lake", app.runtime.catalogs["lake"].pointers(), now)
+        app.runtime.store.tables.record_listing("lake", app.runtime.catalogs["lake"].pointers(), now)
     workspace.save()
     return Sweeps(workspace, now)
 

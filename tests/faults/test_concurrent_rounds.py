@@ -131,7 +131,7 @@ def _round(writer: Writer, number: int, lengths: Mapping[FaultOperation, int]) -
 
 def _resume(workspace: Lakehouse) -> None:
     with opened(workspace.home, FixedClock(datetime.now(UTC))) as app:
-        app.runtime.store.pause(REF, None)
+        app.runtime.store.tables.pause(REF, None)
 
 
 def _tag(table: Table, snapshot_id: int) -> None:

@@ -181,7 +181,7 @@ class Bench:
 
     def _policy(self) -> Policy:
         platform = PolicyRule((), self.settings)
-        return Policy((platform, *self.rules, *self.store.rules()), self.guardrails, self.command)
+        return Policy((platform, *self.rules, *self.store.rules.list()), self.guardrails, self.command)
 
     def cycle(self, *catalogs: str, **options: Any) -> CycleResult:
         """One pass."""
@@ -195,9 +195,9 @@ class Bench:
 
     def run(self, *operations: Operation, ref: TableRef = REF, **options: Any) -> JobResult:
         """One job by hand, on a table that detection has seen."""
-        known = {row.ref for row in self.store.tables()}
+        known = {row.ref for row in self.store.tables.list()}
         if ref not in known:
-            self.store.record_catalog_listing(ref.catalog, self.catalogs[ref.catalog].pointers(), self.clock.now())
+            self.store.tables.record_listing(ref.catalog, self.catalogs[ref.catalog].pointers(), self.clock.now())
         return execute(self.runtime(), Request(ref, operations, **{"manual": True, **options}))
 
     def settle(self) -> list[str]:
@@ -253,4 +253,4 @@ def states(result: JobResult) -> dict[Operation, OperationState]:
 
 def job_states(bench: Bench) -> list[JobState]:
     """The states of all jobs, oldest first."""
-    return [job.state for job in reversed(bench.store.jobs())]
+    return [job.state for job in reversed(bench.store.jobs.list())]

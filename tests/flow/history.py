@@ -163,8 +163,16 @@ class Crashing:
 
 def readings(store: SqlStore, now: datetime) -> list[Any]:
     """What decisions and alerts are made from: last runs, failures, findings, deletions to finish, what was spent."""
-    found: list[Any] = [store.unfinished(now), store.usage(now - timedelta(hours=12)), store.failures(["lake"])]
-    for row in store.tables():
-        found += [store.history(row.ref, "u1"), store.found_orphans(row.ref, "u1"), store.found_orphans(row.ref, "u2")]
-        found += [store.count_consecutive(row.ref, state) for state in (JobState.FAILED, JobState.INTERRUPTED)]
+    found: list[Any] = [
+        store.ledger.unfinished(now),
+        store.planning.usage(now - timedelta(hours=12)),
+        store.alerts.failures(["lake"]),
+    ]
+    for row in store.tables.list():
+        found += [
+            store.runs.history(row.ref, "u1"),
+            store.ledger.found_orphans(row.ref, "u1"),
+            store.ledger.found_orphans(row.ref, "u2"),
+        ]
+        found += [store.jobs.count_consecutive(row.ref, state) for state in (JobState.FAILED, JobState.INTERRUPTED)]
     return found

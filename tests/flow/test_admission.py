@@ -74,11 +74,11 @@ def test_a_paused_table_waits(bench: Bench) -> None:
     """It is still detected and evaluated, and its work is deferred with the reason until it is resumed."""
     ref = bench.table()
     bench.plan()
-    bench.store.pause(ref, "somebody looks at it")
+    bench.store.tables.pause(ref, "somebody looks at it")
     result = bench.cycle()
     assert [d.reason for d in result.deferred] == ["paused: somebody looks at it"]
     assert bench.asked == []
-    bench.store.pause(ref, None)
+    bench.store.tables.pause(ref, None)
     assert bench.cycle().run == 1
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from threading import Barrier
 from typing import Any
 
 import pytest
 
+from icewright.adapters.store.alerts import SqlAlerts
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.errors import CatalogUnavailable, ChannelUnavailable, MetadataUnreadable, StorageUnavailable
 from icewright.core.plan import CatalogLimits, PoolLimits
@@ -93,7 +94,7 @@ def test_the_circuit_breaker(bench: Bench) -> None:
     slack = Channel()
     look(bench, slack)
     assert slack.titles == [f"[warning] job_failed: {REF}", f"[warning] table_paused: {REF}"]
-    bench.store.pause(REF, None)
+    bench.store.tables.pause(REF, None)
     look(bench, slack)
     assert slack.titles[2:] == [f"[resolved] table_paused: {REF}"]
 
@@ -183,14 +184,14 @@ def test_processes_and_their_loops(bench: Bench) -> None:
     """What services and workers say of themselves, and that they say nothing."""
     loops = {"evaluate": {"failures": 3, "error": "StorageUnavailable: away", "lag_seconds": 1.0}}
     now = bench.clock.now()
-    bench.store.record_heartbeat(ProcessRow("a:1:1", "service", now, now, 0, {"loops": loops}))
+    bench.store.processes.record_heartbeat(ProcessRow("a:1:1", "service", now, now, 0, {"loops": loops}))
     look(bench, slack := Channel())
     assert slack.titles == ["[critical] loop_failing: loop evaluate"]
     bench.clock.advance(minutes=6)
-    bench.store.record_heartbeat(ProcessRow("b:1:1", "worker", now, bench.clock.now(), 4, {}))
+    bench.store.processes.record_heartbeat(ProcessRow("b:1:1", "worker", now, bench.clock.now(), 4, {}))
     look(bench, slack)
     assert slack.titles[1:] == ["[warning] worker_lost: a:1:1"]
-    bench.store.deregister(["a:1:1"])
+    bench.store.processes.deregister(["a:1:1"])
     look(bench, slack)
     assert sorted(slack.titles[2:]) == ["[resolved] loop_failing: loop evaluate", "[resolved] worker_lost: a:1:1"]
 
@@ -298,35 +299,32 @@ def test_a_service_that_is_killed_before_it_tells(bench: Bench) -> None:
     assert slack.titles == [f"[warning] job_failed: {REF}"]
 
 
-class _Forgetful:
-    """A store that cannot write down what was told, for once."""
+class _Forgetful(SqlAlerts):
+    """Alerts of a store that is away when a delivery is first marked."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._store, self.fails = bench.store, 1
+    fails = 1
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def mark_delivered(self, tellings: list[PendingDelivery], now: Any) -> None:
-        """Away, then back."""
-        if self.fails and tellings:
+    def mark_delivered(self, deliveries: Sequence[PendingDelivery], now: datetime) -> None:
+        """Fail the first time, then mark the deliveries."""
+        if self.fails and deliveries:
             self.fails -= 1
             raise StorageUnavailable("away")
-        self._store.mark_delivered(tellings, now)
+        super().mark_delivered(deliveries, now)
 
 
 def test_a_store_that_is_away_when_it_was_told(bench: Bench) -> None:
     """The service knows what it told, and writes it down later instead of telling it again."""
     failing(bench)
     slack = Channel()
-    runtime, alerting = bench.runtime(store=_Forgetful(bench)), Alerting({"slack": slack}, at_once())
+    bench.store.alerts = _Forgetful(bench.store.db)
+    runtime, alerting = bench.runtime(), Alerting({"slack": slack}, at_once())
     with pytest.raises(StorageUnavailable):
         alert_due(runtime, alerting)
     for _ in range(3):
         bench.clock.time += CLAIM
         alert_due(runtime, alerting)
     assert slack.titles == [f"[warning] job_failed: {REF}"]
-    assert bench.store.alerts()[0].tellings[0].told_at is not None
+    assert bench.store.alerts.list()[0].tellings[0].told_at is not None
 
 
 def test_a_storm(bench: Bench) -> None:
@@ -337,7 +335,7 @@ def test_a_storm(bench: Bench) -> None:
     bench.cycle()
     look(bench, slack := Channel())
     assert slack.titles == [f"[warning] job_failed: {len(refs)} alerts"]
-    assert len(bench.store.alerts()) == len(refs)
+    assert len(bench.store.alerts.list()) == len(refs)
 
 
 def test_a_message_that_a_channel_never_takes(bench: Bench) -> None:
@@ -347,7 +345,7 @@ def test_a_message_that_a_channel_never_takes(bench: Bench) -> None:
     slack.down = "refused"
     look(bench, slack)
     bench.clock.advance(hours=1)
-    bench.store.pause(REF, "by hand")
+    bench.store.tables.pause(REF, "by hand")
 
     def picky() -> None:
         slack.down = "refused" if slack.attempts > 2 else ""
@@ -362,7 +360,7 @@ def test_without_channels(bench: Bench) -> None:
     failing(bench)
     assert look(bench) == 1
     assert look(bench) == 0
-    (alert,) = bench.store.alerts()
+    (alert,) = bench.store.alerts.list()
     assert (alert.ref, alert.tellings) == (REF, ())
     look(bench, slack := Channel())
     assert slack.titles == [f"[warning] job_failed: {REF}"]
@@ -386,7 +384,7 @@ def test_other_tables_are_left_alone(bench: Bench) -> None:
     bench.run(EXPIRE)
     look(bench, slack := Channel())
     assert slack.titles == []
-    assert bench.store.table(TableRef("lake", ("sales",), "orders")) is not None
+    assert bench.store.tables.get(TableRef("lake", ("sales",), "orders")) is not None
 
 
 def heard(channel: Channel) -> dict[str, list[bool]]:
@@ -406,7 +404,7 @@ def test_a_long_history(bench: Bench, seed: int) -> None:
     """Whatever comes and goes, channels break and services die: every channel hears every alert once, in order."""
     rng = random.Random(seed)
     refs = [bench.table(f"t{n}") for n in range(4)]
-    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.tables.record_listing("lake", bench.catalog.pointers(), bench.clock.now())
     channels = [Channel(), Channel()]
     services = [Alerting({f"c{n}": channel for n, channel in enumerate(channels)}, at_once()) for _ in range(2)]
 
@@ -415,7 +413,7 @@ def test_a_long_history(bench: Bench, seed: int) -> None:
             raise KeyboardInterrupt
 
     for _ in range(40):
-        bench.store.pause(rng.choice(refs), rng.choice([None, "by hand"]))
+        bench.store.tables.pause(rng.choice(refs), rng.choice([None, "by hand"]))
         for channel in channels:
             channel.down, channel.before = rng.choice(["", "", "refused"]), die
         with suppress(KeyboardInterrupt):
@@ -427,7 +425,7 @@ def test_a_long_history(bench: Bench, seed: int) -> None:
     while alert_due(bench.runtime(), services[0]):
         pass
     wanted: dict[str, list[bool]] = {}
-    for alert in reversed(bench.store.alerts(resolved=True)):
+    for alert in reversed(bench.store.alerts.list(resolved=True)):
         wanted.setdefault(alert.subject, []).extend([True, False] if alert.resolved_at else [True])
     assert sum(map(len, wanted.values())) > 10
     assert [heard(channel) for channel in channels] == [wanted, wanted]

@@ -24,7 +24,9 @@ class Service:
     def look(self) -> None:
         """One heartbeat, and one round of the alerts."""
         clock: FixedClock = self._bench.clock
-        self._bench.store.record_heartbeat(ProcessRow(self._holder, self._kind, self._started, clock.now(), 0, {}))
+        self._bench.store.processes.record_heartbeat(
+            ProcessRow(self._holder, self._kind, self._started, clock.now(), 0, {})
+        )
         alert_due(replace(self._bench.runtime(), trigger=Trigger("service", "me", self._holder)), self._alerting)
 
 
@@ -93,7 +95,7 @@ def unasked(bench: Bench) -> None:
 
 def raised(bench: Bench) -> list[str]:
     """What the alerts that are open are about."""
-    return sorted(alert.subject for alert in bench.store.open_alerts())
+    return sorted(alert.subject for alert in bench.store.alerts.unresolved())
 
 
 def test_a_pass_elsewhere_resolves_nothing(bench: Bench) -> None:
@@ -130,7 +132,7 @@ def test_asked_in_vain(bench: Bench) -> None:
     bench.catalog.down = CatalogUnavailable("refused")
     bench.cycle("lake")
     look(bench)
-    found = {str(alert.rule) for alert in bench.store.open_alerts() if alert.subject == "lake"}
+    found = {str(alert.rule) for alert in bench.store.alerts.unresolved() if alert.subject == "lake"}
     assert found == {"catalog_unreachable"}
 
 

@@ -23,7 +23,7 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.core.errors import CommitStateUnknown, InvariantViolated, LeaseLost
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
-from icewright.flow.archive import Archiving, archive_due, archived
+from icewright.flow.archive import Archiving, archive_batches, archive_due
 from icewright.ports import Batch, Trigger
 from icewright.testing import NOW
 from tests.flow.bench import Bench
@@ -70,7 +70,7 @@ def opened(empty: Path) -> Iterator[Bench]:
 
 def archiving(bench: Bench, archive: MemoryArchive, **small: int) -> Archiving:
     """Both sides, in small batches."""
-    return Archiving(SqlOldHistory(bench.store.engine, **{"most_rows": 3, **small}), archive, AFTER)
+    return Archiving(SqlOldHistory(bench.store.db, **{"most_rows": 3, **small}), archive, AFTER)
 
 
 def crash(bench: Bench, both: Archiving, at: int, *, after: bool) -> None:
@@ -83,7 +83,7 @@ def crash(bench: Bench, both: Archiving, at: int, *, after: bool) -> None:
     runtime = bench.runtime(store=crashing(bench.store))
     crashes = replace(both, history=crashing(both.history), archive=crashing(both.archive))
     try:
-        for _ in archived(runtime, crashes, OLD):
+        for _ in archive_batches(runtime, crashes, OLD):
             pass
     except Crashed:
         pass
@@ -124,7 +124,7 @@ def test_every_row_is_in_one_place(
                 seed(engine, later, [0.1, LONG_AGO], [LONG_AGO], first=len(jobs))
                 everything |= keys(engine)
         before = readings(bench.store, NOW)
-        for _ in archived(bench.runtime(), both, OLD):
+        for _ in archive_batches(bench.runtime(), both, OLD):
             pass
         everywhere(bench, archive, everything)
         assert not keys(engine) & archive.counted().keys()
@@ -140,10 +140,10 @@ def test_a_failure_is_kept_until_a_job_of_the_same_table_ended_well(empty_store:
         others = [JobSpec(0, 50.0, "failed", (), (), "u2"), JobSpec(0, 0.5, "succeeded", (), (), "u2")]
         seed(bench.store.engine, [*mine, *others])
         before = readings(bench.store, NOW)
-        for _ in archived(bench.runtime(), archiving(bench, archive), OLD):
+        for _ in archive_batches(bench.runtime(), archiving(bench, archive), OLD):
             pass
         assert readings(bench.store, NOW) == before
-        assert [(job.table_uuid, job.state) for job in bench.store.jobs()] == [
+        assert [(job.table_uuid, job.state) for job in bench.store.jobs.list()] == [
             ("u2", JobState.SUCCEEDED),
             ("u1", JobState.FAILED),
             ("u1", JobState.SUCCEEDED),
@@ -163,7 +163,7 @@ def gone(bench: Bench, **history: Any) -> set[Key]:
     """What one pass moves of a history."""
     seed(bench.store.engine, **history)
     archive = MemoryArchive()
-    for _ in archived(bench.runtime(), archiving(bench, archive), OLD):
+    for _ in archive_batches(bench.runtime(), archiving(bench, archive), OLD):
         pass
     return set(archive.counted())
 
@@ -218,7 +218,7 @@ def test_what_is_written_of_a_row(bench: Bench) -> None:
     """Every column, with the batch and the table's name; JSON as text."""
     seed(bench.store.engine, [JobSpec(), JobSpec(days=1)])
     archive = MemoryArchive()
-    batches = list(archived(bench.runtime(), archiving(bench, archive), OLD))
+    batches = list(archive_batches(bench.runtime(), archiving(bench, archive), OLD))
     rows = {source: table.to_pylist()[0] for source, table in archive.batches.values()}
     assert [batch.source for batch in batches] == ["runs", "jobs"]
     run = rows["runs"]
@@ -233,13 +233,13 @@ def test_one_process_at_a_time(bench: Bench) -> None:
     seed(bench.store.engine, events=[LONG_AGO] * 4)
     archive = MemoryArchive()
     both, other = archiving(bench, archive), replace(bench.runtime(), trigger=Trigger("cycle", "you", "host:2:2"))
-    stopped = archived(other, both, OLD)
+    stopped = archive_batches(other, both, OLD)
     next(stopped)
     with pytest.raises(LeaseLost, match="another process archives now"):
-        next(archived(bench.runtime(), both, OLD))
+        next(archive_batches(bench.runtime(), both, OLD))
     assert archive_due(bench.runtime(), both) == 0
     bench.clock.advance(minutes=11)
-    assert [batch.rows for batch in archived(bench.runtime(), both, OLD)] == [1]
+    assert [batch.rows for batch in archive_batches(bench.runtime(), both, OLD)] == [1]
     with pytest.raises(StopIteration):
         next(stopped)
     assert len(archive.counted()) == 4
@@ -248,7 +248,7 @@ def test_one_process_at_a_time(bench: Bench) -> None:
 def test_a_source_has_one_batch_at_a_time(bench: Bench) -> None:
     """Two that plan at once would have the same rows: the second is refused, by the database in the last resort."""
     seed(bench.store.engine, events=[LONG_AGO] * 4)
-    history = SqlOldHistory(bench.store.engine, most_rows=3)
+    history = SqlOldHistory(bench.store.db, most_rows=3)
     assert history.plan("events", OLD, NOW) is not None
     with pytest.raises(LeaseLost, match="another process archives events"):
         history.plan("events", OLD, NOW)
@@ -266,7 +266,11 @@ def test_by_itself_whole_days_go(bench: Bench) -> None:
     seed(bench.store.engine, events=[LONG_AGO])
     other = replace(bench.runtime(), trigger=Trigger("cycle", "you", "host:2:2"))
     assert archive_due(other, both) == 0
-    assert [batch.rows for batch in archived(bench.runtime(), both, OLD)] == [1, 1, 1]  # by hand whatever is old goes
+    assert [batch.rows for batch in archive_batches(bench.runtime(), both, OLD)] == [
+        1,
+        1,
+        1,
+    ]  # by hand whatever is old goes
     bench.clock.advance(hours=12)
     seed(bench.store.engine, events=[LONG_AGO])
     assert [archive_due(other, both) for _ in range(2)] == [1, 0]
@@ -278,12 +282,12 @@ def test_a_batch_ends_before_it_is_too_large(bench: Bench) -> None:
     seed(bench.store.engine, events=[LONG_AGO] * 6)
     sizes = [
         batch.rows
-        for batch in archived(bench.runtime(), archiving(bench, MemoryArchive(), most_characters=30), OLD)
+        for batch in archive_batches(bench.runtime(), archiving(bench, MemoryArchive(), most_characters=30), OLD)
         if batch.source == "events"
     ]
     assert sizes == [2, 2, 2]
     seed(bench.store.engine, events=[LONG_AGO] * 2)
-    alone = archived(bench.runtime(), archiving(bench, MemoryArchive(), most_characters=1), OLD)
+    alone = archive_batches(bench.runtime(), archiving(bench, MemoryArchive(), most_characters=1), OLD)
     assert [batch.rows for batch in alone] == [1, 1]
 
 
@@ -293,11 +297,11 @@ def test_a_reply_that_is_lost_again_and_again(bench: Bench) -> None:
     archive = MemoryArchive(["lost"] * 5)
     both = archiving(bench, archive)
     with pytest.raises(CommitStateUnknown):
-        next(archived(bench.runtime(), both, OLD))
+        next(archive_batches(bench.runtime(), both, OLD))
     assert bench.clock.slept == [0.05, 0.1, 0.2, 0.4]
     assert [batch.written for batch in both.history.unfinished()] == [False]
     assert keys(bench.store.engine) == {("events", 1)}
-    assert [batch.rows for batch in archived(bench.runtime(), both, OLD)] == [1]
+    assert [batch.rows for batch in archive_batches(bench.runtime(), both, OLD)] == [1]
     assert keys(bench.store.engine) == set()
 
 
@@ -309,14 +313,14 @@ def test_rows_that_somebody_deleted(bench: Bench) -> None:
     with bench.store.engine.begin() as connection:
         connection.execute(sa.delete(EVENTS).where(EVENTS.c.id == 2))
     with pytest.raises(InvariantViolated, match=r"1 of the 3 rows of archive batch .* are gone from the store"):
-        next(archived(bench.runtime(), both, OLD))
+        next(archive_batches(bench.runtime(), both, OLD))
     assert not archive.batches
 
 
 def test_what_is_not_written_is_not_pruned(bench: Bench) -> None:
     """Pruning a planned batch, or one for the second time, deletes nothing."""
     seed(bench.store.engine, events=[LONG_AGO] * 2)
-    history = SqlOldHistory(bench.store.engine, most_rows=1)
+    history = SqlOldHistory(bench.store.db, most_rows=1)
     batch = history.plan("events", OLD, NOW)
     assert isinstance(batch, Batch)
     history.prune(batch)
@@ -330,10 +334,10 @@ def test_what_is_not_written_is_not_pruned(bench: Bench) -> None:
 def test_archiving_is_told(bench: Bench) -> None:
     """Each batch is an event."""
     seed(bench.store.engine, events=[LONG_AGO] * 4)
-    done = list(archived(bench.runtime(), archiving(bench, MemoryArchive()), OLD))
+    done = list(archive_batches(bench.runtime(), archiving(bench, MemoryArchive()), OLD))
     told = [(e["source"], e["rows"], e["batch"]) for e in bench.events("archived")]
     assert told == [("events", b.rows, b.batch_id) for b in done]
-    said = [event["details"] for event in bench.store.events() if event["kind"] == "archived"]
+    said = [event["details"] for event in bench.store.activity.list() if event["kind"] == "archived"]
     assert [(d["rows"], d["batch"]) for d in reversed(said)] == [(b.rows, b.batch_id) for b in done]
 
 
@@ -342,7 +346,7 @@ def test_no_id_is_given_twice(bench: Bench) -> None:
     archive = MemoryArchive()
     for _ in range(2):
         seed(bench.store.engine, events=[LONG_AGO], alerts=[LONG_AGO])
-        for _ in archived(bench.runtime(), archiving(bench, archive), OLD):
+        for _ in archive_batches(bench.runtime(), archiving(bench, archive), OLD):
             pass
     assert set(archive.counted().values()) == {1}
     assert len(archive.counted()) == 4

@@ -61,7 +61,7 @@ def test_too_many_lost_commits_defer_the_operation(bench: Bench, retries: int, s
     assert outcome.reason == f"lost the commit {retries + 1} times to other writers: somebody was first"
     assert bench.clock.slept == slept
     assert len(bench.catalog.load(ref).snapshots) == 10
-    assert bench.store.count_consecutive(REF, JobState.FAILED) == 0
+    assert bench.store.jobs.count_consecutive(REF, JobState.FAILED) == 0
 
 
 def test_compaction_yields_after_two_conflicts(bench: Bench) -> None:
@@ -84,7 +84,7 @@ def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> N
 
     def before(assignment: StepRequest) -> None:
         files = [FileAction("s3://lake/sales/orders/data/1", 1, "data")]
-        bench.store.plan_deletions(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
+        bench.store.ledger.plan(assignment.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
         if not landed:
             raise CommitStateUnknown("the reply was lost")
 
@@ -96,7 +96,7 @@ def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> N
     assert states(result) == {EXPIRE: COMMITTED if landed else FAILED}
     assert ("the table shows that it landed" if landed else "nothing was cleaned up") in result.summary
     assert (len(bench.asked), bench.clock.slept) == (1, [])
-    assert [f["state"] for f in bench.store.deleted_files(str(result.job_id))] == ["planned"]
+    assert [f["state"] for f in bench.store.ledger.files(str(result.job_id))] == ["planned"]
     assert [u.job_id for u in bench.engine.resumed] == ([result.job_id] if landed else [])
     bench.settle()
     assert bench.engine.resumed[-1].job_id == result.job_id

@@ -20,7 +20,7 @@ FILES = [FileAction(f"s3://lake/sales/orders/data/{number}", 1, "data") for numb
 
 def planned(bench: Bench, assignment: StepRequest) -> None:
     """Write deletions down, as an expiry does before it commits."""
-    bench.store.plan_deletions(assignment.job_id, assignment.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
+    bench.store.ledger.plan(assignment.job_id, assignment.base.ref, FILES, LedgerState.PLANNED, bench.clock.now())
 
 
 def finishing(bench: Bench) -> list[str]:
@@ -30,7 +30,7 @@ def finishing(bench: Bench) -> list[str]:
     def resume(unfinished: Unfinished) -> Outcome:
         finished.append(unfinished.job_id)
         states = {f.path: LedgerState.DELETED for f in unfinished.files}
-        bench.store.record_deletions(unfinished.job_id, states, bench.clock.now())
+        bench.store.ledger.record(unfinished.job_id, states, bench.clock.now())
         return committed(unfinished.operations[-1], f"finished {len(states)}", {})
 
     bench.engine.resume = resume  # type: ignore[method-assign]
@@ -42,7 +42,7 @@ def test_cancel_between_operations(bench: Bench) -> None:
     bench.rot(bench.table())
 
     def after(assignment: StepRequest) -> None:
-        bench.store.request_cancel(assignment.job_id, bench.clock.now())
+        bench.store.jobs.request_cancel(assignment.job_id, bench.clock.now())
 
     bench.after = after
     result = bench.run(COMPACT, MANIFESTS, EXPIRE)
@@ -50,8 +50,8 @@ def test_cancel_between_operations(bench: Bench) -> None:
     assert result.state is JobState.CANCELLED
     assert states(result) == {COMPACT: done, MANIFESTS: deferral, EXPIRE: deferral}
     assert bench.asked == [("orders", COMPACT)]
-    assert bench.store.tables()[0].held_by is None
-    assert bench.store.count_consecutive(REF, JobState.FAILED) == 0
+    assert bench.store.tables.list()[0].held_by is None
+    assert bench.store.jobs.count_consecutive(REF, JobState.FAILED) == 0
 
 
 def stopped(assignment: StepRequest) -> bool:
@@ -70,7 +70,7 @@ def test_the_engine_hears_of_a_cancel(bench: Bench) -> None:
 
     def before(assignment: StepRequest) -> None:
         heard.append(stopped(assignment))
-        bench.store.request_cancel(assignment.job_id, bench.clock.now())
+        bench.store.jobs.request_cancel(assignment.job_id, bench.clock.now())
         heard.append(stopped(assignment))
 
     bench.before = before
@@ -85,7 +85,7 @@ def test_the_time_out(bench: Bench) -> None:
     bench.after = lambda _: bench.clock.sleep(61)
     result = bench.run(COMPACT, EXPIRE)
     assert (result.state, bench.asked) == (JobState.CANCELLED, [("orders", COMPACT)])
-    ended = bench.store.job(str(result.job_id))
+    ended = bench.store.jobs.get(str(result.job_id))
     assert ended is not None
     assert "timeout" in ended.summary + result.reason
 
@@ -112,7 +112,7 @@ def test_a_lost_lease_stops_the_job(bench: Bench) -> None:
     bench.rot(bench.table())
 
     def after(_: StepRequest) -> None:
-        bench.store.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
+        bench.store.jobs.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
 
     bench.after = after
     result = bench.run(COMPACT, MANIFESTS, EXPIRE)
@@ -128,7 +128,7 @@ def test_the_engine_hears_of_a_lost_lease(bench: Bench) -> None:
     heard: list[bool] = []
 
     def before(assignment: StepRequest) -> None:
-        bench.store.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
+        bench.store.jobs.end_interrupted(bench.clock.now() + timedelta(hours=1), lambda _: False)
         heard.append(stopped(assignment))
 
     bench.before = before
@@ -144,7 +144,7 @@ def test_a_lost_lease_does_not_abort_the_pass(bench: Bench) -> None:
 
     def before(assignment: StepRequest) -> None:
         if assignment.base.ref.name == "a":
-            bench.store.finish(assignment.job_id, JobState.INTERRUPTED, "", bench.clock.now())
+            bench.store.jobs.finish(assignment.job_id, JobState.INTERRUPTED, "", bench.clock.now())
             raise LeaseLost("another process owns the table")
 
     bench.before = before
@@ -161,7 +161,7 @@ def test_an_invariant_seen_by_the_engine_pauses_the_table(bench: Bench) -> None:
     bench.after = after
     result = bench.run(COMPACT, EXPIRE)
     assert "rows were lost; the table is paused" in result.summary
-    assert bench.store.tables()[0].paused == "verification failed: rows were lost"
+    assert bench.store.tables.list()[0].paused == "verification failed: rows were lost"
     assert bench.asked == [("orders", COMPACT)]
 
 
@@ -178,7 +178,7 @@ def test_an_invariant_seen_after_the_commit_pauses_the_table(bench: Bench) -> No
     bench.after = after
     result = bench.run(COMPACT)
     assert result.state is JobState.FAILED
-    paused = bench.store.tables()[0].paused
+    paused = bench.store.tables.list()[0].paused
     assert paused is not None
     assert paused.startswith("verification failed: ")
     assert "lost 1 of 10 records" in paused
@@ -198,7 +198,7 @@ def test_a_writer_that_drops_a_ref_meanwhile_is_no_fault_of_the_job(bench: Bench
     result = bench.run(COMPACT)
     assert result.state is JobState.SUCCEEDED
     assert "q1 is gone" in str(result.outcomes[0].notes)
-    assert bench.store.tables()[0].paused is None
+    assert bench.store.tables.list()[0].paused is None
 
 
 def test_deletions_of_a_table_whose_verification_failed_wait(bench: Bench) -> None:
@@ -214,7 +214,7 @@ def test_deletions_of_a_table_whose_verification_failed_wait(bench: Bench) -> No
     result = bench.run(EXPIRE)
     bench.settle()
     assert finished == []
-    bench.store.pause(REF, None)
+    bench.store.tables.pause(REF, None)
     bench.settle()
     assert finished == [result.job_id]
 
@@ -223,12 +223,12 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
     """Deletions of interrupted jobs are finished once; those of tables that are gone are kept."""
     for name in ("a", "b", "c"):
         bench.table(name)
-    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.tables.record_listing("lake", bench.catalog.pointers(), bench.clock.now())
     jobs = []
-    for row in bench.store.tables():
-        jobs.append(bench.store.claim(row.ref, "u", (EXPIRE,), bench.runtime().trigger, bench.clock.now()))
+    for row in bench.store.tables.list():
+        jobs.append(bench.store.jobs.claim(row.ref, "u", (EXPIRE,), bench.runtime().trigger, bench.clock.now()))
         files = [FileAction(f"{row.ref.name}/{n}", 1, "data") for n in range(2)]
-        bench.store.plan_deletions(str(jobs[-1]), row.ref, files, LedgerState.PLANNED, bench.clock.now())
+        bench.store.ledger.plan(str(jobs[-1]), row.ref, files, LedgerState.PLANNED, bench.clock.now())
     finished = finishing(bench)
     resume = bench.engine.resume
 
@@ -240,10 +240,10 @@ def test_settling_finishes_what_was_planned(bench: Bench) -> None:
     bench.engine.resume = gone  # type: ignore[method-assign]
     assert reconcile_interrupted(bench.runtime()) == []
     said = bench.settle()
-    assert [finished, [row.held_by for row in bench.store.tables()]] == [[jobs[0], jobs[2]], [None] * 3]
+    assert [finished, [row.held_by for row in bench.store.tables.list()]] == [[jobs[0], jobs[2]], [None] * 3]
     assert sum("interrupted" in line for line in said) == 3
     assert "lake.sales.b is gone" in said
-    assert {f["state"] for f in bench.store.deleted_files(str(jobs[1]))} == {"kept"}
+    assert {f["state"] for f in bench.store.ledger.files(str(jobs[1]))} == {"kept"}
     assert bench.settle() == []
     assert job_states(bench) == [JobState.INTERRUPTED] * 3
 
@@ -260,7 +260,7 @@ def test_an_unexpected_error_in_one_job_does_not_abort_the_pass(bench: Bench) ->
     bench.before = before
     result = bench.cycle()
     assert {job.ref.name for job in result.jobs} == {"a", "b", "c"}
-    assert [row.held_by for row in bench.store.tables()] == [None] * 3
+    assert [row.held_by for row in bench.store.tables.list()] == [None] * 3
 
 
 def test_the_pause_of_a_moment_ago_holds(bench: Bench) -> None:
@@ -269,8 +269,8 @@ def test_the_pause_of_a_moment_ago_holds(bench: Bench) -> None:
     bench.table("b")
 
     def before(_: StepRequest) -> None:
-        for row in bench.store.tables():
-            bench.store.pause(row.ref, "stop")
+        for row in bench.store.tables.list():
+            bench.store.tables.pause(row.ref, "stop")
 
     bench.before = before
     bench.limits = type(bench.limits)(total=1)

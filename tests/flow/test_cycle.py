@@ -27,7 +27,7 @@ def test_the_funnel(bench: Bench) -> None:
     assert len(bench.catalog.load(job.ref).snapshots) == 5
     assert not result.errors
     assert not result.deferred
-    (run,) = bench.store.runs(str(job.job_id))
+    (run,) = bench.store.runs.list(str(job.job_id))
     assert (run["before"]["snapshots"], run["after"]["snapshots"]) == (10, 5)
 
 
@@ -66,7 +66,7 @@ def test_a_failed_catalog_fails_whole_and_the_others_go_on(bench: Bench) -> None
     result = bench.cycle()
     assert result.errors == (("pond", "pond does not answer"),)
     assert [job.ref.name for job in result.jobs] == ["c"]
-    assert not any(row.dropped for row in bench.store.tables())
+    assert not any(row.dropped for row in bench.store.tables.list())
     bench.catalogs["pond"].down = None
     assert bench.cycle().errors == ()
 
@@ -81,7 +81,7 @@ def test_an_unreadable_table_is_listed_and_left_alone(bench: Bench) -> None:
         result = bench.cycle()
         assert [(table, "x.avro is missing" in error) for table, error in result.errors] == [(str(broken), True)]
     assert {ref for ref, _ in bench.asked} == {fine.name}
-    row = next(row for row in bench.store.tables() if row.ref == broken)
+    row = next(row for row in bench.store.tables.list() if row.ref == broken)
     assert (row.health, row.due_since) == (None, None)
     del bench.files.broken[broken]
     bench.clock.advance(hours=1)
@@ -164,7 +164,7 @@ def test_time_alone_makes_a_quiet_table_due(bench: Bench) -> None:
     """Nobody commits any more, and yet its snapshots are expired when they are old enough."""
     ref = bench.table(ages=tuple(100 - hours for hours in range(10)))
     assert bench.cycle().due == 0
-    row = next(row for row in bench.store.tables() if row.ref == ref)
+    row = next(row for row in bench.store.tables.list() if row.ref == ref)
     assert row.evaluate_at is not None
     assert row.evaluate_at > NOW
     runs = 0
@@ -186,8 +186,8 @@ def test_a_dry_run_writes_nothing(bench: Bench) -> None:
     assert bench.asked
     assert all(assignment.dry_run for assignment in bench.engine.assignments)
     assert before == bench.catalog.tables
-    assert not bench.store.jobs()
-    assert not bench.store.unfinished(bench.clock.now())
+    assert not bench.store.jobs.list()
+    assert not bench.store.ledger.unfinished(bench.clock.now())
     assert bench.cycle().run == 2
 
 
@@ -200,7 +200,7 @@ def test_missing_evidence_means_no_action(bench: Bench) -> None:
     result = bench.cycle()
     assert (result.tables, result.changed) == (3, 3)
     assert {operation for _, operation in bench.asked} <= {ORPHANS}  # a scan that only reports
-    assert (said := bench.store.evaluation(TableRef("lake", ("sales",), "future"))) is not None
+    assert (said := bench.store.tables.evaluation(TableRef("lake", ("sales",), "future"))) is not None
     assert {v["verdict"] for v in said["verdicts"]} == {"unsupported"}
 
 

@@ -28,8 +28,8 @@ def test_a_fault_of_ours_with_one_catalog_is_none_of_the_others(bench: Bench) ->
     found = detect_due(bench.runtime())
     said = "catalog lake could not be listed: unexpected ValueError: an answer that nobody foresaw"
     assert (found.tables, found.errors) == (1, (("lake", said),))
-    assert {row.ref.catalog for row in bench.store.tables()} == {"pond"}
-    assert {row.name: row.failures for row in bench.store.catalogs()} == {"lake": 1, "pond": 0}
+    assert {row.ref.catalog for row in bench.store.tables.list()} == {"pond"}
+    assert {row.name: row.failures for row in bench.store.catalogs.list()} == {"lake": 1, "pond": 0}
 
 
 def test_a_table_that_comes_back_into_scope_is_looked_at(bench: Bench) -> None:
@@ -44,7 +44,7 @@ def test_a_table_that_comes_back_into_scope_is_looked_at(bench: Bench) -> None:
     bench.scopes.clear()
     bench.clock.advance(hours=12)
     looked(bench)
-    row = bench.store.table(ref)
+    row = bench.store.tables.get(ref)
     assert row is not None
     assert row.evaluated_location == row.metadata_location
     assert row.evaluate_at is not None
@@ -54,7 +54,7 @@ def test_a_table_that_is_gone_for_a_moment_is_looked_at_again(bench: Bench) -> N
     """Renamed and renamed back between two listings, it has not moved in any of them."""
     ref = bench.table(ages=AGEING)
     looked(bench)
-    row = bench.store.table(ref)
+    row = bench.store.tables.get(ref)
     assert row is not None
     assert row.evaluate_at is not None
     bench.clock.time = row.evaluate_at
@@ -64,7 +64,7 @@ def test_a_table_that_is_gone_for_a_moment_is_looked_at_again(bench: Bench) -> N
     for _ in range(8):
         bench.clock.advance(hours=12)
         looked(bench)
-    row = bench.store.table(REF)
+    row = bench.store.tables.get(REF)
     assert row is not None
     assert row.evaluated_at is not None
     assert row.evaluated_at > NOW + timedelta(days=3)

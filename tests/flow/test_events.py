@@ -105,9 +105,9 @@ def test_a_gap_in_commit_reports_has_the_catalog_asked(quiet: Bench) -> None:
     """Known tables alone do not."""
     later = quiet.clock.now() + timedelta(hours=5)
     for answer, asked in ((NewReports(1, ("sales.orders",)), later), (NewReports(2, gap=True), quiet.clock.now())):
-        quiet.store.record_catalog_read("lake", quiet.clock.now(), quiet.clock.now(), later)
+        quiet.store.catalogs.record_read("lake", quiet.clock.now(), quiet.clock.now(), later)
         read_reports(quiet.runtime(), DIRECTORY, {"lake": Reports([answer])})
-        assert quiet.store.catalogs()[0].detect_at == asked
+        assert quiet.store.catalogs.list()[0].detect_at == asked
 
 
 def test_commit_reports_that_cannot_be_read(quiet: Bench) -> None:
@@ -126,6 +126,6 @@ def test_reports_that_are_read_twice_count_once(quiet: Bench) -> None:
     runtime = quiet.runtime()
     read_reports(runtime, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
     assert evaluated(quiet) == ["orders"]
-    quiet.store.record_commit_reports_read("lake", None, quiet.clock.now())
+    quiet.store.catalogs.record_commit_reports_read("lake", None, quiet.clock.now())
     read_reports(runtime, DIRECTORY, {"lake": Reports([NewReports(1, ("sales.orders",))])})
     assert evaluated(quiet) == []

@@ -47,7 +47,7 @@ def test_a_failing_operation_does_not_stop_the_next(bench: Bench) -> None:
     assert result.state is JobState.PARTIAL
     assert states(result) == {COMPACT: FAILED, MANIFESTS: COMMITTED, EXPIRE: COMMITTED}
     assert result.summary.startswith("compact: failed: a manifest is missing; rewrite_manifests: done")
-    assert [run["state"] for run in bench.store.runs(str(result.job_id))] == ["failed", "committed", "committed"]
+    assert [run["state"] for run in bench.store.runs.list(str(result.job_id))] == ["failed", "committed", "committed"]
 
 
 def test_each_operation_sees_the_table_as_it_then_is(bench: Bench) -> None:
@@ -65,7 +65,7 @@ def test_each_operation_sees_the_table_as_it_then_is(bench: Bench) -> None:
 def test_the_table_is_not_there_any_more(bench: Bench, what: str) -> None:
     """Dropped, renamed or replaced since it was planned: skipped with the reason, and no job was started."""
     ref = bench.table()
-    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.tables.record_listing("lake", bench.catalog.pointers(), bench.clock.now())
     made = bench.catalog.tables.pop(ref)
     if what == "renamed":
         bench.catalog.put(replace(made, ref=replace(ref, name="renamed")))
@@ -91,14 +91,14 @@ def test_the_table_is_replaced_while_the_job_runs(bench: Bench) -> None:
     assert bench.asked == [("orders", COMPACT)]
     assert all("replaced" in o.reason or "another table" in o.reason for o in result.outcomes)
     assert len(bench.catalog.load(REF).snapshots) == 10
-    assert [row.held_by for row in bench.store.tables()] == [None]
+    assert [row.held_by for row in bench.store.tables.list()] == [None]
 
 
 @pytest.mark.parametrize("error", [CatalogUnavailable("catalog is down"), MetadataUnreadable("file is gone")])
 def test_a_table_that_cannot_be_loaded_is_a_result(bench: Bench, error: IcewrightError) -> None:
     """`execute` never raises for what is wrong with the table."""
     bench.table()
-    bench.store.record_catalog_listing("lake", bench.catalog.pointers(), bench.clock.now())
+    bench.store.tables.record_listing("lake", bench.catalog.pointers(), bench.clock.now())
     bench.catalog.down = error
     result = bench.run(EXPIRE)
     assert result.state in (JobState.FAILED, JobState.SKIPPED)
@@ -173,10 +173,10 @@ def test_three_failures_in_a_row_pause_the_table(bench: Bench) -> None:
         bench.cycle()
         bench.clock.advance(hours=2)
     assert job_states(bench) == [JobState.FAILED] * 3
-    (row,) = bench.store.tables()
+    (row,) = bench.store.tables.list()
     assert row.paused == f"3 jobs failed in a row; `icewright resume {REF}` when mended"
     assert bench.events("paused") == [{"table": str(REF), "jobs": 3, "state": JobState.FAILED}]
-    bench.store.pause(REF, None)
+    bench.store.tables.pause(REF, None)
     bench.before = lambda _: None
     assert bench.cycle().run == 1
 
@@ -219,5 +219,5 @@ def test_history_of_an_earlier_table_of_the_name_does_not_count(bench: Bench) ->
     bench.cycle()
     ref: TableRef = bench.table(table_uuid="another")
     bench.clock.advance(minutes=11)
-    assert bench.clock.now() - bench.store.jobs()[0].created < timedelta(minutes=60)
+    assert bench.clock.now() - bench.store.jobs.list()[0].created < timedelta(minutes=60)
     assert [job.ref for job in bench.cycle().jobs] == [ref]

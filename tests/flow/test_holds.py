@@ -38,9 +38,9 @@ def expired(bench: Bench) -> tuple[int, ...]:
 def test_a_pin_is_seen_by_the_next_expiry(bench: Bench) -> None:
     """What a reader holds is not in the plan; once it ages out it is."""
     made = table(bench)
-    bench.store.record_catalog_listing("lake", bench.catalogs["lake"].pointers(), NOW)
+    bench.store.tables.record_listing("lake", bench.catalogs["lake"].pointers(), NOW)
     first, second = sorted(made.by_id)[:2]
-    assert bench.store.pin(REF, made.table_uuid, pin(second))
+    assert bench.store.pins.add(REF, made.table_uuid, pin(second))
     bench.run(EXPIRE)
     assert expired(bench) == (first,)
     bench.clock.advance(hours=2)
@@ -56,7 +56,7 @@ def test_a_rewrite_holds_the_snapshot_that_it_began_on(bench: Bench, fault: Exce
     seen: list[list[SnapshotPin]] = []
 
     def before(assignment: StepRequest) -> None:
-        seen.append(list(bench.store.pins(REF, made.table_uuid)))
+        seen.append(list(bench.store.pins.list(REF, made.table_uuid)))
         if fault is not None and assignment.operation is Operation.COMPACT:
             raise fault
 
@@ -66,24 +66,24 @@ def test_a_rewrite_holds_the_snapshot_that_it_began_on(bench: Bench, fault: Exce
     ((held,),) = seen
     assert held.snapshot_id == made.current_snapshot_id
     assert str(result.job_id) in held.reader
-    assert not bench.store.pins(REF, made.table_uuid)
+    assert not bench.store.pins.list(REF, made.table_uuid)
 
 
 def test_a_dry_run_holds_nothing(bench: Bench) -> None:
     """It changes nothing, the store included."""
     bench.rot()
     made = table(bench)
-    bench.before = lambda _: pytest.fail("held") if bench.store.pins(REF, made.table_uuid) else None
+    bench.before = lambda _: pytest.fail("held") if bench.store.pins.list(REF, made.table_uuid) else None
     assert bench.run(COMPACT, dry_run=True).state is JobState.SUCCEEDED
 
 
 def test_the_hold_of_a_rewrite_that_died_ages_out(bench: Bench) -> None:
     """A process that was killed leaves its hold behind, which keeps the base until the job's time would be over."""
     made = table(bench)
-    bench.store.record_catalog_listing("lake", bench.catalogs["lake"].pointers(), NOW)
+    bench.store.tables.record_listing("lake", bench.catalogs["lake"].pointers(), NOW)
     first, second = sorted(made.by_id)[:2]
     left = replace(pin(second, "the running rewrite of job x"), until=NOW + timedelta(seconds=3600))
-    assert bench.store.pin(REF, made.table_uuid, left)
+    assert bench.store.pins.add(REF, made.table_uuid, left)
     bench.run(EXPIRE)
     assert expired(bench) == (first,)
     bench.clock.advance(seconds=3601)

@@ -25,7 +25,7 @@ def measured(bench: Bench, *operations: Operation) -> tuple[JobResult, list[Mapp
     bench.rot(ref)
     result = bench.run(*operations, ref=ref)
     assert result.job_id is not None
-    return result, list(bench.store.runs(result.job_id))
+    return result, list(bench.store.runs.list(result.job_id))
 
 
 def times(run: Mapping[str, Any], name: str = "planning_ms") -> tuple[Any, Any]:
@@ -64,7 +64,7 @@ def test_large_manifests(bench: Bench) -> None:
     bench.rot(ref)
     bench.files.manifests_of[ref] = (manifests(20, mb=4),)
     result = bench.run(COMPACT, ref=ref)
-    (run,) = bench.store.runs(str(result.job_id))
+    (run,) = bench.store.runs.list(str(result.job_id))
     assert times(run) == (None, None)
     assert "planning was not measured: 80 MB of manifests (impact.max_planning_mb 64)" in run["notes"]
     assert sum(m.bytes for m in bench.files.manifests_of[ref]) == 80 * MEGABYTE

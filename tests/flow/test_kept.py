@@ -49,7 +49,7 @@ def test_a_stopped_job_tells_what_it_did(error: IcewrightError, state: JobState,
     assert {deferral.state for deferral in left} <= {OperationState.DEFERRED}
     assert outcome.metrics["files_merged"] == 4
     assert outcome.summary == f"compacted 4 files into 1 (across 1 bins); failed: stopped: {error}"
-    run, *_ = bench.store.runs(str(result.job_id))
+    run, *_ = bench.store.runs.list(str(result.job_id))
     assert run["metrics"]["files_merged"] == 4
 
 
@@ -126,4 +126,4 @@ def test_what_was_kept_is_verified(bench: Bench) -> None:
     bench.before = before
     result = bench.run(COMPACT)
     assert "lost 8 of 9 records" in result.summary
-    assert "verification failed" in str(bench.store.tables()[0].paused)
+    assert "verification failed" in str(bench.store.tables.list()[0].paused)

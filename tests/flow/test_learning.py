@@ -124,7 +124,7 @@ def test_work_that_came_to_nothing_has_cost_its_time(bench: Bench) -> None:
     bench.engine.function = fails
     result = bench.run(COMPACT)
     assert (result.state, result.outcomes[0].metrics["gb_hours"]) == (JobState.FAILED, TAKEN)
-    assert bench.store.usage(bench.clock.now() - timedelta(hours=1)).spent_by_catalog == {"lake": TAKEN}
+    assert bench.store.planning.usage(bench.clock.now() - timedelta(hours=1)).spent_by_catalog == {"lake": TAKEN}
 
 
 def test_a_table_without_runs_begins_with_what_others_taught(
@@ -134,7 +134,7 @@ def test_a_table_without_runs_begins_with_what_others_taught(
     bench.engine.function = works
     refs = [bench.table(f"t{number}") for number in range(4)]
     new = refs.pop()
-    calibration = Calibration(bench.store, bench.clock)
+    calibration = Calibration(bench.store.runs, bench.clock)
 
     def cost(ref: TableRef) -> float:
         bench.rot(ref)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.planning import SqlPlanning
 from icewright.core.errors import CatalogUnavailable, StorageUnavailable
 from icewright.core.layering import PolicyRule
 from icewright.core.plan import Candidate, CatalogLimits, Limits, PoolLimits
@@ -18,7 +18,7 @@ from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning, plan_now
-from icewright.flow.reconcile import MOST_INTERRUPTED, Reconciler, reconcile_interrupted
+from icewright.flow.reconcile import MAX_INTERRUPTED, Reconciler, reconcile_interrupted
 from icewright.flow.runtime import Runtime, Scope
 from icewright.ports import JobRow, ProcessRow, Trigger
 from icewright.testing import NOW, REF
@@ -40,7 +40,7 @@ def looked(bench: Bench) -> Runtime:
 
 def taken(bench: Bench, runtime: Runtime, limit: int = 10) -> list[JobRow]:
     """What a worker gets."""
-    return list(runtime.store.dequeue(runtime.trigger.holder, sorted(bench.catalogs), bench.clock.now(), limit))
+    return list(runtime.store.jobs.dequeue(runtime.trigger.holder, sorted(bench.catalogs), bench.clock.now(), limit))
 
 
 def test_the_loops_meet_in_the_store(bench: Bench) -> None:
@@ -55,7 +55,7 @@ def test_the_loops_meet_in_the_store(bench: Bench) -> None:
     assert (result.state, result.job_id) == (JobState.SUCCEEDED, job.job_id)
     assert job_states(bench) == [JobState.SUCCEEDED]
     assert Planning(other(bench, "c:1:1")).due() == 0
-    assert bench.store.candidates(["lake"]) == []
+    assert bench.store.planning.candidates(["lake"]) == []
 
 
 def test_a_catalog_is_asked_by_one_process_in_each_interval(bench: Bench) -> None:
@@ -78,14 +78,14 @@ def test_a_catalog_that_fails_is_tried_later_and_later(bench: Bench) -> None:
     for _ in range(8):
         found = detect_due(bench.runtime())
         assert found.errors == (("lake", "lake is down"),)
-        (row,) = (r for r in bench.store.catalogs() if r.name == "lake")
+        (row,) = (r for r in bench.store.catalogs.list() if r.name == "lake")
         waits.append((row.detect_at - bench.clock.now()).total_seconds() / 60)
         bench.clock.time = row.detect_at
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
     assert (row.failures, row.error) == (8, "lake is down")
     bench.catalog.down = None
     assert detect_due(bench.runtime()).errors == ()
-    (row,) = (r for r in bench.store.catalogs() if r.name == "lake")
+    (row,) = (r for r in bench.store.catalogs.list() if r.name == "lake")
     assert (row.failures, row.error, row.detected_at) == (0, None, bench.clock.now())
 
 
@@ -107,7 +107,7 @@ def test_each_table_is_evaluated_once(bench: Bench) -> None:
         bench.table(f"t{number}")
     detect_due(bench.runtime())
     until = NOW + timedelta(minutes=2)
-    claimed = bench.store.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
+    claimed = bench.store.tables.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
     assert len(claimed) == 3
     assert len(evaluate_due(bench.runtime(), ["lake"])) == 2
     bench.clock.time = until
@@ -120,14 +120,14 @@ def test_what_the_dead_had_claimed_is_free_at_once(bench: Bench) -> None:
     bench.table()
     detect_due(bench.runtime())
     until = NOW + timedelta(hours=1)
-    bench.store.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
-    assert bench.store.acquire_lease("reconcile", "dead:1:1", NOW, until) == "dead:1:1"
-    assert bench.store.acquire_lease("plan", "alive:1:1", NOW, until) == "alive:1:1"
+    bench.store.tables.claim_evaluations(["lake"], "dead:1:1", NOW, until, 3)
+    assert bench.store.leases.acquire("reconcile", "dead:1:1", NOW, until) == "dead:1:1"
+    assert bench.store.leases.acquire("plan", "alive:1:1", NOW, until) == "alive:1:1"
     runtime = replace(bench.runtime(), process_has_ended=lambda holder: holder == "dead:1:1")
     Reconciler(runtime).due()
     assert len(evaluate_due(runtime, ["lake"])) == 1
     assert Planning(runtime).due() == 0
-    assert bench.store.candidates(["lake"])
+    assert bench.store.planning.candidates(["lake"])
 
 
 def test_one_process_plans_at_a_time(bench: Bench) -> None:
@@ -155,8 +155,8 @@ def test_a_plan_is_made_anew_when_something_has_moved_or_after_a_while(bench: Be
     bench.clock.advance(seconds=1)
     assert [*seen, planning.due()] == [0, 1]
     assert planning.due() == 0
-    (job,) = bench.store.jobs()
-    assert bench.store.request_cancel(job.job_id, bench.clock.now())
+    (job,) = bench.store.jobs.list()
+    assert bench.store.jobs.request_cancel(job.job_id, bench.clock.now())
     assert planning.due() == 1
     bench.table("late")
     looked(bench)
@@ -169,13 +169,14 @@ def test_a_plan_that_failed_is_made_again(bench: Bench) -> None:
     runtime = looked(bench)
     faults = [StorageUnavailable("the store is away")]
 
-    class Away(SqlStore):
+    class Away(SqlPlanning):
         def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
             if faults:
                 raise faults.pop()
             return super().candidates(catalogs)
 
-    planning = Planning(replace(runtime, store=Away(bench.store.engine)))
+    bench.store.planning = Away(bench.store.db)
+    planning = Planning(runtime)
     with pytest.raises(StorageUnavailable):
         planning.due()
     assert planning.due() == 1
@@ -191,7 +192,7 @@ def test_a_table_has_one_job_at_a_time(bench: Bench) -> None:
     result = bench.run(EXPIRE, ref=ref)
     assert result.state is JobState.SUCCEEDED
     assert job_states(bench) == [JobState.CANCELLED, JobState.SUCCEEDED]
-    assert bench.store.jobs()[1].summary == "gave way to a job that began at once"
+    assert bench.store.jobs.list()[1].summary == "gave way to a job that began at once"
     assert taken(bench, runtime) == []
 
 
@@ -205,8 +206,8 @@ def test_limits_hold_over_all_workers(bench: Bench) -> None:
     assert Planning(runtime).due() == 3
     assert len(taken(bench, runtime, 2)) == 2
     assert Planning(runtime).due() == 0
-    for job in bench.store.jobs():
-        bench.store.finish(job.job_id, JobState.SUCCEEDED, "", bench.clock.now())
+    for job in bench.store.jobs.list():
+        bench.store.jobs.finish(job.job_id, JobState.SUCCEEDED, "", bench.clock.now())
     assert Planning(runtime).due() == 2  # one waits still
 
 
@@ -218,14 +219,14 @@ def test_a_saturated_pool_is_given_less(bench: Bench) -> None:
     def after(active: int, pending: int) -> int:
         load = {"cores": 2, "active_tasks": active, "pending_tasks": pending, "longest_wait_seconds": 0.0}
         row = ProcessRow("w:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": load}})
-        bench.store.record_heartbeat(row)
+        bench.store.processes.record_heartbeat(row)
         Planning(runtime).due()
-        return bench.store.pool_limits().get("default", 4)
+        return bench.store.planning.pool_limits().get("default", 4)
 
     assert [after(2, 50), after(2, 50), after(2, 50), after(2, 4)] == [2, 1, 1, 1]
     assert [after(0, 0) for _ in range(5)] == [2, 3, 4, 4, 4]
-    bench.store.deregister(["w:1:1"])
-    assert bench.store.processes() == []
+    bench.store.processes.deregister(["w:1:1"])
+    assert bench.store.processes.list() == []
 
 
 def test_a_table_that_is_gone_when_its_turn_comes(bench: Bench) -> None:
@@ -236,7 +237,7 @@ def test_a_table_that_is_gone_when_its_turn_comes(bench: Bench) -> None:
     (job,) = taken(bench, runtime)
     del bench.catalog.tables[ref]
     assert execute_taken(runtime, job).state is JobState.SKIPPED
-    row = bench.store.table(ref)
+    row = bench.store.tables.get(ref)
     assert row is not None
     assert row.held_by is None
 
@@ -254,7 +255,7 @@ def test_a_catalog_that_is_down_when_a_job_begins(bench: Bench) -> None:
         assert (result.state, result.reason) == (JobState.FAILED, "lake is down")
         bench.catalog.down = None
         bench.clock.advance(hours=2)
-    (row,) = bench.store.tables()
+    (row,) = bench.store.tables.list()
     assert row.paused is not None
     assert row.paused.startswith("2 jobs failed in a row")
 
@@ -266,7 +267,7 @@ def test_a_job_with_knobs_of_its_own(bench: Bench) -> None:
     (planned,) = plan_now(runtime, ["lake"]).jobs
     manual = Trigger("manual", "ann", "host:1:1")
     options = {"set": {"expire_snapshots.retention_hours": 2000}, "force": False}
-    assert bench.store.enqueue(planned, manual, NOW, options) is not None
+    assert bench.store.jobs.enqueue(planned, manual, NOW, options) is not None
     (job,) = taken(bench, runtime)
     assert (job.actor, job.options) == ("ann", options)
     result = execute_taken(runtime, job)
@@ -279,8 +280,8 @@ def test_a_queued_job_is_cancelled_at_once(bench: Bench) -> None:
     bench.table()
     runtime = looked(bench)
     Planning(runtime).due()
-    (job,) = bench.store.jobs()
-    assert bench.store.request_cancel(job.job_id, NOW)
+    (job,) = bench.store.jobs.list()
+    assert bench.store.jobs.request_cancel(job.job_id, NOW)
     assert job_states(bench) == [JobState.CANCELLED]
     assert Planning(runtime).due() == 1
 
@@ -288,8 +289,8 @@ def test_a_queued_job_is_cancelled_at_once(bench: Bench) -> None:
 def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
     """Not the first times: any process may be killed once; but not for ever either."""
     bench.table()
-    for number in range(MOST_INTERRUPTED):
-        (row,) = bench.store.tables() or (None,)
+    for number in range(MAX_INTERRUPTED):
+        (row,) = bench.store.tables.list() or (None,)
         assert row is None or row.paused is None, number
         runtime = looked(bench)
         Planning(runtime).due()
@@ -297,9 +298,9 @@ def test_a_table_whose_jobs_end_their_process_is_paused(bench: Bench) -> None:
         (said,) = reconcile_interrupted(replace(runtime, process_has_ended=lambda _: True))
         assert said.endswith("was interrupted")
         bench.clock.advance(minutes=1)
-    (row,) = bench.store.tables()
+    (row,) = bench.store.tables.list()
     assert row.paused is not None
-    assert row.paused.startswith(f"{MOST_INTERRUPTED} jobs were interrupted in a row")
+    assert row.paused.startswith(f"{MAX_INTERRUPTED} jobs were interrupted in a row")
 
 
 def test_a_process_that_is_to_stop(bench: Bench) -> None:
@@ -325,8 +326,8 @@ def test_an_evaluation_that_took_long_does_not_undo_a_newer_one(bench: Bench) ->
     bench.clock.advance(seconds=5)
     bench.run(EXPIRE, ref=ref)
     assert old
-    bench.store.record_unreadable(ref, "what it said five seconds ago", slow)
-    (row,) = bench.store.tables()
+    bench.store.tables.record_unreadable(ref, "what it said five seconds ago", slow)
+    (row,) = bench.store.tables.list()
     assert row.error is None
 
 
@@ -334,7 +335,7 @@ def test_the_store_is_away_for_a_moment(bench: Bench) -> None:
     """A round of a loop fails as a whole, and the next one does the work."""
     bench.table()
     runtime = bench.runtime()
-    real = runtime.store.claim_catalogs
+    real = runtime.store.catalogs.claim
     away = iter([True])
 
     def claim(*arguments: object) -> object:
@@ -342,7 +343,7 @@ def test_the_store_is_away_for_a_moment(bench: Bench) -> None:
             raise StorageUnavailable("the state store is away")
         return real(*arguments)  # type: ignore[arg-type]
 
-    bench.store.claim_catalogs = claim  # type: ignore[method-assign,assignment]
+    bench.store.catalogs.claim = claim  # type: ignore[method-assign,assignment]
     with pytest.raises(StorageUnavailable):
         detect_due(runtime)
     assert detect_due(runtime).tables == 1

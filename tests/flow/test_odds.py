@@ -22,7 +22,7 @@ from icewright.flow.manual import queue_manual_job
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler, reconcile_interrupted
-from icewright.flow.runtime import PATIENCE, Runtime, Scope
+from icewright.flow.runtime import STORE_PATIENCE, Runtime, Scope
 from icewright.ports import LedgerState, StepRequest, Trigger, Unfinished
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, EXPIRE, ORPHANS, Bench, job_states
@@ -43,7 +43,9 @@ def away(bench: Bench, times: int, *names: str) -> None:
         return asked
 
     for name in names:
-        setattr(bench.store, name, flaky(getattr(bench.store, name)))
+        part = getattr(bench.store, name.partition(".")[0])
+        method = name.partition(".")[2]
+        setattr(part, method, flaky(getattr(part, method)))
 
 
 def begun(bench: Bench) -> tuple[Runtime, list[JobState]]:
@@ -64,41 +66,41 @@ def test_a_table_that_is_gone_is_not_tried_again_and_again(bench: Bench) -> None
     looked(bench)
     del bench.catalog.tables[ref]
     assert [begun(bench)[1] for _ in range(3)] == [[JobState.SKIPPED]] * 3
-    assert bench.store.candidates(["lake"]) == []
+    assert bench.store.planning.candidates(["lake"]) == []
 
 
 def test_nothing_is_due_of_a_table_that_left_the_scope(bench: Bench) -> None:
     """Nor wrong with it: nobody will mend it, so no gauge and no rule may wait for that."""
     ref = bench.table()
     looked(bench)
-    bench.store.record_unreadable(ref, "broken", bench.clock.now())
+    bench.store.tables.record_unreadable(ref, "broken", bench.clock.now())
     bench.scopes["lake"] = Scope(enabled=True, tables="other-*")
     bench.clock.advance(hours=30)
     assert evaluate_due(bench.runtime(), ["lake"]) == []
-    row = bench.store.table(ref)
+    row = bench.store.tables.get(ref)
     assert row is not None
     assert (row.due_since, row.error) == (None, None)
-    assert bench.store.candidates(["lake"]) == []
+    assert bench.store.planning.candidates(["lake"]) == []
 
 
 def test_a_fault_of_ours_before_the_work_pauses_the_table_in_the_end(bench: Bench) -> None:
     """It is a failure, and not an end of the process: the breaker counts it."""
     ref = bench.table()
     looked(bench)
-    real = bench.store.record_event
+    real = bench.store.activity.record
 
     def broken(kind: str, *arguments: Any, **details: Any) -> None:
         if kind == "operation_started":
             raise ValueError("a fault of ours")
         real(kind, *arguments, **details)
 
-    bench.store.record_event = broken  # type: ignore[method-assign]
+    bench.store.activity.record = broken  # type: ignore[method-assign]
     for _ in range(6):
         _, found = begun(bench)
     assert found == [JobState.FAILED] * 3
-    job = bench.store.jobs()[0]
+    job = bench.store.jobs.list()[0]
     assert job.summary == "unexpected ValueError: a fault of ours"
-    row = bench.store.table(ref)
+    row = bench.store.tables.get(ref)
     assert row is not None
     assert (row.paused or "").startswith("3 jobs failed in a row")
 
@@ -110,16 +112,16 @@ def test_a_broken_table_is_paused_though_the_store_blinks(bench: Bench) -> None:
     assert Planning(runtime).due() == 1
 
     def breaks(_: StepRequest) -> None:
-        away(bench, 4, "pause", "record_run", "finish")
+        away(bench, 4, "tables.pause", "runs.record", "jobs.finish")
         raise InvariantViolated("rows are lost")
 
     bench.before = breaks
     (job,) = taken(bench, runtime)
     assert execute_taken(runtime, job).state is JobState.FAILED
-    row = bench.store.table(ref)
+    row = bench.store.tables.get(ref)
     assert row is not None
     assert (row.paused or "").endswith("rows are lost")
-    assert len(bench.store.runs(job.job_id)) == 1
+    assert len(bench.store.runs.list(job.job_id)) == 1
     assert Planning(bench.runtime()).due() == 0
 
 
@@ -128,7 +130,7 @@ def test_a_broken_table_that_cannot_be_paused_is_told(bench: Bench) -> None:
     bench.table()
 
     def breaks(_: StepRequest) -> None:
-        away(bench, 10**6, "pause")
+        away(bench, 10**6, "tables.pause")
         raise InvariantViolated("rows are lost")
 
     bench.before = breaks
@@ -142,7 +144,7 @@ def test_what_a_finished_rewrite_says_outlives_a_blink_of_the_store(bench: Bench
     runtime = looked(bench)
     assert Planning(runtime).due() == 1
     (job,) = taken(bench, runtime)
-    real, asked = bench.store.record_run, []
+    real, asked = bench.store.runs.record, []
 
     def answer_lost(*arguments: Any) -> None:
         real(*arguments)
@@ -150,11 +152,11 @@ def test_what_a_finished_rewrite_says_outlives_a_blink_of_the_store(bench: Bench
         if len(asked) == 1:
             raise StorageUnavailable("the state store failed: the connection was lost")
 
-    bench.store.record_run = answer_lost  # type: ignore[assignment,method-assign]
+    bench.store.runs.record = answer_lost  # type: ignore[assignment,method-assign]
     result = execute_taken(runtime, job)
     assert result.state is JobState.SUCCEEDED
     assert len(asked) == len(job.operations) + 1
-    assert [run["operation"] for run in bench.store.runs(job.job_id)] == list(job.operations)
+    assert [run["operation"] for run in bench.store.runs.list(job.job_id)] == list(job.operations)
     assert Planning(bench.runtime()).due() == 0
 
 
@@ -162,12 +164,12 @@ def test_a_job_outlives_a_store_that_is_away_for_a_moment(bench: Bench) -> None:
     """Its hold is good for longer than that; after a minute nobody knows, and it stops."""
     bench.table()
     runtime = looked(bench)
-    job_id = bench.store.claim(REF, "", (EXPIRE,), runtime.trigger, bench.clock.now())
+    job_id = bench.store.jobs.claim(REF, "", (EXPIRE,), runtime.trigger, bench.clock.now())
     assert job_id is not None
     with lease_heartbeat(runtime, job_id, timedelta(hours=1)) as lease:
-        away(bench, 2, "heartbeat")
+        away(bench, 2, "jobs.heartbeat")
         lease.check()
-        bench.clock.advance(seconds=PATIENCE.total_seconds() + 1)
+        bench.clock.advance(seconds=STORE_PATIENCE.total_seconds() + 1)
         with pytest.raises(StorageUnavailable):
             lease.check()
         lease.check()
@@ -225,12 +227,12 @@ def test_orphans_wait_where_nobody_removes_them_any_more(
 
 def _planned(bench: Bench, *operations: Operation, kind: str = "service", ref: TableRef = REF) -> None:
     """A job that ended after it had planned a deletion."""
-    row, now = bench.store.table(ref), bench.clock.now()
+    row, now = bench.store.tables.get(ref), bench.clock.now()
     assert row is not None
-    job_id = bench.store.claim(ref, row.table_uuid or "", operations, Trigger(kind, "me", "host:1:2"), now)
+    job_id = bench.store.jobs.claim(ref, row.table_uuid or "", operations, Trigger(kind, "me", "host:1:2"), now)
     assert job_id is not None
-    bench.store.plan_deletions(job_id, ref, [FileAction("s3://lake/one.parquet", 1, "data")], LedgerState.PLANNED, now)
-    bench.store.finish(job_id, JobState.FAILED, "", now)
+    bench.store.ledger.plan(job_id, ref, [FileAction("s3://lake/one.parquet", 1, "data")], LedgerState.PLANNED, now)
+    bench.store.jobs.finish(job_id, JobState.FAILED, "", now)
 
 
 def test_a_pass_begins_nothing_outside_of_windows(bench: Bench) -> None:
@@ -240,7 +242,7 @@ def test_a_pass_begins_nothing_outside_of_windows(bench: Bench) -> None:
     bench.settings |= {"windows": "11:00-12:05"}  # it is 12:00
 
     def long(assignment: StepRequest) -> None:
-        waits = bench.store.table(second if assignment.base.ref == first else first)
+        waits = bench.store.tables.get(second if assignment.base.ref == first else first)
         assert waits is not None
         if len(bench.asked) == 1:
             assert queue_manual_job(bench.runtime(), waits, (COMPACT,), {})
@@ -257,13 +259,13 @@ def test_what_a_person_queued_gives_way_to_a_person_alone(bench: Bench) -> None:
     """A pass that comes to the table finds it held; whoever runs something by hand does not wait behind the queue."""
     bench.table()
     runtime = looked(bench)
-    row = bench.store.table(REF)
+    row = bench.store.tables.get(REF)
     assert row is not None
     job_id = queue_manual_job(runtime, row, (COMPACT,), {})
     assert execute(runtime, Request(REF, (EXPIRE,))).reason == "another job holds the table"
     manual = replace(runtime, trigger=replace(runtime.trigger, kind="manual"))
     assert execute(manual, Request(REF, (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
-    given_way = bench.store.job(job_id or "")
+    given_way = bench.store.jobs.get(job_id or "")
     assert given_way is not None
     assert given_way.state is JobState.CANCELLED
 
@@ -272,12 +274,12 @@ def test_knobs_of_one_job_do_not_outlive_it(bench: Bench) -> None:
     """The table is judged afterwards by what its policies say."""
     bench.rot(bench.table())
     runtime = looked(bench)
-    row = bench.store.table(REF)
+    row = bench.store.tables.get(REF)
     assert row is not None
     assert queue_manual_job(runtime, row, (COMPACT,), {"expire_snapshots.retention_hours": 20000, "importance": "low"})
     (job,) = taken(bench, runtime)
     assert execute_taken(runtime, job).state is JobState.SUCCEEDED
-    (candidate,) = bench.store.candidates(["lake"])
+    (candidate,) = bench.store.planning.candidates(["lake"])
     assert candidate.importance == "normal"
     assert EXPIRE in candidate.wishes
 
@@ -286,13 +288,13 @@ def test_one_read_that_failed_makes_nobody_wait_anew(bench: Bench) -> None:
     """Since when something is due stays; until the table can be read again, nothing is done."""
     ref = bench.table()
     looked(bench)
-    (before,) = bench.store.candidates(["lake"])
+    (before,) = bench.store.planning.candidates(["lake"])
     bench.clock.advance(hours=25)
     bench.files.broken[ref] = StorageUnavailable("throttled")
     assert evaluate_and_record(bench.runtime(), ref, bench.clock.now()) is None
-    assert bench.store.candidates(["lake"]) == []
+    assert bench.store.planning.candidates(["lake"]) == []
     bench.clock.advance(hours=1)
     del bench.files.broken[ref]
     assert evaluate_and_record(bench.runtime(), ref, bench.clock.now()) is not None
-    (after,) = bench.store.candidates(["lake"])
+    (after,) = bench.store.planning.candidates(["lake"])
     assert after.due_since == before.due_since

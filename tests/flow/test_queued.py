@@ -24,7 +24,7 @@ from tests.flow.test_loops import looked, other, taken
 
 
 def _paused(bench: Bench) -> None:
-    bench.store.pause(REF, "stop")
+    bench.store.tables.pause(REF, "stop")
 
 
 def _late(bench: Bench) -> None:
@@ -41,7 +41,7 @@ def _left(bench: Bench) -> None:
 
 def cancel(bench: Bench, assignment: StepRequest) -> None:
     """Somebody cancels the job while it works."""
-    bench.store.request_cancel(assignment.job_id, bench.clock.now())
+    bench.store.jobs.request_cancel(assignment.job_id, bench.clock.now())
     assignment.check()
 
 
@@ -66,7 +66,7 @@ def test_a_queued_job_asks_again_before_it_begins(bench: Bench, change: Callable
     assert (result.state, result.reason) == (JobState.CANCELLED, reason)
     assert bench.asked == []
     assert job_states(bench) == [JobState.CANCELLED]
-    assert bench.store.table(REF).held_by is None  # type: ignore[union-attr]
+    assert bench.store.tables.get(REF).held_by is None  # type: ignore[union-attr]
 
 
 def test_what_a_person_asks_for_runs_outside_of_windows(bench: Bench) -> None:
@@ -91,7 +91,7 @@ def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: Icew
 
     bench.before = fails
     facts, elsewhere = bench.files.facts, Planning(other(bench))
-    bench.store.release_lease("plan", runtime.trigger.holder)
+    bench.store.leases.release("plan", runtime.trigger.holder)
 
     def planned_meanwhile(*of: object) -> object:
         elsewhere.due()
@@ -100,7 +100,7 @@ def test_nobody_plans_between_a_job_and_its_evaluation(bench: Bench, error: Icew
     bench.files.facts = planned_meanwhile  # type: ignore[assignment,method-assign]
     execute_taken(runtime, job)
     assert taken(bench, runtime) == []
-    assert len(bench.store.jobs()) == 1
+    assert len(bench.store.jobs.list()) == 1
 
 
 def rounds(bench: Bench, worker: Runtime, planning: Planning) -> list[JobResult]:
@@ -172,16 +172,18 @@ def test_a_silent_process_holds_no_pool_down(bench: Bench) -> None:
     planning = Planning(looked(bench))
     full = {"cores": 2, "active_tasks": 2, "pending_tasks": 50, "longest_wait_seconds": 40.0}
     idle = {"cores": 2, "active_tasks": 0, "pending_tasks": 0, "longest_wait_seconds": 0.0}
-    bench.store.record_heartbeat(ProcessRow("killed:1:1", "worker", NOW, NOW, 2, {"pools": {"default": full}}))
+    bench.store.processes.record_heartbeat(
+        ProcessRow("killed:1:1", "worker", NOW, NOW, 2, {"pools": {"default": full}})
+    )
     planning.due()
-    assert bench.store.pool_limits()["default"] < 4
+    assert bench.store.planning.pool_limits()["default"] < 4
     for _ in range(12):
         bench.clock.advance(hours=1)
-        bench.store.record_heartbeat(
+        bench.store.processes.record_heartbeat(
             ProcessRow("new:1:1", "worker", NOW, bench.clock.now(), 2, {"pools": {"default": idle}})
         )
         planning.due()
-    assert bench.store.pool_limits()["default"] == 4
+    assert bench.store.planning.pool_limits()["default"] == 4
 
 
 def test_jobs_of_a_catalog_that_is_gone_leave_their_places(bench: Bench) -> None:
@@ -191,10 +193,10 @@ def test_jobs_of_a_catalog_that_is_gone_leave_their_places(bench: Bench) -> None
     bench.table()
     bench.limits = Limits(4)
     looked(bench)
-    bench.store.pause(REF, "later")
+    bench.store.tables.pause(REF, "later")
     assert Planning(bench.runtime()).due() == 4
     del bench.catalogs["pond"]
-    bench.store.pause(REF, None)
+    bench.store.tables.pause(REF, None)
     runtime = bench.runtime()
     settling = Reconciler(runtime)
     settling.due()
@@ -202,7 +204,7 @@ def test_jobs_of_a_catalog_that_is_gone_leave_their_places(bench: Bench) -> None
     bench.clock.advance(days=2)
     settling.due()
     assert job_states(bench) == [JobState.CANCELLED] * 4
-    assert "not configured any more" in str(bench.store.events(limit=1))
+    assert "not configured any more" in str(bench.store.activity.list(limit=1))
     assert Planning(runtime).due() == 1
 
 
@@ -219,7 +221,7 @@ def test_failures_of_an_earlier_table_break_nothing_off(bench: Bench) -> None:
         bench.clock.advance(hours=2)
     bench.table(table_uuid="another")
     bench.run(EXPIRE)
-    assert bench.store.table(REF).paused is None  # type: ignore[union-attr]
+    assert bench.store.tables.get(REF).paused is None  # type: ignore[union-attr]
 
 
 def test_no_free_connection_is_a_store_that_is_away(bench: Bench) -> None:
@@ -233,4 +235,4 @@ def test_no_free_connection_is_a_store_that_is_away(bench: Bench) -> None:
         for _ in range(15):
             taken_all.enter_context(bench.store.engine.connect())
         with pytest.raises(StorageUnavailable):
-            bench.store.heartbeat("job", bench.clock.now() + timedelta(seconds=1))
+            bench.store.jobs.heartbeat("job", bench.clock.now() + timedelta(seconds=1))

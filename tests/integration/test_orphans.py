@@ -176,8 +176,8 @@ def test_a_file_committed_meanwhile_is_kept(
     plant(folder, "data/orphan.parquet")
     make_old(folder, only=["late.parquet"])
     table = bench.lake.catalog.load_table(name)
-    store: Any = type(bench.runtime.store)
-    original, calls = store.plan_deletions, []
+    ledger: Any = type(bench.runtime.store.ledger)
+    original, calls = ledger.plan, []
 
     def plan(*arguments: Any, **more: Any) -> None:
         calls.append(1)
@@ -185,7 +185,7 @@ def test_a_file_committed_meanwhile_is_kept(
             table.add_files([f"file://{late}"])
         original(*arguments, **more)
 
-    monkeypatch.setattr(store, "plan_deletions", plan)
+    monkeypatch.setattr(ledger, "plan", plan)
     done = remove(bench, name)
     assert len(calls) == 2
     assert late.exists()

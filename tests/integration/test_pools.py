@@ -82,7 +82,7 @@ def kept_what_it_had_done(job: Running, before: Reading) -> None:
     assert "compacted 4 files into 2" in result.summary
     live = paths(path for content, path in bench.live(name) if content == 0)
     assert all(Path(path).is_file() for path in live)
-    left = bench.runtime.store.deleted_files(job.job_id)
+    left = bench.runtime.store.ledger.files(job.job_id)
     assert {row["state"] for row in left} <= {"left"}
     assert live.isdisjoint(paths(row["path"] for row in left))
     ours = live | paths(f.path for f in outcome.files) | paths(row["path"] for row in left)
@@ -175,7 +175,7 @@ def test_spark_is_killed_in_the_middle_of_a_rewrite(
     assert bench.run(slow, Operation.COMPACT, knobs).metrics["files_merged"] == 2
     assert len(bench.live(slow)) == 3
     assert bench.read(slow) == before
-    left = {row["path"] for row in bench.runtime.store.deleted_files(job.job_id) if row["path"].endswith(".parquet")}
+    left = {row["path"] for row in bench.runtime.store.ledger.files(job.job_id) if row["path"].endswith(".parquet")}
     assert len(left) == 1
 
 

@@ -36,8 +36,8 @@ def test_a_compaction_is_probed(bench: Bench, small: str) -> None:
     done = bench.run(small, Operation.COMPACT, {**KNOBS, "compact.hot_minutes": 0, "impact.probe": QUERY})
     assert done.state is OperationState.COMMITTED, done
     assert not [note for note in done.notes if "probe" in note or "planning" in note]
-    (job, *_) = bench.runtime.store.jobs(bench.ref(small))
-    (run,) = bench.runtime.store.runs(job.job_id)
+    (job, *_) = bench.runtime.store.jobs.list(bench.ref(small))
+    (run,) = bench.runtime.store.runs.list(job.job_id)
     for facts in (run["before"], run["after"]):
         assert 0 < facts["planning_ms"] < 60_000
         assert 0 < facts["probe_ms"] < 60_000

@@ -63,8 +63,8 @@ def until(done: Callable[[], bool], seconds: float = 40) -> None:
 
 def maintained(app: Application) -> bool:
     """Whether both tables were worked on, and nothing is left to do."""
-    rows = app.runtime.store.tables()
-    ended = {job.ref for job in app.runtime.store.jobs() if job.state is JobState.SUCCEEDED}
+    rows = app.runtime.store.tables.list()
+    ended = {job.ref for job in app.runtime.store.jobs.list() if job.state is JobState.SUCCEEDED}
     return len(ended) == 2 and all(row.due_since is None and row.held_by is None for row in rows)
 
 
@@ -73,10 +73,10 @@ def test_it_maintains_by_itself(workspace: Workspace) -> None:
     with application(read_config(workspace.path), kind="service") as app:
         with running(app, kind="service", slots=2, grace=GRACE):
             until(lambda: maintained(app))
-            (process,) = app.runtime.store.processes()
+            (process,) = app.runtime.store.processes.list()
             assert (process.kind, process.slots, process.details["busy"]) == ("service", 2, 0)
-        assert app.runtime.store.processes() == []
-        assert {job.trigger for job in app.runtime.store.jobs()} == {"service"}
+        assert app.runtime.store.processes.list() == []
+        assert {job.trigger for job in app.runtime.store.jobs.list()} == {"service"}
     assert workspace("plan", "--json").json["jobs"] == []
 
 
@@ -90,7 +90,7 @@ def test_a_service_that_only_plans_and_workers_that_only_run(postgres_house: tup
             object.__setattr__(app.runtime.trigger, "holder", f"elsewhere:{number}:1")  # processes of their own
             stack.enter_context(running(app, kind=kind, slots=slots, grace=GRACE))
         until(lambda: maintained(apps[0]))
-        jobs = apps[0].runtime.store.jobs()
+        jobs = apps[0].runtime.store.jobs.list()
         assert {job.holder for job in jobs} <= {"elsewhere:2:1", "elsewhere:3:1"}
         assert len({job.ref for job in jobs}) == len(jobs) == 2
 

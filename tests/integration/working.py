@@ -95,7 +95,7 @@ class Running:
 
     def cancel(self) -> None:
         """Ask it to stop."""
-        assert self.bench.runtime.store.request_cancel(self.job_id, self.bench.runtime.clock.now())
+        assert self.bench.runtime.store.jobs.request_cancel(self.job_id, self.bench.runtime.clock.now())
 
 
 @contextmanager
@@ -108,22 +108,22 @@ def running(
     detect(runtime, ["lake"])
     with ThreadPoolExecutor(1) as threads:
         request = Request(ref, (Operation.COMPACT,), manual=True)
-        known = {job.job_id for job in runtime.store.jobs(ref)}
+        known = {job.job_id for job in runtime.store.jobs.list(ref)}
         result = threads.submit(execute, runtime, request)
 
         def begun() -> str | None:
-            fresh = (job.job_id for job in runtime.store.jobs(ref) if job.job_id not in known)
+            fresh = (job.job_id for job in runtime.store.jobs.list(ref) if job.job_id not in known)
             return next(fresh, None) or ("none" if result.done() else None)
 
         job_id = until(begun, f"a job of {name}")
         try:
             yield Running(bench, name, job_id, result)
         finally:
-            runtime.store.request_cancel(job_id, runtime.clock.now())
+            runtime.store.jobs.request_cancel(job_id, runtime.clock.now())
 
 
 def settled(bench: Bench, job_id: str) -> JobState:
     """What the store says of a job."""
-    job = bench.runtime.store.job(job_id)
+    job = bench.runtime.store.jobs.get(job_id)
     assert job is not None
     return job.state

@@ -116,12 +116,12 @@ def test_a_crash_between_commit_and_deletion_is_finished_at_the_next_start(
         _tapped(app, "files", delete=crash)
         with pytest.raises(KeyboardInterrupt):
             vacuum(app.runtime, "lake")
-        (job,) = app.runtime.store.jobs()
-        planned = {r["path"] for r in app.runtime.store.deleted_files(job.job_id) if r["state"] in WAITING}
+        (job,) = app.runtime.store.jobs.list()
+        planned = {r["path"] for r in app.runtime.store.ledger.files(job.job_id) if r["state"] in WAITING}
     assert planned
     with workspace.opened() as app:
         said = reconcile_interrupted(app.runtime)
-        states = {r["state"] for r in app.runtime.store.deleted_files(job.job_id)}
+        states = {r["state"] for r in app.runtime.store.ledger.files(job.job_id)}
     assert states == {"deleted"}, said
     assert not {p.removeprefix("s3://lake/") for p in planned} & workspace.files()
     assert workspace.rest_rows("t", "main") == [0, 1, 2]
@@ -163,7 +163,7 @@ def test_a_tag_made_between_mark_and_deletion_keeps_its_files(workspace: NessieW
     with workspace.opened() as app:
         _tapped(app, "ledger", plan_deletions=tag)
         result = vacuum(app.runtime, "lake")
-        kept = [r["path"] for r in app.runtime.store.deleted_files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
+        kept = [r["path"] for r in app.runtime.store.ledger.files(str(result.jobs[0].job_id)) if r["state"] == "kept"]
     assert workspace.rest_rows("t", "late") == [0, 1]
     assert kept
 

@@ -17,8 +17,8 @@ from fastapi.testclient import TestClient
 from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.tokens import digest
-from icewright.app.web.access import Senders
-from icewright.app.web.app_state import Watch
+from icewright.app.web.access import EventSenders
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.core.events.directory import Directory, Known
 from icewright.core.permissions import Grant, Role
@@ -47,8 +47,8 @@ class Served:
 
     def __post_init__(self) -> None:
         self.ref = self.bench.table("orders")
-        self.bench.store.record_catalog_listing("lake", self.bench.catalog.pointers(), self.bench.clock.now())
-        self.bench.store.schedule_evaluation([self.ref], None)
+        self.bench.store.tables.record_listing("lake", self.bench.catalog.pointers(), self.bench.clock.now())
+        self.bench.store.tables.schedule_evaluation([self.ref], None)
 
     @property
     def runtime(self) -> Runtime:
@@ -57,8 +57,8 @@ class Served:
 
     def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
         """The application."""
-        watch = Watch(lambda: self.faults, lambda: b"icewright_tables 1\n")
-        return create_app(self, Settings(Senders(tokens, secrets), **settings), watch)
+        watch = ServiceStatus(lambda: self.faults, lambda: b"icewright_tables 1\n")
+        return create_app(self, Settings(EventSenders(tokens, secrets), **settings), watch)
 
     def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:
         """Somebody on a host who speaks to it; what fails inside is answered, as on a real server."""
@@ -75,20 +75,20 @@ class Served:
     def job(self) -> str:
         """A job that ended."""
         store, now = self.bench.store, self.bench.clock.now()
-        job_id = store.claim(self.ref, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), now)
+        job_id = store.jobs.claim(self.ref, "u1", (Operation.COMPACT,), Trigger("cycle", "me", "host:1:2"), now)
         assert job_id is not None
-        store.finish(job_id, JobState.SUCCEEDED, "done", now)
+        store.jobs.finish(job_id, JobState.SUCCEEDED, "done", now)
         return job_id
 
     def log_in(self, secret: str, role: Role = Role.ADMIN) -> None:
         """A session whose cookie says the secret."""
         now = self.bench.clock.now()
         row = SessionRow(digest(secret), "ann@example.com", (Grant(role),), now, now, now + timedelta(hours=12))
-        self.bench.store.add_session(row)
+        self.bench.store.access.add_session(row)
 
     def looked_at(self) -> bool:
         """Whether the table is evaluated next."""
-        return any(row.evaluate_at is not None for row in self.bench.store.tables())
+        return any(row.evaluate_at is not None for row in self.bench.store.tables.list())
 
 
 @pytest.fixture

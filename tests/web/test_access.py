@@ -38,7 +38,7 @@ PLACES = {"name": "lake.sales.orders", "reader": "r", "scope": "lake.sales", "jo
 def bearer(served: Served, role: str, *scopes: str, days: int | None = 1) -> dict[str, str]:
     """The header of somebody's new token."""
     token, row = new_token([grant(role, scopes)], role, "test", served.bench.clock.now(), days)
-    served.bench.store.add_token(row)
+    served.bench.store.access.add_token(row)
     return {"authorization": f"Bearer {token}"}
 
 
@@ -77,7 +77,7 @@ def test_every_route_by_every_role(served: Served, role: Role) -> None:
             allowed = False  # the channels are everybody's
         assert (answer.status_code != 403) is allowed, (method, path, answer.text)
         assert answer.status_code < 500, (method, path, answer.text)
-    refused = served.bench.store.audit_entries(None, None, 500, refused=True)
+    refused = served.bench.store.audit.entries(None, None, 500, refused=True)
     wanted = {str(a) for _, _, a in routes(served) if a is not None and role not in PERMISSIONS[a].roles}
     assert {entry.action for entry in refused} >= wanted
 
@@ -145,7 +145,7 @@ def test_strangers(served: Served, header: str) -> None:
     answer = served.client().get(f"{API}/tables", headers=[(b"authorization", header.encode("latin-1"))])
     problem(answer, 401)
     assert answer.headers["www-authenticate"].startswith("Bearer")
-    (entry,) = served.bench.store.audit_entries(None, None, 10)
+    (entry,) = served.bench.store.audit.entries(None, None, 10)
     assert (entry.refused, entry.source) == (True, "127.0.0.1")
     assert "_x" not in str(entry)
 
@@ -155,7 +155,7 @@ def test_tokens_end(served: Served) -> None:
     client, clock = served.client(served.app(access=REQUIRED)), served.bench.clock
     headers = bearer(served, "viewer", days=1)
     assert client.get(f"{API}/me", headers=headers).json()["name"] == "viewer"
-    (row,) = served.bench.store.tokens()
+    (row,) = served.bench.store.access.tokens()
     assert row.used == clock.now()
     text_ = headers["authorization"]
     wrong = text_[:-1] + ("a" if text_[-1] != "a" else "b")
@@ -231,7 +231,7 @@ def test_several_grants(served: Served) -> None:
     """Somebody may what any of the grants lets them."""
     grants = [Grant(Role.VIEWER), Grant(Role.OWNER, (("lake", "sales"),))]
     token, row = new_token(grants, "both", "test", served.bench.clock.now())
-    served.bench.store.add_token(row)
+    served.bench.store.access.add_token(row)
     client = served.client(served.app(access=REQUIRED))
     headers = {"authorization": f"Bearer {token}"}
     assert client.get(f"{API}/tables", headers=headers).json()["total"] == 1
@@ -245,9 +245,9 @@ def test_sessions_and_tokens_are_kept_by_digest(served: Served) -> None:
     now = served.bench.clock.now()
     for number, until in enumerate((now - timedelta(1), now + timedelta(1))):
         row = SessionRow(digest(str(number)), "x", (Grant(Role.VIEWER),), now, now, until)
-        served.bench.store.add_session(row)
-    assert served.bench.store.session(digest("1")) is not None
+        served.bench.store.access.add_session(row)
+    assert served.bench.store.access.session(digest("1")) is not None
     served.log_in("another")
-    assert served.bench.store.session(digest("0")) is None
-    served.bench.store.end_session(digest("1"))
-    assert served.bench.store.session(digest("1")) is None
+    assert served.bench.store.access.session(digest("0")) is None
+    served.bench.store.access.end_session(digest("1"))
+    assert served.bench.store.access.session(digest("1")) is None

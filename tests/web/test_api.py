@@ -45,9 +45,9 @@ TABLE = f"{API}/tables/lake.sales.orders"
 def add(served: Served, *names: str, namespace: str = "sales") -> list[TableRef]:
     """Let the catalog list further tables."""
     refs = [TableRef("lake", (namespace,), name) for name in names]
-    rows = served.bench.store.tables()
+    rows = served.bench.store.tables.list()
     known = [Pointer(row.ref, row.metadata_location) for row in rows]
-    served.bench.store.record_catalog_listing("lake", [*known, *(Pointer(ref, f"m-{ref.name}") for ref in refs)], NOW)
+    served.bench.store.tables.record_listing("lake", [*known, *(Pointer(ref, f"m-{ref.name}") for ref in refs)], NOW)
     return refs
 
 
@@ -72,7 +72,7 @@ def test_hostile_names(served: Served, name: str) -> None:
     assert found.status_code == 200, found.text
     assert (found.json()["namespace"], found.json()["name"]) == ([name], name)
     assert client.post(f"{url}/pause", json={"reason": name}).status_code == 204
-    row = served.bench.store.table(ref)
+    row = served.bench.store.tables.get(ref)
     assert row is not None
     assert row.paused == name
     assert [t["name"] for t in client.get(f"{API}/tables", params={"search": name}).json()["items"]] == [name]
@@ -82,7 +82,7 @@ def test_hostile_names(served: Served, name: str) -> None:
     rule = client.put(f"{API}/policies/{scope}", json={"set": {"importance": "high"}})
     assert rule.status_code == 200, rule.text
     assert client.get(f"{API}/policies/{quote(rule.json()['scope'], safe='')}/versions").json()["items"]
-    assert served.bench.store.rules()[0].match == ref.parts
+    assert served.bench.store.rules.list()[0].match == ref.parts
     assert served.client().get(f"{API}/audit").json()["items"][0]["target"].startswith("policy ")
 
 
@@ -228,8 +228,8 @@ def test_triggers(served: Served) -> None:
     client.post(f"{TABLE}/pause", json={"reason": "why"})
     assert "is paused (why)" in problem(client.post(f"{TABLE}/jobs", json=body), 409)["detail"]
     assert client.post(f"{TABLE}/jobs", json=body | {"force": True}).status_code == 202
-    assert [j.state for j in served.bench.store.jobs()].count(JobState.QUEUED) == 1
-    (job,) = served.bench.store.dequeue("w", ["lake"], NOW, 1)
+    assert [j.state for j in served.bench.store.jobs.list()].count(JobState.QUEUED) == 1
+    (job,) = served.bench.store.jobs.dequeue("w", ["lake"], NOW, 1)
     assert job.options == {"set": body["set"], "force": True}
 
 
@@ -239,7 +239,7 @@ def test_a_dry_run(served: Served) -> None:
     answer = served.client().post(f"{TABLE}/jobs", json={"operations": ["expire_snapshots"], "dry_run": True})
     assert (answer.status_code, answer.json()["dry_run"]) == (200, True)
     assert answer.json()["operations"][0]["operation"] == "expire_snapshots"
-    assert served.bench.store.jobs() == []
+    assert served.bench.store.jobs.list() == []
 
 
 def test_policies(served: Served) -> None:

@@ -47,7 +47,7 @@ def test_client(served: Served, address: str) -> None:
             client.start(NAME, ["expire_snapshots"])
         started = client.start(NAME, ["compact"], key="k")
         assert client.start(NAME, ["compact"], key="k") == started
-        (job,) = served.bench.store.dequeue("w", ["lake"], served.bench.clock.now(), 1)
+        (job,) = served.bench.store.jobs.dequeue("w", ["lake"], served.bench.clock.now(), 1)
         execute_taken(served.runtime, job)
         assert client.follow(started["job_id"])["state"] == "succeeded"
         assert [j["job_id"] for j in client.jobs(NAME)] == [started["job_id"]]
@@ -85,7 +85,7 @@ def test_commands(
     said("resume", NAME)
     said("config", "set", "lake.sales", "importance=high")
     said("config", "set", "lake.sales", "compact.min_input_files=9")
-    assert served.bench.store.rules()[0].settings == {"importance": "high", "compact.min_input_files": 9}
+    assert served.bench.store.rules.list()[0].settings == {"importance": "high", "compact.min_input_files": 9}
     served.bench.guardrails = (parse_guardrail("guardrails[0]", "importance in normal, low"),)
     properties = {"icewright.remove_orphans.mode": "delete"}
     served.bench.catalog.put(replace(served.bench.catalog.load(served.ref), properties=properties))

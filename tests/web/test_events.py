@@ -58,8 +58,8 @@ def test_every_format_reaches_the_table(served: Served, document: Any, kind: str
     """It is looked at next."""
     if "bucket" in document:
         served.bench.table("orders", location="gs://lake/sales/orders")
-        served.bench.store.record_catalog_listing("lake", served.bench.catalog.pointers(), served.bench.clock.now())
-        served.bench.store.schedule_evaluation([served.ref], None)
+        served.bench.store.tables.record_listing("lake", served.bench.catalog.pointers(), served.bench.clock.now())
+        served.bench.store.tables.schedule_evaluation([served.ref], None)
     assert not served.looked_at()
     response = push(served.client(), document, kind, **headers)
     assert (response.status_code, response.json()) == (
@@ -81,14 +81,14 @@ def test_scans_become_heat(served: Served) -> None:
         "ignored": ["there is no catalog tpch"],
     }
     assert not served.looked_at()
-    assert served.bench.store.candidates(["lake"]) == []
+    assert served.bench.store.planning.candidates(["lake"]) == []
 
 
 def test_an_event_sent_again_is_taken_and_changes_nothing(served: Served) -> None:
     """202 both times, so that the sender is content."""
     client = served.client()
     push(client)
-    served.bench.store.schedule_evaluation([served.ref], None)
+    served.bench.store.tables.schedule_evaluation([served.ref], None)
     response = push(client, [cloudevent(), cloudevent(id="2", data={"table": "lake.sales.other"})], BATCH)
     assert response.status_code == 202
     found = response.json()
@@ -276,7 +276,7 @@ def test_a_store_that_does_not_answer(served: Served, monkeypatch: pytest.Monkey
     def fail(*_: Any, **__: Any) -> None:
         raise StorageUnavailable("the state store postgresql+psycopg://me:***@db.internal/icewright failed")
 
-    monkeypatch.setattr(served.bench.store, "receive", fail)
+    monkeypatch.setattr(served.bench.store.inbox, "receive", fail)
     response = push(served.client())
     assert "try again" in problem(response, 503)["detail"]
     assert response.headers["retry-after"] == "5"

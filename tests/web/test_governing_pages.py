@@ -62,7 +62,7 @@ def test_who_gets_which_page(served: Served, role: Role) -> None:
     for path, action in FORMS.items():
         if not who.may_somewhere(action):
             assert client.post(path, data={"csrf": csrf}, headers=headers).status_code == 403, path
-            assert served.bench.store.audit_entries(None, None, 1, refused=True)[0].action == str(action)
+            assert served.bench.store.audit.entries(None, None, 1, refused=True)[0].action == str(action)
 
 
 def token_of_bearer(client: Any, headers: dict[str, str]) -> str:
@@ -82,8 +82,8 @@ def test_forms_come_from_our_pages(served: Served, path: str) -> None:
         assert client.post(path, data=RULE | wrong, headers=BROWSER).status_code == 403
     foreign = {"origin": "https://evil.example", **BROWSER}
     assert client.post(path, data=RULE | {"csrf": right}, headers=foreign).status_code == 403
-    assert not served.bench.store.rule_versions()
-    assert not served.bench.store.tokens()
+    assert not served.bench.store.rules.versions()
+    assert not served.bench.store.access.tokens()
 
 
 def test_what_is_saved_was_looked_at(served: Served) -> None:
@@ -93,11 +93,11 @@ def test_what_is_saved_was_looked_at(served: Served) -> None:
     sent = RULE | {"csrf": token_of(client, "/policies/edit")}
     page = client.post("/do/policy/save", data=sent, headers=BROWSER)
     assert "This is not yet saved" in page.text
-    assert not served.bench.store.rule_versions()
+    assert not served.bench.store.rules.versions()
     mark = policy_form.mark("lake", {"compact.min_input_files": "17"}, taken_back=False)
     saved = client.post("/do/policy/save", data=sent | {"previewed": mark}, headers=BROWSER)
     assert "The rule lake is saved" in saved.text
-    assert served.bench.store.rule_versions()[0].settings == {"compact.min_input_files": 17}
+    assert served.bench.store.rules.versions()[0].settings == {"compact.min_input_files": 17}
     for wrong, said in (
         ({"scope": ""}, "names no catalog"),
         ({"scope": "lake..x"}, "names no catalog"),
@@ -167,7 +167,7 @@ def test_settings_show_no_secret(served: Served) -> None:
     served.log_in("secret")
     bearer(served, Role.VIEWER)
     page = served.client().get("/settings", headers=BROWSER).text
-    (token,) = served.bench.store.tokens()
+    (token,) = served.bench.store.access.tokens()
     assert token.digest not in page
     assert token.id in page
     assert all(str(action) in page.replace("<wbr>", "") for action in Action)
@@ -176,7 +176,7 @@ def test_settings_show_no_secret(served: Served) -> None:
 def test_activity_goes_on(served: Served) -> None:
     """Page by page; what nobody can mean is refused."""
     for n in range(60):
-        served.bench.store.record_event("paused", NOW, served.ref, state=f"<b>{n}</b>")
+        served.bench.store.activity.record("paused", NOW, served.ref, state=f"<b>{n}</b>")
     client = served.client()
     page = client.get("/activity", headers=BROWSER).text
     assert "&lt;b&gt;59&lt;/b&gt;" in page

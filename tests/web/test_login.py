@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from icewright.app.sections import AuthSection
 from icewright.app.web.identity import COOKIE, CSRF, access_of
-from icewright.app.web.oidc import PENDING, here
+from icewright.app.web.oidc import PENDING, local_path
 from tests.web.conftest import Served
 from tests.web.test_access import API
 from tests.web.test_events import problem
@@ -81,7 +81,7 @@ def test_somebody_logs_in(served: Served, client: TestClient) -> None:
     assert client.post(url, json={}, headers={CSRF: me["csrf"]}).status_code == 204
     assert client.post("/auth/logout", headers={CSRF: me["csrf"]}).status_code == 204
     problem(client.get(f"{API}/me"), 401)
-    (entry,) = served.bench.store.audit_entries(None, None, 10, action="login")
+    (entry,) = served.bench.store.audit.entries(None, None, 10, action="login")
     assert (entry.actor, entry.refused) == ("ann@example.com", False)
 
 
@@ -90,7 +90,7 @@ def test_somebody_without_a_role(served: Served, client: TestClient) -> None:
     """Is refused, and it is written down."""
     problem(log_in(client, "eve"), 403)
     problem(client.get(f"{API}/me"), 401)
-    (entry,) = served.bench.store.audit_entries(None, None, 10, action="login")
+    (entry,) = served.bench.store.audit.entries(None, None, 10, action="login")
     assert (entry.actor, entry.refused) == ("eve@x", True)
 
 
@@ -123,5 +123,5 @@ def test_where_nobody_logs_in(served: Served) -> None:
 @pytest.mark.parametrize("page", ["//evil.example", "https://evil.example", "/\\evil", "javascript:x", "", "/a\n", "x"])
 def test_nobody_is_sent_elsewhere(page: str) -> None:
     """Whatever page is asked for after the login."""
-    assert here(page) == "/"
-    assert here("/tables?x=1#y") == "/tables?x=1#y"
+    assert local_path(page) == "/"
+    assert local_path("/tables?x=1#y") == "/tables?x=1#y"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import assets, formats
-from icewright.app.web.pages.live import Followers
+from icewright.app.web.pages.live import StreamSlots
 from icewright.app.web.pages.render import SAID
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
@@ -79,7 +79,7 @@ def test_a_browser_is_answered_by_a_page(served: Served) -> None:
     assert page.headers["x-request-id"] in page.text
     assert client.get("/nowhere").headers["content-type"] == "application/problem+json"
     assert client.get("/api/v1/nowhere", headers=BROWSER).headers["content-type"] == "application/problem+json"
-    served.bench.store.list_jobs = None  # type: ignore[method-assign, assignment] # a fault of ours
+    served.bench.store.views.list_jobs = None  # type: ignore[method-assign, assignment] # a fault of ours
     broken = client.get("/jobs", headers=BROWSER)
     assert broken.status_code == 500
     assert "<h1>Internal Server Error</h1>" in broken.text
@@ -116,8 +116,8 @@ def test_forms_come_from_our_pages(served: Served, path: str) -> None:
     assert client.post(path, data=fields | {"csrf": right}, headers=other).status_code == 403
     assert client.post(path, json=fields | {"csrf": right}).status_code == 415
     assert client.get(path, headers=BROWSER).status_code == 405
-    assert served.bench.store.jobs() == []
-    row = served.bench.store.table(served.ref)
+    assert served.bench.store.jobs.list() == []
+    row = served.bench.store.tables.get(served.ref)
     assert row is not None
     assert row.paused is None
     assert client.post(path, data=fields | {"csrf": right}, headers=BROWSER).status_code in (200, 404)
@@ -144,10 +144,10 @@ def test_a_form_that_is_sent_twice(served: Served) -> None:
         sent = client.post("/do/run", data=fields, headers=BROWSER, follow_redirects=False)
         assert sent.status_code == 303
         assert sent.headers["location"].startswith("/jobs/")
-    assert len(served.bench.store.jobs()) == 1
+    assert len(served.bench.store.jobs.list()) == 1
     again = client.post("/do/run", data=fields | {"key": "k2"}, headers=BROWSER)
     assert "has a job already" in again.text
-    assert len(served.bench.store.jobs()) == 1
+    assert len(served.bench.store.jobs.list()) == 1
 
 
 @pytest.mark.parametrize("role", Role)
@@ -177,7 +177,7 @@ def test_hostile_names(served: Served, name: str) -> None:
     assert (
         client.post("/do/pause", data={"table": str(ref), "reason": name, "csrf": token_of(client)}).status_code == 200
     )
-    row = served.bench.store.table(ref)
+    row = served.bench.store.tables.get(ref)
     assert row is not None
     assert row.paused == (name.strip() or row.paused)
 
@@ -274,7 +274,7 @@ def test_a_job_is_followed_until_it_ends(served: Served) -> None:
 def test_followers_are_let_go(served: Served) -> None:
     """When the server stops they do not hold it up; so many at the same time are answered, and no more."""
     app = served.app()
-    app.state.followers = Followers(most=2)
+    app.state.stream_slots = StreamSlots(most=2)
     events: list[str] = []
     with httpx2.Client(timeout=10) as client:
         with serving(app, HERE, 0) as port:
@@ -294,12 +294,12 @@ def test_followers_are_let_go(served: Served) -> None:
             thread.join(5)
     assert time.monotonic() - began < 5
     for _ in "ab":
-        app.state.followers.join()  # there is room again
+        app.state.stream_slots.join()  # there is room again
 
 
 def test_how_many_follow() -> None:
     """One more than may is refused; who leaves makes room."""
-    followers = Followers(most=1)
+    followers = StreamSlots(most=1)
     followers.join()
     with pytest.raises(Problem) as refused:
         followers.join()
@@ -314,15 +314,15 @@ def test_what_a_job_page_says(served: Served) -> None:
     from icewright.ports import Trigger
 
     store, now = served.bench.store, NOW
-    job = store.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "<i>eve</i>", "h:1:2"), now)
+    job = store.jobs.claim(served.ref, "u1", (Operation.COMPACT,), Trigger("manual", "<i>eve</i>", "h:1:2"), now)
     assert job is not None
-    store.record_event("progress", now, served.ref, job_id=job, operation="compact", groups=4, groups_done=1)
+    store.activity.record("progress", now, served.ref, job_id=job, operation="compact", groups=4, groups_done=1)
     client = served.client()
     running = client.get(f"/jobs/{job}", headers=BROWSER).text
     assert "1 of 4 file groups" in running
     assert "&lt;i&gt;eve&lt;/i&gt;" in running
     assert "/do/cancel" in running
-    store.finish(job, JobState.FAILED, "no <b>space</b>", now)
+    store.jobs.finish(job, JobState.FAILED, "no <b>space</b>", now)
     ended = client.get(f"/jobs/{job}", headers=BROWSER).text
     assert "no &lt;b&gt;space&lt;/b&gt;" in ended
     assert "/do/cancel" not in ended

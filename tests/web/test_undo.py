@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from icewright.app.cli import main
-from icewright.app.web.app_state import Watch
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.running import serving
 from icewright.client import Client
@@ -38,7 +38,7 @@ TABLE = f"lake.{NAME}"
 def client(workspace: Workspace) -> Iterator[TestClient]:
     """Somebody on this machine, where a table has a long history."""
     history(workspace)
-    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
+    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     with TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False) as made:
         yield made
 
@@ -76,12 +76,12 @@ def test_undo_by_the_api(workspace: Workspace, client: TestClient) -> None:
     url = f"{API}/jobs/{job_id}/undo"
     said = client.post(url, json={"dry_run": True}).json()
     assert (said["dry_run"], said["undone_by"], len(said["snapshots"])) == (True, None, 3)
-    assert workspace.app.runtime.store.audit_entries(None, None, 10) == []
+    assert workspace.app.runtime.store.audit.entries(None, None, 10) == []
     done = client.post(url, json={}).json()
     same = ("snapshots", "refs", "files", "bytes", "not_restored")
     assert {name: done[name] for name in same} == {name: said[name] for name in same}
     assert workspace.read() == before
-    (entry,) = workspace.app.runtime.store.audit_entries(None, None, 10)
+    (entry,) = workspace.app.runtime.store.audit.entries(None, None, 10)
     assert (entry.action, entry.details["undone_by"], entry.details["what"]) == ("jobs.undo", done["undone_by"], "undo")
     assert client.get(f"{API}/jobs/{done['undone_by']}").json()["options"] == {"undo": job_id}
     assert client.get(f"{API}/jobs/{job_id}").json()["removed"][0]["undone_at"]
@@ -110,11 +110,11 @@ def test_what_cannot_be_undone_is_said(workspace: Workspace, client: TestClient)
 def test_deletions_are_given_up(workspace: Workspace, client: TestClient) -> None:
     """By whom is written down; nothing waits any more."""
     job_id = expired(workspace)
-    files = len(workspace.app.runtime.store.deleted_files(job_id))
+    files = len(workspace.app.runtime.store.ledger.files(job_id))
     assert client.post(f"{API}/jobs/{job_id}/give-up").json() == {"job_id": job_id, "table": TABLE, "files": files}
     assert client.get(f"{API}/deletions").json()["items"] == []
     assert states(workspace, job_id) == {LedgerState.GIVEN_UP}
-    (entry,) = workspace.app.runtime.store.audit_entries(None, None, 10)
+    (entry,) = workspace.app.runtime.store.audit.entries(None, None, 10)
     assert (entry.action, entry.details["files"]) == ("jobs.undo", files)
 
 
@@ -122,7 +122,9 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     """It shows what waits and what expired; the button leads to what would come back, and from there to the undo."""
     job_id = expired(workspace)
     gone = [
-        s.snapshot_id for removal in workspace.app.runtime.store.removals(job_id) for s in removed_snapshots(removal)
+        s.snapshot_id
+        for removal in workspace.app.runtime.store.ledger.removals(job_id)
+        for s in removed_snapshots(removal)
     ]
     path = f"/jobs/{job_id}"
     page = client.get(path, headers=BROWSER).text
@@ -143,7 +145,7 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     assert states(workspace, job_id) == {LedgerState.UNDONE}
     assert "Deletions that wait" not in done.text
     assert 'action="/do/undo"' not in done.text
-    newest = workspace.app.runtime.store.jobs()[0]
+    newest = workspace.app.runtime.store.jobs.list()[0]
     theirs = client.get(f"/jobs/{newest.job_id}", headers=BROWSER).text
     assert f'href="{path}"' in theirs
     assert "Operations" not in theirs
@@ -167,7 +169,7 @@ def test_the_commands_ask_a_service(
     """The same words and documents, whether the command works by itself or asks a service."""
     history(workspace)
     job_id = expired(workspace)
-    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
+    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     with serving(app, HERE, 0) as port:
         address = f"http://{HERE}:{port}"
 
@@ -186,7 +188,7 @@ def test_the_commands_ask_a_service(
         assert there["bytes"] == waiting["bytes"] > 0
         plain = [said(*words, server=True) for words in (("deletions",), ("show", job_id))]
         assert all(job_id in text and "expire_snapshots" in text for text in plain)
-        assert "outlived led to snapshot" in plain[1]
+        assert "outlived pointed to snapshot" in plain[1]
         shown = [said("show", job_id, "--json", server=server) for server in (False, True)]
         assert _times(shown[0]["removed"]) == _times(shown[1]["removed"])
         assert _times(shown[0]["waiting"]) == _times(shown[1]["waiting"])

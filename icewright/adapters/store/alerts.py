@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import inserting
-from icewright.adapters.store.events import SqlEvents
-from icewright.adapters.store.ledger import SAME_TABLE, chunks, named, namespace_of
+from icewright.adapters.store.database import Database, inserting
 from icewright.adapters.store.schema import ALERTS, JOBS, RUNS, TABLES, TELLINGS, VERDICTS
-from icewright.adapters.store.tables import ref_of
+from icewright.adapters.store.statements import (
+    SAME_TABLE,
+    chunks,
+    named,
+    namespace_of,
+    ref_of,
+)
 from icewright.core.alerts import Alert, AlertChange, AlertRule, Begin, Delivery, Forget, Raise, Resolve, Severity
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.policy import Operation
@@ -21,9 +26,10 @@ from icewright.core.table import TableRef
 from icewright.ports import PendingDelivery, QueueBacklog
 
 _NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
-_OPEN = ALERTS.c.resolved_at.is_(None)
-_RAISED = ALERTS.c.raised_at.is_not(None)
 
+_OPEN = ALERTS.c.resolved_at.is_(None)
+
+_RAISED = ALERTS.c.raised_at.is_not(None)
 
 # Statements that are executed every few seconds: making one takes as long as executing it
 _MINE = (TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
@@ -65,10 +71,11 @@ def _unsupported() -> sa.Select[Any]:
 _FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED = _failed_runs(), _failed_jobs(), _unsupported()
 
 
-class SqlAlerts(SqlEvents):
-    """The alerts of the Store port."""
+@dataclass
+class SqlAlerts:
+    """The AlertStore port on a database."""
 
-    # -- what rules look at
+    db: Database
 
     def table_inputs(
         self, catalogs: Sequence[str], enabled: Sequence[str], below: int, overdue: datetime
@@ -82,7 +89,7 @@ class SqlAlerts(SqlEvents):
         )
         names = ("paused", "error", "health", "due_since", "succeeded_at", "windows")
         query = sa.select(*_NAME, *(TABLES.c[name] for name in names))
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             rows = connection.execute(query.where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, wrong)).all()
         return [
             TableInputs(
@@ -98,34 +105,32 @@ class SqlAlerts(SqlEvents):
 
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
         """Runs that failed and are the last of their operation, and jobs that failed before they came to a run."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = {"catalogs": catalogs}
             rows = [*connection.execute(_FAILED_RUNS, mine), *connection.execute(_FAILED_JOBS, mine)]
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
 
     def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
         """Return tables of which some operation says so, and no other is due or not due."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             return [(ref_of(row), row.reason) for row in connection.execute(_UNSUPPORTED, {"catalogs": catalogs})]
 
     def backlog(self) -> QueueBacklog:
         """Return how many jobs are queued, and since when the oldest waits."""
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             count, oldest = connection.execute(query).one()
         return QueueBacklog(count, oldest)
 
-    # -- alerts
-
-    def open_alerts(self) -> Sequence[Alert]:
+    def unresolved(self) -> Sequence[Alert]:
         """Return what is not resolved, raised or not yet."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             return [_alert(row) for row in connection.execute(_alerts().where(_OPEN).order_by(ALERTS.c.id))]
 
-    def alerts(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
+    def list(self, *, resolved: bool = False, limit: int = 1000) -> Sequence[Alert]:
         """Return what was raised, newest first."""
         query = _alerts().where(_RAISED).order_by(ALERTS.c.raised_at.desc(), ALERTS.c.id.desc()).limit(limit)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             rows = connection.execute(query if resolved else query.where(_OPEN)).all()
             told: dict[int, list[Delivery]] = {row.id: [] for row in rows}
             for some in chunks(list(told)):
@@ -134,9 +139,9 @@ class SqlAlerts(SqlEvents):
                     told[row.alert_id].append(Delivery(row.channel, row.resolved, row.failures, row.told_at))
         return [_alert(row, told[row.id]) for row in rows]
 
-    def record_alert_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
+    def record_changes(self, changes: Sequence[AlertChange], channels: Sequence[str], now: datetime) -> None:
         """Alerts and what is to be told of them, in one transaction: a process that dies loses nothing."""
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             _begun(connection, [c for c in changes if isinstance(c, Begin)], now)
             mine = ALERTS.c.id == sa.bindparam("alert")
             raised = [
@@ -151,14 +156,12 @@ class SqlAlerts(SqlEvents):
             _resolve(connection, [c.alert.id for c in changes if isinstance(c, Resolve)], now)
             _tell_open(connection, channels, now)
 
-    # -- telling
-
     def claim_deliveries(self, channels: Sequence[str], now: datetime, until: datetime) -> Sequence[PendingDelivery]:
         """Return what waits and nobody is at."""
         ripe = (TELLINGS.c.told_at.is_(None), TELLINGS.c.try_at <= now, TELLINGS.c.channel.in_(channels))
         claimed = sa.update(TELLINGS).where(*ripe, ~_something_before()).values(try_at=until)
         columns = (TELLINGS.c.alert_id, TELLINGS.c.channel, TELLINGS.c.resolved, TELLINGS.c.failures)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             rows = connection.execute(claimed.returning(*columns)).all()
             alerts: dict[int, Alert] = {}
             for some in chunks(sorted({row.alert_id for row in rows})):
@@ -166,23 +169,23 @@ class SqlAlerts(SqlEvents):
         found = [PendingDelivery(alerts[row.alert_id], row.channel, row.resolved, row.failures) for row in rows]
         return sorted(found, key=lambda telling: (telling.channel, telling.resolved, telling.alert.id))
 
-    def mark_delivered(self, tellings: Sequence[PendingDelivery], now: datetime) -> None:
+    def mark_delivered(self, deliveries: Sequence[PendingDelivery], now: datetime) -> None:
         """Mark notifications as delivered to their channel."""
-        self._settled(tellings, {"told_at": now})
+        self._settled(deliveries, {"told_at": now})
 
-    def schedule_redelivery(self, tellings: Sequence[PendingDelivery], try_at: datetime) -> None:
+    def schedule_redelivery(self, deliveries: Sequence[PendingDelivery], try_at: datetime) -> None:
         """Schedule the redelivery of notifications that failed."""
-        self._settled(tellings, {"failures": TELLINGS.c.failures + 1, "try_at": try_at})
+        self._settled(deliveries, {"failures": TELLINGS.c.failures + 1, "try_at": try_at})
 
-    def _settled(self, tellings: Sequence[PendingDelivery], change: dict[str, Any]) -> None:
-        rows = [{"alert": t.alert.id, "name": t.channel, "over": t.resolved} for t in tellings]
+    def _settled(self, deliveries: Sequence[PendingDelivery], change: dict[str, Any]) -> None:
+        rows = [{"alert": t.alert.id, "name": t.channel, "over": t.resolved} for t in deliveries]
         mine = (
             TELLINGS.c.alert_id == sa.bindparam("alert"),
             TELLINGS.c.channel == sa.bindparam("name"),
             TELLINGS.c.resolved == sa.bindparam("over"),
         )
         if rows:
-            with self._begin() as connection:
+            with self.db.begin() as connection:
                 untold = TELLINGS.c.told_at.is_(None)
                 connection.execute(sa.update(TELLINGS).where(*mine, untold).values(**change), rows)
 

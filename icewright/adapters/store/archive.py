@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,11 +12,10 @@ from uuid import uuid4
 import pyarrow as pa
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import begun
+from icewright.adapters.store.database import Database
 from icewright.adapters.store.history import read_runs
-from icewright.adapters.store.ledger import SAME_TABLE, chunks
 from icewright.adapters.store.schema import ALERTS, ARCHIVES, DELETIONS, EVENTS, JOBS, REMOVALS, RUNS, TABLES, Moment
-from icewright.adapters.store.tables import ref_of
+from icewright.adapters.store.statements import SAME_TABLE, chunks, ref_of
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState
 from icewright.ports import WAITING, Batch, LedgerState
@@ -32,9 +30,9 @@ _Wheres = tuple[sa.ColumnElement[bool], ...]
 
 @dataclass(frozen=True)
 class SqlOldHistory:
-    """The OldHistory port on one SQLAlchemy engine. A batch ends at so many rows, or characters of JSON."""
+    """The OldHistory port on a database. A batch ends at so many rows, or characters of JSON."""
 
-    engine: sa.Engine
+    db: Database
     most_rows: int = 20_000
     most_characters: int = 32_000_000
 
@@ -46,7 +44,7 @@ class SqlOldHistory:
             "runs": (RUNS.c.job_id.in_(jobs),),
             "jobs": _old_jobs(before),
         }
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             return {
                 source: connection.execute(
                     sa.select(sa.func.count()).select_from(table).where(*wheres.get(source, _OLD[source](before)))
@@ -57,7 +55,7 @@ class SqlOldHistory:
     def unfinished(self) -> Sequence[Batch]:
         """Batches that were planned and not pruned, the oldest first."""
         query = sa.select(ARCHIVES).where(ARCHIVES.c.state != _PRUNED).order_by(ARCHIVES.c.id)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             return [
                 Batch(row.batch, row.source, len(row.rows), row.at, row.state == _WRITTEN)
                 for row in connection.execute(query)
@@ -70,7 +68,7 @@ class SqlOldHistory:
         oldest_first = (JOBS.c.created, key) if source == "jobs" else (key,)
         old = sa.select(key, sa.func.coalesce(weight, 0)).where(*_OLD[source](before)).order_by(*oldest_first)
         unfinished = sa.exists().where(ARCHIVES.c.source == source, ARCHIVES.c.state != _PRUNED)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             if connection.execute(sa.select(unfinished)).scalar():
                 raise LeaseLost(f"another process archives {source}: its batch is not finished")
             keys = _until(self.most_characters, connection.execute(old.limit(self.most_rows)).all())
@@ -91,7 +89,7 @@ class SqlOldHistory:
         schema = pa.schema([(BATCH, pa.string()), ("table_name", pa.string()), *((c.name, _arrow(c)) for c in columns)])
         texts = [c.name for c in _json_columns(table)]
         parts = []
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             keys = connection.execute(sa.select(ARCHIVES.c.rows).where(ARCHIVES.c.batch == batch.batch_id)).scalar_one()
             for chunk in chunks(keys):
                 found = []
@@ -106,23 +104,20 @@ class SqlOldHistory:
     def written(self, batch: Batch) -> None:
         """Write down that the archive has the batch."""
         planned = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _PLANNED)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             connection.execute(sa.update(ARCHIVES).where(planned).values(state=_WRITTEN))
 
     def prune(self, batch: Batch) -> None:
         """Delete the rows, all or none; what is not known to be written stays."""
         table, key = _TABLES[batch.source], _key(batch.source)
         mine = (ARCHIVES.c.batch == batch.batch_id) & (ARCHIVES.c.state == _WRITTEN)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             keys = connection.execute(sa.select(ARCHIVES.c.rows).where(mine).with_for_update()).scalar()
             for chunk in chunks(keys or ()):
                 if table is JOBS:
                     connection.execute(sa.delete(REMOVALS).where(REMOVALS.c.job_id.in_(chunk)))
                 connection.execute(sa.delete(table).where(key.in_(chunk)))
             connection.execute(sa.update(ARCHIVES).where(mine).values(state=_PRUNED, rows=[]))
-
-    def _begin(self) -> AbstractContextManager[sa.Connection]:
-        return begun(self.engine)
 
 
 # -- which rows are old

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -155,23 +155,38 @@ def server_time(engine: sa.Engine) -> datetime | None:
     return said.astimezone(UTC)
 
 
+class Database:
+    """Transactions on one engine. A part of the store takes a `Database`, and shares it with the others."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self._reader = engine.execution_options(**{READS: True})
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """Begin a transaction that may write. Raises `StorageUnavailable` for every error of the database."""
+        with self.engine.get_execution_options().get(_TURN, nullcontext()), _transaction(self.engine) as connection:
+            yield connection
+
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction that only reads one state of the store, without waiting for writers."""
+        return _transaction(self._reader)
+
+    def change_token(self) -> Hashable | None:
+        """Return a value that differs after each commit of anybody; None where that is not known cheaply."""
+        tokens: ChangeTokens | None = self.engine.get_execution_options().get(_STAMPS)
+        try:
+            return None if tokens is None else tokens.now()
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise unavailable(self.engine, error) from error
+
+
 @contextmanager
-def begun(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction. Raises `StorageUnavailable` for whatever the database says."""
-    options = engine.get_execution_options()
+def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
-        with nullcontext() if options.get(READS) else options.get(_TURN, nullcontext()), engine.begin() as connection:
+        with engine.begin() as connection:
             yield connection
     except (DBAPIError, NoConnection) as error:
-        raise unavailable(engine, error) from error
-
-
-def stamp(engine: sa.Engine) -> Hashable | None:
-    """Another one after each commit of anybody; None where that is not known cheaply. Raises `StorageUnavailable`."""
-    stamps: ChangeTokens | None = engine.get_execution_options().get(_STAMPS)
-    try:
-        return None if stamps is None else stamps.now()
-    except (SQLAlchemyError, sqlite3.Error) as error:
         raise unavailable(engine, error) from error
 
 

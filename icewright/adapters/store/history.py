@@ -1,20 +1,120 @@
-"""What the recorded runs say of a table."""
+"""What jobs did: their runs, what those say of a table, and the log of what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import SAME_TABLE
-from icewright.adapters.store.schema import JOBS, RUNS, TABLES
+from icewright.adapters.store.database import Database
+from icewright.adapters.store.schema import EVENTS, JOBS, RUNS, TABLES
+from icewright.adapters.store.statements import NAMED, SAME_TABLE, add_totals, named, of_table, table_row
 from icewright.core.partitions import PartitionKey, partition_values
 from icewright.core.policy import Operation
-from icewright.core.runs import History, LastRun, OperationState
+from icewright.core.runs import History, LastRun, OperationState, Outcome
+from icewright.core.table import TableRef
+from icewright.core.tally import of_run, of_work
+from icewright.ports import RunRow
+
+_TOLD = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
 
 _RECENT = 20  # compactions whose partitions are remembered
+
+
+@dataclass
+class SqlRuns:
+    """The RunHistory port on a database."""
+
+    db: Database
+
+    def record(self, run: RunRow, ref: TableRef) -> None:
+        """Record the outcome of one operation of a job."""
+        outcome = run.outcome
+        mine = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
+        with self.db.begin() as connection:
+            if connection.execute(sa.select(RUNS.c.id).where(*mine)).first() is not None:
+                return  # told again, as the answer was lost
+            row = table_row(connection, ref)
+            connection.execute(
+                sa.insert(RUNS).values(
+                    job_id=run.job_id,
+                    table_id=row.id if row is not None else None,
+                    operation=outcome.operation,
+                    state=outcome.state,
+                    reason=outcome.reason,
+                    summary=outcome.summary,
+                    metrics=dict(outcome.metrics),
+                    statements=list(outcome.statements),
+                    notes=list(outcome.notes),
+                    started=run.started,
+                    finished=run.finished,
+                    metadata_location=run.metadata_location,
+                    policy=run.policy,
+                    before=dict(run.before),
+                    after=dict(run.after),
+                    partitions=[asdict(change) for change in outcome.partitions],
+                    gb_hours=outcome.metrics.get("gb_hours", 0.0),
+                    tried=outcome.tried,
+                )
+            )
+            add_totals(connection, of_run(ref.catalog, outcome, (run.finished - run.started).total_seconds()))
+            if outcome.state is OperationState.COMMITTED:
+                worked = sa.update(TABLES).where(*of_table(ref)).values(succeeded_at=run.finished)
+                connection.execute(worked)
+
+    def record_resumed(self, catalog: str, outcome: Outcome) -> None:
+        """What was finished of an interrupted run: its sums, for the run itself is not told any more."""
+        with self.db.begin() as connection:
+            add_totals(connection, of_work(catalog, outcome))
+
+    def list(self, job_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the operations of a job."""
+        query = sa.select(RUNS).where(RUNS.c.job_id == job_id).order_by(RUNS.c.id)
+        with self.db.reading() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
+
+    def history(self, ref: TableRef, table_uuid: str) -> History:
+        """Return the last run of each operation on the table of this name and uuid."""
+        with self.db.reading() as connection:
+            return last_runs(connection, (*of_table(ref), JOBS.c.table_uuid == table_uuid))
+
+    def work_done(self, since: datetime, most: int) -> Sequence[tuple[Operation, Mapping[str, float]]]:
+        """Metrics of the newest runs that did their work, so many of each operation, and one of them for each table."""
+        done = (RUNS.c.state == OperationState.COMMITTED, RUNS.c.finished >= since)
+        last = sa.select(sa.func.max(RUNS.c.id).label("id")).where(*done).group_by(RUNS.c.table_id)
+        found: list[tuple[Operation, Mapping[str, float]]] = []
+        with self.db.reading() as connection:
+            for operation in Operation:
+                mine = last.where(RUNS.c.operation == operation).subquery()
+                newest = sa.select(RUNS.c.metrics).join(mine, mine.c.id == RUNS.c.id).order_by(RUNS.c.id.desc())
+                found += [(operation, metrics) for (metrics,) in connection.execute(newest.limit(most))]
+        return found
+
+
+@dataclass
+class SqlActivity:
+    """The ActivityLog port on a database."""
+
+    db: Database
+
+    def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:  # noqa: ANN401
+        """An activity; `job_id` among the details says whose."""
+        with self.db.begin() as connection:
+            table = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else named(ref)
+            said = {"at": now, "kind": kind, "job_id": details.pop("job_id", None), "details": details}
+            connection.execute(_TOLD, said | table)
+
+    def list(self, job_id: str | None = None, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Activities, newest first; of one job in their order."""
+        columns = [EVENTS.c[name] for name in ("at", "kind", "details", "job_id")]
+        query = sa.select(*columns).order_by(EVENTS.c.id.desc()).limit(limit)
+        if job_id is not None:
+            query = sa.select(*columns).where(EVENTS.c.job_id == job_id).order_by(EVENTS.c.id)
+        with self.db.reading() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
 
 
 def last_runs(connection: sa.Connection, of: Sequence[sa.ColumnElement[bool]]) -> History:

@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import READS, begun
-from icewright.adapters.store.export import write_ledger
+from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, REMOVALS, TABLES
+from icewright.adapters.store.statements import chunks, namespace_of, of_table, table_row
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, later
 from icewright.core.table import TableRef
 from icewright.ports import WAITING, Intent, LedgerState, Removal, Unfinished, WaitingDeletions
 
-_CHUNK = 500
-NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))  # given by `named`
-SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)  # a job's, and of now
-_BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of every table: making costs as much as asking
-_LOCKED = _BY_NAME.with_for_update(key_share=True)  # beside who refers to the table
+_SCHEMA = pa.schema(
+    [
+        ("job_id", pa.string()),
+        ("table", pa.string()),
+        ("path", pa.string()),
+        ("bytes", pa.int64()),
+        ("kind", pa.string()),
+        ("state", pa.string()),
+        ("planned_at", pa.timestamp("us", "UTC")),
+        ("settled_at", pa.timestamp("us", "UTC")),
+        ("delete_after", pa.timestamp("us", "UTC")),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Return the rows as `<job id>.parquet`, whole or not at all. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target, fresh = folder / f"{job_id}.parquet", folder / f".{uuid4().hex}.tmp"
+    try:
+        pa.parquet.write_table(pa.Table.from_pylist(list(rows), _SCHEMA), fresh, compression="zstd")
+        fresh.rename(target)
+    finally:
+        fresh.unlink(missing_ok=True)
+    return target
+
+
 _FATE = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
+
 _FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # of a deletion that failed
+
 # which operation of its job planned a deletion; blank: an earlier release did, and did not say
 PLANNED_BY = sa.func.coalesce(DELETIONS.c.operation, "").label("planned_by")
-_Item = TypeVar("_Item")
 
 
 @dataclass
 class SqlLedger:
-    """The Ledger port on one SQLAlchemy engine."""
+    """The DeletionLedger port on a database; `exports` is the folder of the Parquet files."""
 
-    engine: sa.Engine
-    exports: Path | None = None  # folder of the Parquet files
+    db: Database
+    exports: Path | None = None
 
-    def plan_deletions(
+    def plan(
         self,
         job_id: str,
         ref: TableRef,
@@ -51,8 +75,8 @@ class SqlLedger:
         operation: Operation | None = None,
     ) -> None:
         """Write files down; committed when the call returns."""
-        with self._begin() as connection:
-            table = self._row(connection, ref)
+        with self.db.begin() as connection:
+            table = table_row(connection, ref)
             rows = [
                 {
                     "job_id": job_id,
@@ -71,11 +95,11 @@ class SqlLedger:
             if rows:
                 connection.execute(sa.insert(DELETIONS), rows)
 
-    def claim_deletions(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
+    def claim(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
         """Claim waiting files for an attempt; of files that somebody else has taken since, nothing is returned."""
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
         claimed: set[str] = set()
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             _lock(connection, job_id)
             for chunk in chunks(paths):
                 claim = sa.update(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk))
@@ -83,7 +107,7 @@ class SqlLedger:
                 claimed.update(connection.execute(claim).scalars())
         return frozenset(claimed)
 
-    def record_deletions(
+    def record(
         self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
     ) -> None:
         """Set the state of waiting files; a deleted file is no finding any more, whoever found it."""
@@ -92,7 +116,7 @@ class SqlLedger:
         groups: dict[tuple[str, str | None], list[str]] = {}
         for path, state in paths.items():
             groups.setdefault((state, (reasons or {}).get(path)), []).append(path)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             _lock(connection, job_id)
             found = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
             has_findings = connection.execute(sa.select(sa.exists().where(found))).scalar()
@@ -109,8 +133,8 @@ class SqlLedger:
 
     def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
         """Findings that wait, with the time of the first."""
-        with self._begin() as connection:
-            table = self._row(connection, ref)
+        with self.db.begin() as connection:
+            table = table_row(connection, ref)
             if table is None:
                 return {}
             mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
@@ -120,13 +144,13 @@ class SqlLedger:
 
     def forget_orphans(self, ref: TableRef, paths: Iterable[str]) -> None:
         """Findings that a later scan did not repeat."""
-        with self._begin() as connection:
-            table = self._row(connection, ref)
+        with self.db.begin() as connection:
+            table = table_row(connection, ref)
             for chunk in chunks(list(paths)) if table is not None else ():
                 mine = (DELETIONS.c.table_id == table.id) & (DELETIONS.c.state == LedgerState.FOUND)
                 connection.execute(sa.delete(DELETIONS).where(mine, DELETIONS.c.path.in_(chunk)))
 
-    def export_deletions(self, job_id: str) -> str:
+    def export(self, job_id: str) -> str:
         """Write the job's rows as a Parquet file and say where it is, or why there is none."""
         if self.exports is None:
             return "the ledger is in the state store alone"
@@ -134,7 +158,7 @@ class SqlLedger:
         columns = [DELETIONS.c[name] for name in names]
         query = sa.select(*columns, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
         query = query.where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.id)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             rows = [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
         for row in rows:
             row["table"] = str(TableRef(row["catalog"], namespace_of(row["namespace"]), row["name"]))
@@ -149,12 +173,12 @@ class SqlLedger:
         if intent is not None:
             ids, refs = sorted(intent.snapshot_ids), sorted(intent.refs)
             said = {"metadata_location": intent.metadata_location, "snapshot_ids": ids, "refs": refs}
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             connection.execute(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=said))
 
     def commit_intent(self, job_id: str) -> Intent | None:
         """Return the commit of a job that nobody has looked after."""
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
 
     def unfinished(self, now: datetime) -> Sequence[Unfinished]:
@@ -173,17 +197,17 @@ class SqlLedger:
             .order_by(JOBS.c.created, TABLES.c.id)
         )
         found: list[Unfinished] = []
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             for job in connection.execute(jobs).all():
                 columns = (*_FATE, DELETIONS.c.planned_at, DELETIONS.c.operation)
                 planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
                 found += _unfinished(job, connection.execute(planned).all())
         return found
 
-    def pending_deletions(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
+    def pending(self, ref: TableRef | None = None) -> Sequence[WaitingDeletions]:
         """Return files that are still to be deleted, job by job."""
         query = waiting_deletions().where(*(() if ref is None else of_table(ref)))
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             rows = connection.execute(query.order_by(JOBS.c.created, JOBS.c.job_id, PLANNED_BY))
             return [waiting_of(row) for row in rows]
 
@@ -194,7 +218,7 @@ class SqlLedger:
         others = (DELETIONS.c.table_id == table, DELETIONS.c.job_id != job_id, DELETIONS.c.state.in_(states))
         query = sa.select(DELETIONS.c.job_id, DELETIONS.c.path, DELETIONS.c.state)
         found: dict[str, dict[str, str]] = {}
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             for job, path, state in connection.execute(query.where(*others, DELETIONS.c.planned_at >= since)):
                 found.setdefault(job, {})[path] = state
         return found
@@ -203,13 +227,13 @@ class SqlLedger:
         """Return the paths of a table's files whose deletion is not settled."""
         open_states = (*WAITING, LedgerState.UNDOING)
         query = sa.select(DELETIONS.c.path).join(TABLES).where(*of_table(ref), DELETIONS.c.state.in_(open_states))
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def abandon_deletions(self, job_id: str, now: datetime) -> int:
+    def abandon(self, job_id: str, now: datetime) -> int:
         """Leave the waiting files of a job where they are."""
         mine = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             _lock(connection, job_id)
             left = sa.update(DELETIONS).where(mine).values(state=LedgerState.GIVEN_UP, settled_at=now)
             return int(connection.execute(left).rowcount)
@@ -219,7 +243,7 @@ class SqlLedger:
         mine = DELETIONS.c.job_id == job_id
         untouched = mine & DELETIONS.c.state.in_((LedgerState.PLANNED, LedgerState.FAILED))
         counted = sa.select(DELETIONS.c.state, sa.func.count()).where(mine).group_by(DELETIONS.c.state)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             _lock(connection, job_id)
             states = {state: int(number) for state, number in connection.execute(counted)}
             if not states.keys() & {LedgerState.DELETED, LedgerState.DELETING}:
@@ -231,7 +255,7 @@ class SqlLedger:
         taken = (DELETIONS.c.job_id == job_id) & (DELETIONS.c.state == LedgerState.UNDOING)
         kept = {"state": LedgerState.KEPT, "settled_at": now, "reason": "snapshots that an undo restored need it"}
         over = {"state": LedgerState.UNDONE, "settled_at": now} if undone else {"state": LedgerState.PLANNED}
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             _lock(connection, job_id)
             for chunk in chunks(list(in_use)):
                 connection.execute(sa.update(DELETIONS).where(taken, DELETIONS.c.path.in_(chunk)).values(**kept))
@@ -239,42 +263,40 @@ class SqlLedger:
 
     def unfinished_undos(self) -> Sequence[str]:
         """Return the jobs whose undo has begun and has not ended."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             begun_undos = sa.select(DELETIONS.c.job_id).where(DELETIONS.c.state == LedgerState.UNDOING)
             return list(connection.execute(begun_undos.distinct()).scalars())
 
     def record_removal(self, removal: Removal) -> None:
         """Write down what a commit is about to remove."""
         values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             connection.execute(sa.insert(REMOVALS).values(**values))
 
     def removals(self, job_id: str) -> Sequence[Removal]:
         """Return what the commits of a job removed."""
         columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]
         query = sa.select(*columns).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             return [Removal(*row) for row in connection.execute(query)]
 
     def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
         """Mark a removal as undone, or drop it when its commit came to nothing."""
         mine = (REMOVALS.c.job_id == removal.job_id) & (REMOVALS.c.metadata_location == removal.metadata_location)
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             if undone_at is None:
                 connection.execute(sa.delete(REMOVALS).where(mine))
             else:
                 connection.execute(sa.update(REMOVALS).where(mine).values(undone_at=undone_at))
 
-    def _begin(self) -> AbstractContextManager[sa.Connection]:
-        return begun(self.engine)
-
-    def _reading(self) -> AbstractContextManager[sa.Connection]:
-        """Return one state of the store, read without waiting for those who write."""
-        return begun(self.engine.execution_options(**{READS: True}))
-
-    @staticmethod
-    def _row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
-        return connection.execute(_LOCKED if locked else _BY_NAME, named(ref)).first()
+    def files(self, job_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return what the ledger says of a job."""
+        columns = [
+            DELETIONS.c[name] for name in ("path", "bytes", "kind", "state", "modified", "delete_after", "reason")
+        ]
+        query = sa.select(*columns).where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.path)
+        with self.db.begin() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
 
 
 def waiting_deletions() -> sa.Select[Any]:
@@ -351,30 +373,3 @@ def _intent(said: Mapping[str, Any] | None) -> Intent | None:
     if said is None:
         return None
     return Intent(said["metadata_location"], frozenset(said["snapshot_ids"]), frozenset(said["refs"]))
-
-
-def named(ref: TableRef) -> dict[str, str]:
-    """Return the columns of TABLES that say a name."""
-    return {"catalog": ref.catalog, "namespace": namespace_text(ref.namespace), "name": ref.name}
-
-
-@lru_cache(maxsize=4096)  # thousands of tables have few namespaces
-def namespace_text(namespace: tuple[str, ...]) -> str:
-    """Return a namespace as its column has it: a JSON list, so that a dot in a name stays one."""
-    return json.dumps(namespace, ensure_ascii=False)
-
-
-@lru_cache(maxsize=4096)
-def namespace_of(text: str) -> tuple[str, ...]:
-    """Return a namespace out of its column."""
-    return tuple(json.loads(text))
-
-
-def of_table(ref: TableRef) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return the row of TABLES that has the name."""
-    return tuple(TABLES.c[column] == value for column, value in named(ref).items())
-
-
-def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """As many at a time as one statement may name."""
-    return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.alerts import SqlAlerts
+from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import ALERTS, JOBS, TABLES, TELLINGS, TOTALS, VERDICTS
 from icewright.core.runs import JobState
 from icewright.core.tally import Total
@@ -25,6 +26,7 @@ STATE = sa.case(  # the first that holds
     (TABLES.c.due_since.is_not(None), "due"),
     else_="healthy",
 )
+
 _LATER = sa.case(  # since when something is due and nothing succeeded
     (TABLES.c.error.is_not(None), None),  # which is told of itself
     (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at),
@@ -32,12 +34,15 @@ _LATER = sa.case(  # since when something is due and nothing succeeded
 )
 
 
-class SqlMeasures(SqlAlerts):
-    """The measures of the Store port."""
+@dataclass
+class SqlMeasures:
+    """The MeasureReader port on a database."""
 
-    def measures(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
+    db: Database
+
+    def read(self, now: datetime, points: Sequence[int], seconds: Sequence[int]) -> Measures:
         """Everything in one transaction, so that the numbers belong together."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             tables = _tables(connection, now, points, seconds)
             verdicts, deferred = _verdicts(connection)
             return Measures(

@@ -1,75 +1,47 @@
-"""What there is at a glance, counted by the database; and the versions of stored rules."""
+"""The counts and sums of the overview, by the database."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.access import SqlAccess
 from icewright.adapters.store.measures import STATE
-from icewright.adapters.store.schema import JOBS, POLICIES, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.views import in_sight
+from icewright.adapters.store.paging import in_sight
+from icewright.adapters.store.schema import JOBS, RUNS, TABLES, VERDICTS
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
-from icewright.ports.views import FleetOverview, RuleVersion, Savings, Spend
+from icewright.ports.views import FleetOverview, Savings, Spend
 
 _TENS = 10
 
 
-class SqlOverview(SqlAccess):
-    """The overview of the Store port, and its rules."""
-
-    def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
-        """Everything in one transaction, so that the numbers belong together."""
-        with self._reading() as connection:
-            mine = in_sight(connection, sight) & ~TABLES.c.dropped
-            states, health, unknown, funnel = _tables(connection, mine)
-            jobs = sa.select(JOBS.c.state, sa.func.count()).join_from(JOBS, TABLES)
-            jobs = jobs.where(mine, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
-            found = {row.state: row[1] for row in connection.execute(jobs)}
-            kinds = (VERDICTS.c.operation, VERDICTS.c.verdict)
-            others = VERDICTS.c.table_id.in_(sa.select(TABLES.c.id).where(~mine))  # few, where a join would be for each
-            verdicts = sa.select(*kinds, sa.func.count()).where(~others).group_by(*kinds)
-            counted = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
-            return FleetOverview(
-                tables=sum(states.values()),
-                changed=funnel[0],
-                due=funnel[1],
-                running=min(found.get(JobState.RUNNING, 0), funnel[1]),
-                states=states,
-                health=health,
-                unknown=unknown,
-                verdicts=counted,
-                jobs=found,
-                spend=_spend(connection, in_sight(connection, sight), since),
-                saved=_saved(connection, in_sight(connection, sight), since),
-            )
-
-    def rule_versions(self, match: tuple[str, ...] | None = None) -> Sequence[RuleVersion]:
-        """Return all versions of policy rules, newest first."""
-        with self._reading() as connection:
-            rows = connection.execute(sa.select(POLICIES).order_by(POLICIES.c.id.desc())).all()
-        found = [RuleVersion(tuple(r.scope), r.settings, r.author, r.at, r.version) for r in rows]
-        return [rule for rule in found if match is None or rule.match == match]
-
-    def put_rule(
-        self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
-    ) -> int | None:
-        """Store a new version of a policy rule, by compare-and-set."""
-        with self._begin() as connection:
-            if connection.dialect.name == "postgresql":  # two of one number would hide one another
-                connection.exec_driver_sql("LOCK TABLE policies IN EXCLUSIVE MODE")
-            rows = connection.execute(sa.select(POLICIES.c.scope, POLICIES.c.version)).all()
-            newest = max((row.version for row in rows if tuple(row.scope) == match), default=0)
-            if expected is not None and expected != newest:
-                return None
-            values = {"scope": list(match), "settings": dict(settings), "author": author, "at": now}
-            connection.execute(sa.insert(POLICIES).values(**values, version=newest + 1))
-        return newest + 1
+def overview(connection: sa.Connection, sight: VisibilityFilter, since: datetime) -> FleetOverview:
+    """Return the overview of the tables in sight; what was spent and saved counts from `since` on."""
+    mine = in_sight(connection, sight) & ~TABLES.c.dropped
+    states, health, unknown, funnel = _tables(connection, mine)
+    jobs = sa.select(JOBS.c.state, sa.func.count()).join_from(JOBS, TABLES)
+    jobs = jobs.where(mine, JOBS.c.state.in_((JobState.QUEUED, JobState.RUNNING))).group_by(JOBS.c.state)
+    found = {row.state: row[1] for row in connection.execute(jobs)}
+    kinds = (VERDICTS.c.operation, VERDICTS.c.verdict)
+    others = VERDICTS.c.table_id.in_(sa.select(TABLES.c.id).where(~mine))  # few, where a join would be for each
+    verdicts = sa.select(*kinds, sa.func.count()).where(~others).group_by(*kinds)
+    counted = {(operation, verdict): count for operation, verdict, count in connection.execute(verdicts)}
+    return FleetOverview(
+        tables=sum(states.values()),
+        changed=funnel[0],
+        due=funnel[1],
+        running=min(found.get(JobState.RUNNING, 0), funnel[1]),
+        states=states,
+        health=health,
+        unknown=unknown,
+        verdicts=counted,
+        jobs=found,
+        spend=_spend(connection, in_sight(connection, sight), since),
+        saved=_saved(connection, in_sight(connection, sight), since),
+    )
 
 
 def _tables(

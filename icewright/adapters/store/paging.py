@@ -9,8 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from icewright.adapters.store.schema import TABLES
+from icewright.adapters.store.statements import namespace_of
 from icewright.core.errors import UsageError
-from icewright.ports.views import After
+from icewright.core.permissions import VisibilityFilter, covers
+from icewright.ports.views import (
+    After,
+)
 
 _WHOLE = 2**63  # beyond which databases count no more
 
@@ -72,3 +77,17 @@ def _value(key: Key, said: Any) -> Any:  # noqa: ANN401 - what a client sent
 def cursor(values: Sequence[Any]) -> After:
     """Sorting values as plain ones."""
     return tuple(value.isoformat() if isinstance(value, datetime) else value for value in values)
+
+
+def in_sight(connection: sa.Connection, sight: VisibilityFilter, of: sa.Table = TABLES) -> sa.ColumnElement[bool]:
+    """Return rows of places that somebody sees; patterns are held against the places that there are."""
+    if sight is None:
+        return sa.true()
+    places = connection.execute(sa.select(of.c.catalog, of.c.namespace).distinct())
+    seen = [
+        (row.catalog, row.namespace)
+        for row in places
+        if row.catalog is not None
+        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
+    ]
+    return sa.tuple_(of.c.catalog, of.c.namespace).in_(seen) if seen else sa.false()

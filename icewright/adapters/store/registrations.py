@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -11,54 +12,62 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from icewright.adapters.store.database import inserting
-from icewright.adapters.store.ledger import SqlLedger, named, namespace_of
+from icewright.adapters.store.database import Database, inserting
 from icewright.adapters.store.schema import ADOPTIONS, REGISTRATIONS, Moment
+from icewright.adapters.store.statements import (
+    named,
+    namespace_of,
+)
 from icewright.core.table import TableRef
 from icewright.ports import Registration
 
 _PAGE = 500
+
 _KEY = ("catalog", "namespace", "name", "table_uuid")
+
 _LISTS = ("places", "folders", "first_places")
+
 _ALL = sa.select(
     *(REGISTRATIONS.c[name] for name in (*_KEY, "metadata_location")),
     *(sa.cast(REGISTRATIONS.c[name], sa.Text) for name in _LISTS),
     REGISTRATIONS.c.seen,
 )
 
-
 _ONE = _ALL.where(*(REGISTRATIONS.c[name] == sa.bindparam(f"its_{name}") for name in _KEY)).with_for_update()
 
 
-class SqlRegistrations(SqlLedger):
-    """The Registrations port on one SQLAlchemy engine."""
+@dataclass
+class SqlRegistrations:
+    """The Registrations port on a database."""
 
-    def registrations(self) -> Sequence[Registration]:
+    db: Database
+
+    def list(self) -> Sequence[Registration]:
         """Return all registrations, those of now and former ones."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             return [_registration(tuple(row)) for page in connection.execute(_ALL).partitions(_PAGE) for row in page]
 
-    def registration(self, ref: TableRef, table_uuid: str) -> Registration | None:
+    def get(self, ref: TableRef, table_uuid: str) -> Registration | None:
         """Return the registration of a table by name and uuid, or None."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             row = connection.execute(_ONE, _its(ref, table_uuid)).first()
         return None if row is None else _registration(tuple(row))
 
-    def register(self, registrations: Sequence[Registration], now: datetime) -> None:
+    def record(self, registrations: Sequence[Registration], now: datetime) -> None:
         """Write down tables as they were read; what was known of their places before stays known."""
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             for one in sorted(registrations, key=lambda r: (r.ref, r.table_uuid)):  # one order: nobody waits in a ring
                 write_registration(connection, one, now)
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
         """Return what a person has said to be this table's own."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = sa.select(ADOPTIONS.c.what).where(ADOPTIONS.c.table_uuid == table_uuid)
             return frozenset(connection.execute(mine).scalars())
 
     def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
         """Write down what a person said to be this table's own."""
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             added = inserting(connection, ADOPTIONS).on_conflict_do_nothing(index_elements=["table_uuid", "what"])
             for one in sorted(set(what)):
                 connection.execute(added.values(table_uuid=table_uuid, what=one, author=author, at=now))

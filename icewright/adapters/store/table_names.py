@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import named, namespace_of
 from icewright.adapters.store.schema import TABLES
+from icewright.adapters.store.statements import named, namespace_of
 from icewright.core.events.directory import holds
 from icewright.core.events.model import Name
 from icewright.core.paths import directory_key, split

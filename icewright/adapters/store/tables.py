@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 from operator import itemgetter
@@ -10,20 +11,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import inserting
-from icewright.adapters.store.ledger import chunks, namespace_of, namespace_text, of_table
-from icewright.adapters.store.many import given
-from icewright.adapters.store.pins import SqlPins
+from icewright.adapters.store.database import Database, inserting
 from icewright.adapters.store.registrations import write_registration
-from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, PINS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.statements import NAMED, chunks, given, named, namespace_text, of_table, ref_of, table_row
 from icewright.core.describe import evaluation_document
 from icewright.core.runs import JobState
 from icewright.core.steps import VERDICT_NAMES, Due, on_pool, why
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
-from icewright.ports import LedgerState, Pointer, Registration, TableRow
+from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, TableRow
 
 _PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
+
 _AGAIN = timedelta(hours=1)  # after which a table that could not be read is tried again
 
 
@@ -44,30 +44,39 @@ def _waiting() -> sa.Select[Any]:
 
 _WAITING = _waiting()  # made once: it is executed every second, and making it takes as long
 
+_COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
 
-class SqlTables(SqlPins):
-    """The tables of the Store port."""
+_OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(*NAMED)
 
-    def tables(self, catalog: str | None = None) -> Sequence[TableRow]:
+_HELD = _OF_TABLE.where(PINS.c.table_uuid == sa.bindparam("uuid")).order_by(PINS.c.id)
+
+
+@dataclass
+class SqlTables:
+    """The TableState port on a database."""
+
+    db: Database
+
+    def list(self, catalog: str | None = None) -> Sequence[TableRow]:
         """Return every table, dropped ones too."""
         query = sa.select(TABLES).order_by(TABLES.c.id)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             rows = connection.execute(query if catalog is None else query.where(TABLES.c.catalog == catalog))
             return [table_of(row) for row in rows]
 
-    def table(self, ref: TableRef) -> TableRow | None:
+    def get(self, ref: TableRef) -> TableRow | None:
         """Return the row of a table, or None when it is unknown."""
-        with self._reading() as connection:
-            row = self._row(connection, ref)
+        with self.db.reading() as connection:
+            row = table_row(connection, ref)
         return None if row is None else table_of(row)
 
-    def record_catalog_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
+    def record_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
         """New, moved and dropped tables of one catalog; returns how many are new or moved."""
         listed = {(namespace_text(p.ref.namespace), p.ref.name): p.metadata_location for p in pointers}
         columns = (TABLES.c[n] for n in ("id", "namespace", "name", "metadata_location", "dropped"))
         known = sa.select(*columns).where(TABLES.c.catalog == catalog)
         moved, gone = [], []
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             pages = connection.execute(known).partitions(_PAGE)
             for row, namespace, name, before, dropped in chain.from_iterable(pages):
                 location = listed.pop((namespace, name), None)
@@ -95,39 +104,11 @@ class SqlTables(SqlPins):
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id.in_(ids)))
         return len(new) + len(moved)
 
-    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """When these tables are to be evaluated next, whatever was planned; None: when they move."""
-        with self._begin() as connection:
-            for ref in refs:
-                connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
-
-    def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
-        """Nothing is due of these tables any more, and nothing wrong with them: they are not there, or not ours."""
-        nothing = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
-        for ref in refs:  # each by itself: whoever locks many does so in another order
-            with self._begin() as connection:
-                if (row := self._row(connection, ref, locked=True)) is None:
-                    continue
-                table = sa.update(TABLES).where(TABLES.c.id == row.id)
-                connection.execute(table.values(evaluate_at=at, **nothing))
-                connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
-
-    def claim_evaluations(
-        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
-    ) -> Sequence[TableRow]:
-        """Return tables whose time has come, for this process until then."""
-        with self._begin() as connection:
-            rows = connection.execute(_WAITING, {"catalogs": catalogs, "now": now, "most": limit}).all()
-            if rows:
-                claimed = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
-                connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
-        return [table_of(row) for row in rows]
-
     def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
         """The evaluation replaces what was known; a table of another uuid begins anew."""
         metadata = evaluation.facts.metadata
-        with self._begin() as connection:
-            row = self._row(connection, metadata.ref, locked=True)
+        with self.db.begin() as connection:
+            row = table_row(connection, metadata.ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return  # gone, or somebody who began later was done sooner
             dues = due(evaluation)
@@ -189,8 +170,8 @@ class SqlTables(SqlPins):
 
         Since when something is due stays: one read that failed makes nobody wait anew.
         """
-        with self._begin() as connection:
-            row = self._row(connection, ref, locked=True)
+        with self.db.begin() as connection:
+            row = table_row(connection, ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return
             again = sa.case((_asked_since(now), TABLES.c.evaluate_at), else_=sa.literal(now + _AGAIN, Moment()))
@@ -202,17 +183,79 @@ class SqlTables(SqlPins):
     def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
         """Return the last evaluation as JSON."""
         query = sa.select(FACTS.c.document).join(TABLES).where(*of_table(ref))
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             document: Mapping[str, Any] | None = connection.execute(query).scalar()
             return document
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
         """Pause with a reason, or resume with None."""
-        return self._update_table(ref, paused=reason)
+        with self.db.begin() as connection:
+            change = sa.update(TABLES).where(*of_table(ref)).values(paused=reason)
+            return connection.execute(change).rowcount == 1
 
-    def _update_table(self, ref: TableRef, **values: Any) -> bool:  # noqa: ANN401 - columns
-        with self._begin() as connection:
-            return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(**values)).rowcount == 1
+    def claim_evaluations(
+        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
+    ) -> Sequence[TableRow]:
+        """Return tables whose time has come, for this process until then."""
+        with self.db.begin() as connection:
+            rows = connection.execute(_WAITING, {"catalogs": catalogs, "now": now, "most": limit}).all()
+            if rows:
+                claimed = sa.update(TABLES).where(TABLES.c.id.in_([row.id for row in rows]))
+                connection.execute(claimed.values(evaluating_by=holder, evaluating_until=until))
+        return [table_of(row) for row in rows]
+
+    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """When these tables are to be evaluated next, whatever was planned; None: when they move."""
+        with self.db.begin() as connection:
+            for ref in refs:
+                connection.execute(sa.update(TABLES).where(*of_table(ref)).values(evaluate_at=at))
+
+    def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """Nothing is due of these tables any more, and nothing wrong with them: they are not there, or not ours."""
+        nothing = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
+        for ref in refs:  # each by itself: whoever locks many does so in another order
+            with self.db.begin() as connection:
+                if (row := table_row(connection, ref, locked=True)) is None:
+                    continue
+                table = sa.update(TABLES).where(TABLES.c.id == row.id)
+                connection.execute(table.values(evaluate_at=at, **nothing))
+                connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+
+@dataclass
+class SqlPins:
+    """The SnapshotPins port on a database."""
+
+    db: Database
+
+    def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
+        """Held snapshots of the table of this uuid."""
+        with self.db.reading() as connection:
+            return [SnapshotPin(*found) for found in connection.execute(_HELD, named(ref) | {"uuid": table_uuid})]
+
+    def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
+        """Hold a snapshot, unless another job works on the table."""
+        with self.db.begin() as connection:
+            # the lock makes a job that begins on the table wait for this pin, or this pin see the job
+            row = table_row(connection, ref, locked=True)
+            if row is None:
+                return False
+            state = connection.execute(sa.select(JOBS.c.state).where(JOBS.c.job_id == row.held_by)).scalar()
+            if row.held_by != job_id if job_id is not None else state == JobState.RUNNING:
+                return False
+            connection.execute(sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == pin.reader))
+            values = {name: getattr(pin, name) for name in SnapshotPin.__dataclass_fields__}
+            connection.execute(sa.insert(PINS).values(table_id=row.id, table_uuid=table_uuid, **values))
+        return True
+
+    def remove(self, ref: TableRef, reader: str) -> bool:
+        """Release the pin of a reader; returns False when there is none."""
+        with self.db.begin() as connection:
+            row = table_row(connection, ref)
+            if row is None:
+                return False
+            gone = sa.delete(PINS).where(PINS.c.table_id == row.id, PINS.c.reader == reader)
+            return connection.execute(gone).rowcount == 1
 
 
 def _next_look(evaluation: Evaluation, now: datetime) -> sa.ColumnElement[datetime | None]:
@@ -229,12 +272,8 @@ def _asked_since(now: datetime) -> sa.ColumnElement[bool]:
     return TABLES.c.evaluating_by.is_not(None) & (TABLES.c.evaluate_at > now)
 
 
-def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
-    """Return the name that a row has."""
-    return TableRef(row.catalog, namespace_of(row.namespace), row.name)
-
-
 _PLAIN = [name for name in TableRow.__dataclass_fields__ if name not in ("ref", "write_paths")]
+
 _plain = itemgetter(*(list(TABLES.c.keys()).index(name) for name in _PLAIN))
 
 

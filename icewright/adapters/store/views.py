@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.ledger import PLANNED_BY, namespace_of, of_table, waiting_deletions, waiting_of
-from icewright.adapters.store.measures import STATE, SqlMeasures
-from icewright.adapters.store.paging import Key, cursor, ordered, seek
-from icewright.adapters.store.queue import job_of
+from icewright.adapters.store.database import Database
+from icewright.adapters.store.jobs import job_of
+from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
+from icewright.adapters.store.measures import STATE
+from icewright.adapters.store.overview import overview
+from icewright.adapters.store.paging import Key, cursor, in_sight, ordered, seek
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.tables import ref_of, table_of
-from icewright.core.permissions import VisibilityFilter, covers
+from icewright.adapters.store.statements import of_table, ref_of
+from icewright.adapters.store.tables import table_of
+from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -23,6 +27,7 @@ from icewright.ports.rows import WaitingDeletions
 from icewright.ports.views import (
     After,
     DeletionQuery,
+    FleetOverview,
     JobItem,
     JobQuery,
     Page,
@@ -34,6 +39,7 @@ from icewright.ports.views import (
 )
 
 _NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+
 _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
     TableSort.HEALTH: (TABLES.c.health, int),
     TableSort.FILES: (TABLES.c.files, int),
@@ -43,32 +49,22 @@ _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
     TableSort.SUCCEEDED: (TABLES.c.succeeded_at, datetime),
     TableSort.DUE_SINCE: (TABLES.c.due_since, datetime),
 }
+
 _OPEN = (JobState.RUNNING, JobState.QUEUED)
 
 
-def in_sight(connection: sa.Connection, sight: VisibilityFilter, of: sa.Table = TABLES) -> sa.ColumnElement[bool]:
-    """Return rows of places that somebody sees; patterns are held against the places that there are."""
-    if sight is None:
-        return sa.true()
-    places = connection.execute(sa.select(of.c.catalog, of.c.namespace).distinct())
-    seen = [
-        (row.catalog, row.namespace)
-        for row in places
-        if row.catalog is not None
-        and any(covers(scope, (row.catalog, *namespace_of(row.namespace))) for scope in sight)
-    ]
-    return sa.tuple_(of.c.catalog, of.c.namespace).in_(seen) if seen else sa.false()
+@dataclass
+class SqlViews:
+    """The Views port on a database."""
 
-
-class SqlViews(SqlMeasures):
-    """The lists of the Store port."""
+    db: Database
 
     def list_tables(
         self, query: TableQuery, sight: VisibilityFilter, after: After | None, limit: int
     ) -> Page[TableItem]:
         """Return a page of tables that match the query."""
         keys = _table_keys(query)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             wanted = sa.and_(in_sight(connection, sight), *_of_tables(query))
             total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(wanted)).scalar_one()
             found = sa.select(TABLES, STATE.label("state")).where(wanted, seek(keys, after))
@@ -79,7 +75,7 @@ class SqlViews(SqlMeasures):
 
     def table_item(self, ref: TableRef) -> TableItem | None:
         """Return one table as lists show it, or None."""
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             row = connection.execute(sa.select(TABLES, STATE.label("state")).where(*of_table(ref))).first()
             return None if row is None else _item(row, _due(connection, [row.id]).get(row.id, ()))
 
@@ -95,19 +91,10 @@ class SqlViews(SqlMeasures):
             wanted.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
         if query.trigger:
             wanted.append(JOBS.c.trigger == query.trigger)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(_jobs().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
-
-    def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
-        """Return jobs that run, then those that wait, best first."""
-        running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
-        order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
-        with self._reading() as connection:
-            mine = in_sight(connection, sight) & JOBS.c.state.in_(_OPEN)
-            rows = connection.execute(_jobs().where(mine).order_by(*order).limit(limit))
-            return [_job_item(row) for row in rows]
 
     def list_runs(
         self, query: RunQuery, sight: VisibilityFilter, after: After | None, limit: int
@@ -122,10 +109,19 @@ class SqlViews(SqlMeasures):
         if query.since:
             wanted.append(RUNS.c.finished >= query.since)
         runs = sa.select(RUNS, *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(runs.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([{**_mapped(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
+
+    def list_queue(self, sight: VisibilityFilter, limit: int) -> Sequence[JobItem]:
+        """Return jobs that run, then those that wait, best first."""
+        running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
+        order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
+        with self.db.reading() as connection:
+            mine = in_sight(connection, sight) & JOBS.c.state.in_(_OPEN)
+            rows = connection.execute(_jobs().where(mine).order_by(*order).limit(limit))
+            return [_job_item(row) for row in rows]
 
     def list_waiting(
         self, sight: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
@@ -138,7 +134,7 @@ class SqlViews(SqlMeasures):
         )
         due = sa.select(VERDICTS, *_NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
         free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_of_places(ref, None))
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *free)
             counted = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(mine)
             total = connection.execute(counted).scalar_one()
@@ -160,7 +156,7 @@ class SqlViews(SqlMeasures):
         wanted = _of_places(query.ref, query.catalog)
         if query.job_id is not None:
             wanted.append(JOBS.c.job_id == query.job_id)
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(waiting_deletions().where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
@@ -177,18 +173,23 @@ class SqlViews(SqlMeasures):
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
         query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
         wanted = [] if kind is None else [EVENTS.c.kind == kind]
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             mine = sa.and_(in_sight(connection, sight), *wanted, seek(keys, after))
             rows = connection.execute(query.where(mine).order_by(*ordered(keys)).limit(limit + 1)).all()
         items = [{**_mapped(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
         return _page(items, rows, ["id"], limit)
+
+    def overview(self, sight: VisibilityFilter, since: datetime) -> FleetOverview:
+        """Return the overview, read in one transaction, so that its numbers belong together."""
+        with self.db.reading() as connection:
+            return overview(connection, sight, since)
 
     def _of_job(
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(table.c.id, int),)
         query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, seek(keys, after))
-        with self._reading() as connection:
+        with self.db.reading() as connection:
             rows = connection.execute(query.order_by(*ordered(keys)).limit(limit + 1)).all()
         return _page([_mapped(row) for row in rows], rows, ["id"], limit)
 

@@ -39,7 +39,7 @@ def remember(app: Application, spark: SparkSession) -> Past:
 def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
     """Undo the expiry, compare with the past, and expire once more; None where a vacuum expires."""
     runtime, ref = app.runtime, past.ref
-    job = next((job for job in runtime.store.jobs(ref) if runtime.store.removals(job.job_id)), None)
+    job = next((job for job in runtime.store.jobs.list(ref) if runtime.store.ledger.removals(job.job_id)), None)
     if job is None:
         return None
     done = undo(runtime, job.job_id)
@@ -52,7 +52,7 @@ def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -
         now.refs
     )
     same = same and fingerprint(spark, UNDONE, past.metadata.snapshots[0].snapshot_id) == past.rows
-    runtime.store.put_rule(ref.parts, {DELETION_DELAY.name: 0}, runtime.trigger.actor, runtime.clock.now(), None)
+    runtime.store.rules.put(ref.parts, {DELETION_DELAY.name: 0}, runtime.trigger.actor, runtime.clock.now(), None)
     again = execute(runtime, Request(ref, (Operation.EXPIRE_SNAPSHOTS,), manual=True))
     return {
         "table": UNDONE,

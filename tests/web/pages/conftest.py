@@ -20,7 +20,7 @@ from icewright.app.demo import rot
 from icewright.app.demo.rot import Lake
 from icewright.app.sections import AuthSection
 from icewright.app.tokens import new_token
-from icewright.app.web.app_state import Watch
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.identity import access_of
 from icewright.app.web.running import serving
@@ -73,15 +73,17 @@ class Site:
     def token(self, role: str, *scopes: str) -> str:
         """Somebody's new token."""
         text, row = new_token([grant(role, scopes)], f"{role} of tests", "tests", self.app.runtime.clock.now(), 1)
-        self.store.add_token(row)
+        self.store.access.add_token(row)
         return text
 
     def running(self, ref: TableRef) -> str:
         """A job that runs, of this process, which says how far it is by `tell`."""
-        row = self.store.table(ref)
+        row = self.store.tables.get(ref)
         now = self.app.runtime.clock.now()
         trigger = Trigger("manual", "ann@example.com", self.app.runtime.trigger.holder)
-        job_id = self.store.claim(ref, row.table_uuid, (Operation.COMPACT, Operation.REWRITE_MANIFESTS), trigger, now)
+        job_id = self.store.jobs.claim(
+            ref, row.table_uuid, (Operation.COMPACT, Operation.REWRITE_MANIFESTS), trigger, now
+        )
         assert job_id is not None
         return str(job_id)
 
@@ -91,11 +93,11 @@ class Site:
 
     def finish(self, job_id: str, state: JobState = JobState.SUCCEEDED, summary: str = "done") -> None:
         """Let a job end."""
-        self.store.finish(job_id, state, summary, self.app.runtime.clock.now())
+        self.store.jobs.finish(job_id, state, summary, self.app.runtime.clock.now())
 
     def serve(self, **settings: Any) -> str:
         """A server; its address."""
-        made = create_app(self.app, Settings(requests_per_second=10**6, **settings), Watch(list, bytes))
+        made = create_app(self.app, Settings(requests_per_second=10**6, **settings), ServiceStatus(list, bytes))
         port = self.stack.enter_context(serving(made, "127.0.0.1", 0))
         return f"http://127.0.0.1:{port}"
 
@@ -155,7 +157,7 @@ def _fleet(site: Site) -> None:
     site.hostile = [TableRef("fleet", (name,), name) for name in (*HOSTILE, "..", ".")]
     refs = [TableRef("fleet", (f"n{i % 7}",), f"t{i:04}") for i in range(FLEET)] + site.hostile
     pointers = [Pointer(ref, f"s3://w/{i}/1.json") for i, ref in enumerate(refs)]
-    store.record_catalog_listing("fleet", pointers, now)
+    store.tables.record_listing("fleet", pointers, now)
     set_knobs = knobs()
     for i, (ref, pointer) in enumerate(zip(refs, pointers, strict=True)):
         if i % 9 == 8 and ref not in site.hostile:
@@ -169,10 +171,10 @@ def _fleet(site: Site) -> None:
         )
         parts = tuple(partition(f"p{n}", files=3 + i % 90, mb=1 + 40 * (i % 5)) for n in range(2))
         found = facts(*parts, of=of, thresholds=thresholds(set_knobs), manifests_of=(manifests(1 + i % 20),))
-        store.record_evaluation(evaluate(found, set_knobs, {}, now), now - timedelta(minutes=i))
+        store.tables.record_evaluation(evaluate(found, set_knobs, {}, now), now - timedelta(minutes=i))
     for ref in refs[3:5]:
-        store.pause(ref, "three jobs failed in a row")
-    store.record_unreadable(refs[5], "the manifest list is not there: s3://w/5/snap.avro", now)
+        store.tables.pause(ref, "three jobs failed in a row")
+    store.tables.record_unreadable(refs[5], "the manifest list is not there: s3://w/5/snap.avro", now)
     assert runtime.scopes
 
 
@@ -182,10 +184,10 @@ def _past(site: Site) -> None:
     for ref, operation in ((EVENTS, Operation.REWRITE_MANIFESTS), (CLICKS, Operation.EXPIRE_SNAPSHOTS)):
         done = execute(runtime, Request(ref, (operation,), manual=True))
         assert done.state is JobState.SUCCEEDED, done
-    row = store.table(CLICKS)
+    row = store.tables.get(CLICKS)
     snapshot = runtime.catalog(CLICKS).load(CLICKS).snapshots[-3]
     pin = SnapshotPin("reader nightly", snapshot.snapshot_id, now, now + timedelta(days=2), "ann")
-    store.pin(CLICKS, row.table_uuid, pin)
+    store.pins.add(CLICKS, row.table_uuid, pin)
     failed = site.running(site.hostile[0])
     site.finish(failed, JobState.FAILED, "compact: failed: <b>no space</b> left on device")
     look(runtime, ["lake"])

@@ -25,7 +25,7 @@ WIDER = "document.documentElement.scrollWidth - innerWidth"
 
 def paths(site: Site, *, states: bool) -> list[str]:
     """Every page; sides and states of it too."""
-    jobs = {job.state: job.job_id for job in site.store.jobs()}
+    jobs = {job.state: job.job_id for job in site.store.jobs.list()}
     every = [
         "/",
         "/tables",

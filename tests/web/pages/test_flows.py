@@ -30,9 +30,9 @@ def test_a_job_from_its_start_to_its_end(site: Site, desk: Opener) -> None:
     page.get_by_role("button", name="Run now").click()
     expect(page.get_by_role("status")).to_contain_text("Started")
     assert "/jobs/" in page.url
-    (job,) = site.store.jobs(SESSIONS, 1)
+    (job,) = site.store.jobs.list(SESSIONS, 1)
     holder, now = site.app.runtime.trigger.holder, site.app.runtime.clock.now()
-    taken = site.store.dequeue(holder, ["lake"], now, 10)
+    taken = site.store.jobs.dequeue(holder, ["lake"], now, 10)
     assert job.job_id in [one.job_id for one in taken]
     expect(page.locator("h1 + .pill")).to_have_text("running")
     said = {"job_id": job.job_id, "operation": "remove_orphans"}
@@ -61,14 +61,14 @@ def test_a_job_is_cancelled(site: Site, desk: Opener) -> None:
     page.goto(f"/jobs/{job}")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("status")).to_contain_text("asked to stop")
-    assert site.store.job(job).cancel_requested
+    assert site.store.jobs.get(job).cancel_requested
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     site.finish(job, JobState.CANCELLED, "cancelled")
 
 
 def test_a_dry_run(site: Site, desk: Opener) -> None:
     """Says what would be done, and does nothing."""
-    before = len(site.store.jobs(limit=1000))
+    before = len(site.store.jobs.list(limit=1000))
     window = desk(site.local)
     page = window.page
     page.goto(table_url(EVENTS))
@@ -77,7 +77,7 @@ def test_a_dry_run(site: Site, desk: Opener) -> None:
     page.get_by_role("button", name="Dry run").click()
     expect(page.locator("h1")).to_have_text("Dry run")
     expect(page.locator("main")).to_contain_text("remove orphans")
-    assert len(site.store.jobs(limit=1000)) == before
+    assert len(site.store.jobs.list(limit=1000)) == before
     page.get_by_role("link", name="Back to the table").click()
     expect(page.locator("h1")).to_have_text("events")
     for box in page.locator("input[name=operation]").all():
@@ -97,11 +97,11 @@ def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
     page.get_by_label("Why it is paused").fill("<em>migrating</em> & waiting")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".next")).to_contain_text("Paused: <em>migrating</em> & waiting")
-    row = site.store.table(ref)
+    row = site.store.tables.get(ref)
     assert row.paused == "<em>migrating</em> & waiting"
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("status")).to_contain_text("Resumed")
-    assert site.store.table(ref).paused is None
+    assert site.store.tables.get(ref).paused is None
 
 
 def test_a_viewer_is_shown_and_given_nothing_to_change(site: Site, desk: Opener) -> None:
@@ -125,8 +125,8 @@ def test_a_viewer_is_shown_and_given_nothing_to_change(site: Site, desk: Opener)
     )
     expect(page.locator("h1")).to_have_text("Forbidden")
     expect(page.locator("main")).to_contain_text("tables.pause on")
-    assert site.store.audit_entries(None, None, 1, refused=True)[0].action == "tables.pause"
-    assert site.store.table(CLICKS).paused is None
+    assert site.store.audit.entries(None, None, 1, refused=True)[0].action == "tables.pause"
+    assert site.store.tables.get(CLICKS).paused is None
 
 
 def test_an_operator_may_not_delete(site: Site, desk: Opener) -> None:
@@ -168,7 +168,7 @@ def test_in_and_out_by_a_token(site: Site, desk: Opener) -> None:
     log_in(page, token)
     page.goto("/jobs")
     expect(page.locator("h1")).to_have_text("Jobs")
-    site.store.revoke_token(token.split("_")[1], site.app.runtime.clock.now())
+    site.store.access.revoke_token(token.split("_")[1], site.app.runtime.clock.now())
     page.goto("/jobs")
     expect(page.locator("h1")).to_have_text("Log in")
 
@@ -188,7 +188,7 @@ def test_in_by_the_provider(site: Site, desk: Opener) -> None:
     expect(page.locator(".next")).to_contain_text("Paused")
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("status")).to_contain_text("Resumed")
-    assert site.store.audit_entries(None, None, 1)[0].actor == "ann@example.com"
+    assert site.store.audit.entries(None, None, 1)[0].actor == "ann@example.com"
 
 
 def test_the_queue_follows(site: Site, desk: Opener) -> None:

@@ -20,7 +20,7 @@ KNOB = "compact.min_input_files"
 def stored(site: Site, *scope: str, **settings: object) -> int:
     """A rule that somebody set; its version."""
     named = {name.replace("__", "."): said for name, said in settings.items()}
-    version = site.store.put_rule(scope, named, "eve <i>", site.app.runtime.clock.now(), None)
+    version = site.store.rules.put(scope, named, "eve <i>", site.app.runtime.clock.now(), None)
     assert version is not None
     return int(version)
 
@@ -66,21 +66,21 @@ def test_a_rule_from_its_draft_to_its_end(site: Site, desk: Opener) -> None:
     expect(preview).to_contain_text("1 table of yours match, 1 table would change")
     expect(preview.locator("tbody")).to_contain_text("5 → 17")
     assert not faults(window)
-    assert not site.store.rule_versions(CLICKS.parts)
+    assert not site.store.rules.versions(CLICKS.parts)
     page.get_by_label(KNOB).fill("18")
     page.get_by_role("button", name="Save the rule").click()
     expect(page.get_by_role("alert")).to_contain_text("not yet saved")
     page.get_by_role("button", name="Save the rule").click()
     expect(page.get_by_role("status")).to_contain_text("The rule lake.web.clicks is saved")
-    (version,) = site.store.rule_versions(CLICKS.parts)
+    (version,) = site.store.rules.versions(CLICKS.parts)
     assert version.settings == {KNOB: 18}
     page.get_by_role("link", name="Change lake.web.clicks").click()
     page.get_by_role("button", name="Take the rule back").click()
     expect(page.locator("#preview tbody")).to_contain_text("18 → 5")
     page.locator("#preview").get_by_role("button", name="Take the rule back").click()
     expect(page.get_by_role("status")).to_contain_text("is taken back")
-    assert not site.store.rule_versions(CLICKS.parts)[0].settings
-    assert [e.action for e in site.store.audit_entries(None, None, 2)] == ["policies.change"] * 2
+    assert not site.store.rules.versions(CLICKS.parts)[0].settings
+    assert [e.action for e in site.store.audit.entries(None, None, 2)] == ["policies.change"] * 2
 
 
 def test_two_who_change_the_same_rule(site: Site, desk: Opener) -> None:
@@ -93,7 +93,7 @@ def test_two_who_change_the_same_rule(site: Site, desk: Opener) -> None:
     stored(site, "lake", "shared", importance="critical")
     page.get_by_role("button", name="Save the rule").click()
     expect(page.get_by_role("alert")).to_contain_text("changed meanwhile")
-    assert site.store.rule_versions(("lake", "shared"))[0].settings == {"importance": "critical"}
+    assert site.store.rules.versions(("lake", "shared"))[0].settings == {"importance": "critical"}
     page.get_by_role("link", name="Read it again").click()
     expect(page.get_by_label("importance", exact=True)).to_have_value("critical")
 
@@ -119,7 +119,7 @@ def test_who_may_change_what(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("button", name="Save the rule")).to_have_count(0)
     page.locator("#rule").evaluate("form => { form.action = '/do/policy/save'; form.submit(); }")
     expect(page.locator("h1")).to_have_text("Forbidden")
-    assert site.store.audit_entries(None, None, 1, refused=True)[0].action == "policies.change"
+    assert site.store.audit.entries(None, None, 1, refused=True)[0].action == "policies.change"
     page.goto("/activity")
     expect(page.locator("main")).not_to_contain_text("fleet")
 

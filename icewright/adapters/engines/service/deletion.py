@@ -129,9 +129,7 @@ class Deletion:
             except Cancelled:
                 if not owed and not done.gone:
                     kept = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
-                    self.ledger.record_deletions(
-                        job_id, kept, self.clock.now(), dict.fromkeys(kept, "the job was cancelled")
-                    )
+                    self.ledger.record(job_id, kept, self.clock.now(), dict.fromkeys(kept, "the job was cancelled"))
                 raise
             if problem:
                 left = [f for f in planned if f.path not in done.stays and f not in done.gone]
@@ -169,7 +167,7 @@ class Deletion:
     def _batch(self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, done: _Done) -> None:
         """Prove a batch, claim it, look at each file once more, delete, and write down what became of it."""
         proved = proof.prove(batch)
-        claimed = self.ledger.claim_deletions(job_id, [f.path for f in batch if f.path in proved.free])
+        claimed = self.ledger.claim(job_id, [f.path for f in batch if f.path in proved.free])
         mine = [f for f in batch if f.path in claimed]
         seen = self.files.stat([f.path for f in mine], concurrency)
         stays = dict(proved.stays) | {f.path: why for f in mine if (why := _other_file(f, seen.get(f.path)))}
@@ -180,7 +178,7 @@ class Deletion:
         failures = dict(report.failures)
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
         states |= {f.path: LedgerState.DELETED for f in mine if f.path not in states}  # also what was gone already
-        self.ledger.record_deletions(job_id, states, self.clock.now(), stays | failures)
+        self.ledger.record(job_id, states, self.clock.now(), stays | failures)
         done.gone += gone + [f for f in there if f.path not in failures]
         done.failures |= failures
         done.stays |= stays
@@ -200,7 +198,7 @@ class Deletion:
             self.files.tidy([f.path for f in done.gone], location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
-        yield self.ledger.export_deletions(job_id)
+        yield self.ledger.export(job_id)
 
 
 def _other_file(planned: FileAction, seen: FileStat | None) -> str:

@@ -52,8 +52,12 @@ class Surroundings:
     """What is known of a table's own places, and of all other tables."""
 
     own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
-    first: tuple[Place, ...]  # those that it had when it was first seen
+    first: tuple[tuple[Place, ...], ...]  # those that it had when it was first seen, under each of its names
     others: tuple[Other, ...]
+
+    def had_at_first(self, place: Place) -> bool:
+        """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
+        return all(any(place.within(one) for one in places) for places in self.first)
 
     @cached_property
     def having(self) -> Index[Other]:
@@ -72,7 +76,7 @@ class TableRegistry:
 
     catalogs: Mapping[str, Catalog]
     files: TableFiles
-    store: Registrations
+    registrations: Registrations
     clock: Clock
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
@@ -86,7 +90,7 @@ class TableRegistry:
     def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
         """Ask every catalog and the store now. Raises `CatalogUnavailable` when a catalog does not answer."""
         named = self._named()
-        known = {one.key: one for one in self.store.registrations()}
+        known = {one.key: one for one in self.registrations.list()}
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
         fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
         read, problems = self._read_all(fresh, named, known)
@@ -97,7 +101,7 @@ class TableRegistry:
             merged[one.key] = one.after(merged.get(one.key, known.get(one.key)))
         changed = [one for key, one in merged.items() if known.get(key) != one]
         if changed:
-            self.store.register(changed, self.clock.now())
+            self.registrations.record(changed, self.clock.now())
         known |= merged
         at |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
         live = {at[p.ref, p.metadata_location]: p for p in named if (p.ref, p.metadata_location) in at}
@@ -192,7 +196,9 @@ class TableRegistry:
                 one = replace(last, metadata_location=pointer.metadata_location, places=where)
                 others.append(Other(one, named[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(
-            places([place for one in own for place in one.places]), places(known[me].first_places), tuple(others)
+            places([place for one in own for place in one.places]),
+            tuple(places(one.first_places) for one in own),
+            tuple(others),
         )
 
 

@@ -21,8 +21,8 @@ from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, PathHashes, hashed
 from icewright.adapters.engines.service.proof import Holds, TableProof
-from icewright.adapters.engines.service.successors import Strange, no_foreign_table, unreadable, without_successor
-from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced
+from icewright.adapters.engines.service.successors import Strange, no_foreign_table, without_successor
+from icewright.core.errors import Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, Outcome, committed
@@ -111,7 +111,7 @@ class RemoveOrphansInService:
         )
         self.guard.roots(base, self.guard.around(base))
         planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        self.deletion.ledger.plan_deletions(job, base.ref, chosen, *planned)
+        self.deletion.ledger.plan(job, base.ref, chosen, *planned)
         concurrency, place = step.max_concurrent_deletes, base.location
         return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
@@ -176,10 +176,7 @@ class RemoveOrphansInService:
     ) -> tuple[str, ...]:
         """Metadata files that are nobody's. Raises `Refused` when another table, or another writer, left any."""
         read, clock = self.deletion.files.read, self.deletion.clock
-        try:
-            found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
-        except MetadataUnreadable as error:
-            raise unreadable(fresh, error) from error
+        found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
         no_foreign_table(fresh, found)
         return found.debris
 
@@ -223,7 +220,7 @@ class RemoveOrphansInService:
         now = {f.path for f in orphans}
         ledger.forget_orphans(base.ref, [p for p in known if p not in now])
         fresh = [f for f in orphans if f.path not in known]
-        ledger.plan_deletions(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
+        ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:

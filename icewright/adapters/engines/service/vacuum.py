@@ -196,7 +196,7 @@ class BranchVacuum:
             delay, now = timedelta(hours=knobs[DELETION_DELAY]), clock.now()
             until = now + delay if delay else None
             planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-            self.deletion.ledger.plan_deletions(work.job_id, table.ref, found, *planned)
+            self.deletion.ledger.plan(work.job_id, table.ref, found, *planned)
             proof = BranchProof(self, work, mark)
             gone = self.deletion.carry_out(
                 work.job_id, base.location, found, proof, CONCURRENT_DELETES, owed=False, delay=delay
@@ -275,7 +275,7 @@ class BranchVacuum:
         if table is None:
             gone = DeletionResult((), len(unfinished.files), notes=("no branch or tag has the table any more",))
             states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-            self.deletion.ledger.record_deletions(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
+            self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, gone.notes[0]))
         else:
             work = VacuumOf(table, survey, unfinished.job_id)
             proof = BranchProof(self, work, mark)

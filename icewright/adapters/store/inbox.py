@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, assert_never
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import inserting
-from icewright.adapters.store.loops import SqlLoops
+from icewright.adapters.store.database import Database, inserting
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCANS, TABLES, Moment
+from icewright.adapters.store.statements import (
+    chunks,
+    ref_of,
+)
 from icewright.adapters.store.table_names import by_location, by_name
-from icewright.adapters.store.tables import ref_of
 from icewright.core.events.model import CommitReported, Event, Message, MetadataChanged, ScanReported, TableTouched
 from icewright.core.heat import REMEMBERED, queries_per_day
 from icewright.core.paths import key
 from icewright.ports import Receipt
 
 KEPT = timedelta(days=1)  # how long an id is known
+
 _ASKED = timedelta(seconds=10)  # events ask a catalog no more often than this
+
 _COLD = 0.01  # queries per day that are none
-_CHUNK = 500
+
 _MOST = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # what the columns hold
 
 
-class SqlEvents(SqlLoops):
-    """The events of the Store port."""
+@dataclass
+class SqlInbox:
+    """The EventInbox port on a database."""
+
+    db: Database
 
     def receive(self, messages: Sequence[Message], now: datetime, *, ask: bool = True) -> Receipt:
         """Do what the new ones of the messages say."""
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             connection.execute(sa.delete(RECEIVED).where(RECEIVED.c.at <= now - KEPT))
             fresh = _fresh(connection, messages, now)
             found = _Found(connection, [event for message in fresh for event in message.events])
@@ -44,23 +52,9 @@ class SqlEvents(SqlLoops):
 
     def decay_query_rates(self, now: datetime) -> None:
         """Average anew over all tables that were read of late."""
-        with self._begin() as connection:
+        with self.db.begin() as connection:
             warm = sa.select(TABLES.c.id).where(TABLES.c.queries_per_day > 0).order_by(TABLES.c.id)
             _average(connection, connection.execute(warm).scalars().all(), now)
-
-    def commit_reports_read_up_to(self, catalog: str) -> int | None:
-        """Return the snapshot up to which commit reports were read."""
-        with self._begin() as connection:
-            query = sa.select(CATALOGS.c.reported).where(CATALOGS.c.name == catalog)
-            snapshot_id: int | None = connection.execute(query).scalar()
-            return snapshot_id
-
-    def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
-        """Commit reports were read up to this snapshot."""
-        with self._begin() as connection:
-            new = {"name": catalog, "detect_at": now, "failures": 0, "reported": snapshot_id}
-            insert = inserting(connection, CATALOGS).values(**new)
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"reported": snapshot_id}))
 
 
 class _Found:
@@ -119,7 +113,7 @@ def _fresh(connection: sa.Connection, messages: Sequence[Message], now: datetime
     """Return the messages whose ids did not come before."""
     by_id = {message.id: message for message in reversed(messages)}
     fresh: set[str] = set()
-    for chunk in _chunks(sorted(by_id)):
+    for chunk in chunks(sorted(by_id)):
         insert = inserting(connection, RECEIVED).values([{"id": message_id, "at": now} for message_id in chunk])
         added = insert.on_conflict_do_nothing(index_elements=["id"]).returning(RECEIVED.c.id)
         fresh |= set(connection.execute(added).scalars())
@@ -128,7 +122,7 @@ def _fresh(connection: sa.Connection, messages: Sequence[Message], now: datetime
 
 def _lock(connection: sa.Connection, rows: Sequence[int]) -> None:
     """Hold the tables' rows, in one order everywhere, so that two requests never wait for each other."""
-    for chunk in _chunks(rows):
+    for chunk in chunks(rows):
         mine = sa.select(TABLES.c.id).where(TABLES.c.id.in_(chunk)).order_by(TABLES.c.id)
         connection.execute(mine.with_for_update(key_share=True))
 
@@ -139,7 +133,7 @@ def _touch(connection: sa.Connection, rows: Iterable[int], now: datetime) -> Non
     look = sa.case((resting, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
     reading = TABLES.c.evaluating_until > now  # what was asked for before is on its way, and may be too early for this
     earlier = sa.case((reading, look), (TABLES.c.evaluate_at <= look, TABLES.c.evaluate_at), else_=look)
-    for chunk in _chunks(sorted(rows)):
+    for chunk in chunks(sorted(rows)):
         connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(chunk)).values(evaluate_at=earlier))
 
 
@@ -150,7 +144,7 @@ def _count(connection: sa.Connection, scans: Sequence[tuple[Any, ScanReported]],
         day = sums.setdefault((row.id, scan.at.date()), dict.fromkeys(_SUMS, 0))
         for name, amount in (("queries", 1), *((n, getattr(scan, n)) for n in _SUMS[1:])):
             day[name] += amount
-    for chunk in _chunks(sorted(sums)):
+    for chunk in chunks(sorted(sums)):
         insert = inserting(connection, SCANS).values([{"table_id": t, "day": d, **sums[t, d]} for t, d in chunk])
         added = {name: _added(SCANS.c[name], insert.excluded[name], _MOST.get(name)) for name in _SUMS}
         connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "day"], set_=added))
@@ -168,7 +162,7 @@ def _added(column: sa.ColumnElement[Any], more: sa.ColumnElement[Any], most: int
 def _average(connection: sa.Connection, tables: Sequence[int], now: datetime) -> None:
     """Write down the tables' queries per day as of now."""
     since = (now - REMEMBERED).date()
-    for chunk in _chunks(tables):
+    for chunk in chunks(tables):
         days: dict[int, dict[date, int]] = {table: {} for table in chunk}
         query = sa.select(SCANS.c.table_id, SCANS.c.day, SCANS.c.queries)
         for table, day, queries in connection.execute(query.where(SCANS.c.table_id.in_(chunk), SCANS.c.day >= since)):
@@ -192,7 +186,3 @@ def _ask(connection: sa.Connection, catalogs: Iterable[str], now: datetime) -> N
         at = now if last is None else max(now, last + _ASKED)
         if asking or row.detect_at > at:
             connection.execute(sa.update(CATALOGS).where(mine).values(detect_at=at))
-
-
-def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))

@@ -1,0 +1,145 @@
+"""What the planner reads: due operations, usage and pool limits; and what it left waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from icewright.adapters.store.database import Database, inserting
+from icewright.adapters.store.schema import JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
+from icewright.adapters.store.statements import given, named, ref_of
+from icewright.core.plan import Active, Candidate, Deferred, DueOperation, Usage, heat_factor
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState
+
+_OPEN = (JobState.QUEUED, JobState.RUNNING)
+
+_OPERATIONS = {str(operation): operation for operation in Operation}
+
+
+def _of(table: sa.Table, names: str) -> Sequence[sa.Column[Any]]:
+    return [table.c[name] for name in names.split()]
+
+
+_ACTIVE = (
+    sa.select(*_of(TABLES, "catalog namespace name"), *_of(JOBS, "pool operations on_pool cost"))
+    .join_from(JOBS, TABLES)
+    .where(JOBS.c.state.in_(_OPEN))
+)
+
+_SPENT = (
+    sa.select(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool, sa.func.sum(RUNS.c.gb_hours).label("spent"))
+    .select_from(RUNS.join(JOBS).join(TABLES, TABLES.c.id == RUNS.c.table_id))
+    .where(RUNS.c.finished >= sa.bindparam("day", type_=Moment), RUNS.c.gb_hours > 0)
+    .group_by(TABLES.c.catalog, JOBS.c.pool, JOBS.c.on_pool)
+)
+
+_DUE = VERDICTS.c.verdict == "due"
+
+_WISHES = sa.select(*_of(VERDICTS, "table_id operation benefit cost reason on_pool cooled")).where(_DUE)
+
+_WISHING = (
+    sa.select(*_of(TABLES, "id catalog namespace name table_uuid due_since importance run_order windows"))
+    .add_columns(*_of(TABLES, "queries_per_day paused held_by"))
+    .where(TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
+    .where(TABLES.c.id.in_(sa.select(VERDICTS.c.table_id).where(_DUE)))
+    .order_by(TABLES.c.id)
+)
+
+_COUNTED = (TABLES.c.paused, TABLES.c.held_by)
+
+_PLANNED_FROM = (
+    sa.select(sa.func.count(), *map(sa.func.count, _COUNTED), sa.func.max(TABLES.c.evaluated_at)).where(
+        ~TABLES.c.dropped
+    ),
+    sa.select(JOBS.c.job_id).where(JOBS.c.state.in_(_OPEN)).order_by(JOBS.c.job_id),
+    sa.select(POOLS.c.name, POOLS.c.max_concurrent).order_by(POOLS.c.name),
+)
+
+
+@dataclass
+class SqlPlanning:
+    """The PlanningState port on a database."""
+
+    db: Database
+
+    def candidates(self, catalogs: Sequence[str]) -> Sequence[Candidate]:
+        """Return tables with something due. Their pool and whether their catalog is enabled, the flow knows."""
+        wished: dict[int, dict[Operation, DueOperation]] = {}
+        with self.db.reading() as connection:
+            for table, operation, *wish in connection.execute(_WISHES).all():
+                wished.setdefault(table, {})[_OPERATIONS[operation]] = DueOperation(*wish)
+            rows = connection.execute(_WISHING, {"catalogs": catalogs}).all()
+            return [_candidate(row, wished[row.id]) for row in rows if row.id in wished]
+
+    def change_token(self) -> Hashable:
+        """Changes with all that candidates, usage and pools' limits are read from; cheap to ask."""
+        with self.db.reading() as connection:
+            return tuple(tuple(connection.execute(asked)) for asked in _PLANNED_FROM)
+
+    def usage(self, day: datetime) -> Usage:
+        """Return what is queued or runs, and what was spent since the day began."""
+        by_pool: dict[str, float] = {}
+        by_catalog: dict[str, float] = {}
+        with self.db.reading() as connection:
+            jobs = tuple(
+                Active(ref_of(row), row.pool, tuple(Operation(op) for op in row.operations), row.on_pool, row.cost)
+                for row in connection.execute(_ACTIVE)
+            )
+            for row in connection.execute(_SPENT, {"day": day}):
+                by_catalog[row.catalog] = by_catalog.get(row.catalog, 0.0) + row.spent
+                by_pool[row.pool] = by_pool.get(row.pool, 0.0) + (row.spent if row.on_pool else 0.0)
+        return Usage(jobs, by_pool, by_catalog)
+
+    def record_deferred(self, deferred: Sequence[Deferred]) -> None:
+        """Write down what the plan left waiting, and why; only what changed is written."""
+        told = {(*named(d.ref).values(), str(d.operation)): d for d in deferred}
+        columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
+        columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]
+        query = sa.select(*columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
+        changes = []
+        with self.db.begin() as connection:
+            for *key, table, reason, position in connection.execute(query).all():
+                said = told.get(tuple(key))
+                now = (said.reason, said.position, said.score) if said else (None, None, None)
+                if (reason, position) != now[:2]:
+                    changes.append((table, key[-1], *now))
+            if changes:
+                kinds = {"table_id": sa.Integer, "operation": sa.Text}
+                kinds |= {"waits": sa.Text, "position": sa.Integer, "score": sa.Float}
+                new = given(connection, changes, **kinds)
+                mine = (VERDICTS.c.table_id == new.c.table_id) & (VERDICTS.c.operation == new.c.operation)
+                values = {name: new.c[name] for name in ("waits", "position", "score")}
+                connection.execute(sa.update(VERDICTS).where(mine).values(values))
+
+    def pool_limits(self) -> Mapping[str, int]:
+        """Return how many jobs each pool is given now, as adapted."""
+        with self.db.reading() as connection:
+            rows = connection.execute(sa.select(POOLS.c.name, POOLS.c.max_concurrent)).all()
+            return {row.name: row.max_concurrent for row in rows}
+
+    def set_pool_limit(self, name: str, limit: int, now: datetime) -> None:
+        """Set the concurrency limit of a pool."""
+        values = {"max_concurrent": limit, "changed": now}
+        with self.db.begin() as connection:
+            insert = inserting(connection, POOLS).values(name=name, **values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values))
+
+
+def _candidate(row: Any, wishes: Mapping[Operation, DueOperation]) -> Candidate:  # noqa: ANN401 - a result row
+    blocked = f"paused: {row.paused}" if row.paused else f"held by job {row.held_by}" if row.held_by else None
+    return Candidate(
+        ref=ref_of(row),
+        table_uuid=row.table_uuid,
+        wishes=wishes,
+        due_since=row.due_since,
+        importance=row.importance,
+        order=row.run_order,
+        windows=row.windows,
+        heat=heat_factor(row.queries_per_day),
+        blocked=blocked,
+    )

@@ -1,0 +1,90 @@
+"""What the loops of many processes share: which of them lists a catalog, who leads a loop, who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from icewright.ports.rows import CatalogRow, ProcessRow
+
+
+class CatalogSchedule(Protocol):
+    """When each catalog is listed next, and how far each was read. Each change is one transaction.
+
+    `record_*` methods may be repeated, but for `record_failure`, which counts failures in a row.
+    """
+
+    def list(self) -> Sequence[CatalogRow]:
+        """Return every catalog that was ever scheduled, by name."""
+        ...
+
+    def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
+        """Claim those of the catalogs that are due to be listed, for the process `holder` until then.
+
+        Of two processes that claim at the same time one gets each catalog. Names that are new are due at once.
+        """
+        ...
+
+    def record_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
+        """Record that a catalog was listed, end its claim, and schedule the next listing.
+
+        The next listing is earlier than `detect_at` where `detect_soon` asked for that after this one `began`.
+        """
+        ...
+
+    def record_failure(self, name: str, error: str, detect_at: datetime) -> None:
+        """Record that a catalog could not be listed, end its claim, and schedule the next attempt."""
+        ...
+
+    def detect_soon(self, names: Sequence[str], now: datetime) -> None:
+        """Make these catalogs due to be listed at once, again where a listing is under way. May be repeated."""
+        ...
+
+    def record_policy_applied(self, name: str, fingerprint: str, now: datetime) -> None:
+        """Record that the catalog's tables were compared with the policy of this fingerprint."""
+        ...
+
+    def record_cutoff_applied(self, name: str, instant: str, now: datetime) -> None:
+        """Record that vacuum has applied this instant (ISO 8601) as the catalog's cut-off."""
+        ...
+
+    def commit_reports_read_up_to(self, catalog: str) -> int | None:
+        """Return the snapshot id up to which the catalog's table of commit reports was read, or None."""
+        ...
+
+    def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
+        """Record the snapshot id up to which the catalog's table of commit reports was read."""
+        ...
+
+
+class Leases(Protocol):
+    """Named leases, each of one process at a time. Each change is a compare-and-set."""
+
+    def acquire(self, name: str, holder: str, now: datetime, until: datetime) -> str:
+        """Acquire or renew a lease. Return the process that holds it now, or a blank when nobody does."""
+        ...
+
+    def release(self, name: str, holder: str) -> None:
+        """Release a lease of this holder; another holder's is left alone. May be repeated."""
+        ...
+
+
+class ProcessRegistry(Protocol):
+    """Services and workers, by the heartbeats that they record."""
+
+    def list(self) -> Sequence[ProcessRow]:
+        """Return the processes that have not deregistered, also those whose heartbeat has stopped, oldest first."""
+        ...
+
+    def record_heartbeat(self, row: ProcessRow) -> None:
+        """Insert or update the heartbeat of a process; the start that was recorded first stays. May be repeated."""
+        ...
+
+    def deregister(self, holders: Sequence[str]) -> None:
+        """Remove processes that have ended. May be repeated."""
+        ...
+
+    def release_claims(self, dead: Callable[[str], bool]) -> None:
+        """Release the catalogs and tables that `dead` processes had claimed to read. May be repeated."""
+        ...

@@ -1,0 +1,117 @@
+"""Tables as the store knows them: their evaluations, pinned snapshots, and every place that ever was theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from icewright.core.table import TableRef
+from icewright.core.verdicts import Evaluation
+from icewright.ports.lake import Pointer
+from icewright.ports.rows import Registration, SnapshotPin, TableRow
+
+
+class TableState(Protocol):
+    """Tables of all catalogs: what the catalogs list, and what evaluations found.
+
+    Each change is one transaction, but for `clear_due_work`, which has one for each table. All methods raise
+    `StorageUnavailable` while the store does not answer.
+    """
+
+    def get(self, ref: TableRef) -> TableRow | None:
+        """Return the row of a table, or None when no catalog ever listed it."""
+        ...
+
+    def list(self, catalog: str | None = None) -> Sequence[TableRow]:
+        """Return the tables of one catalog or of all, dropped ones too, in the order in which they were first seen."""
+        ...
+
+    def record_listing(self, catalog: str, pointers: Sequence[Pointer], now: datetime) -> int:
+        """Record the complete listing of a catalog. Return how many tables are new or have moved.
+
+        New and moved tables become due for evaluation, moved ones after their evaluation cooldown. Tables that the
+        listing lacks become dropped, and nothing of them is due. May be repeated.
+        """
+        ...
+
+    def claim_evaluations(
+        self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int
+    ) -> Sequence[TableRow]:
+        """Claim tables that are due to be evaluated for the process `holder` until then, the longest due first.
+
+        Tables that have a running job, or that another process has claimed, are skipped.
+        """
+        ...
+
+    def schedule_evaluation(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """Set when tables are evaluated next; with None, not before their metadata moves. May be repeated."""
+        ...
+
+    def record_evaluation(self, evaluation: Evaluation, now: datetime, policy: str = "") -> None:
+        """Replace the evaluation of a table by one that began at `now`, and end its claim. May be repeated.
+
+        `policy` is the fingerprint of the policy, without table properties. An evaluation that began later stays. A
+        table of another uuid begins anew: its findings and due time are dropped.
+        """
+        ...
+
+    def record_unreadable(self, ref: TableRef, error: str, now: datetime) -> None:
+        """Record that the evaluation which began at `now` failed as a whole: no operation may run on the table."""
+        ...
+
+    def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
+        """Delete the due operations and errors of tables, and schedule their next evaluation. May be repeated."""
+        ...
+
+    def evaluation(self, ref: TableRef) -> Mapping[str, Any] | None:
+        """Return the last evaluation as the JSON document of `core.describe.evaluation_document`, or None."""
+        ...
+
+    def pause(self, ref: TableRef, reason: str | None) -> bool:
+        """Pause a table with a reason, or resume it with None. Return False when the table is unknown."""
+        ...
+
+
+class SnapshotPins(Protocol):
+    """Snapshots that a reader continues from, or that a running rewrite began on: no expiry removes them."""
+
+    def list(self, ref: TableRef, table_uuid: str) -> Sequence[SnapshotPin]:
+        """Return the pinned snapshots of the table of this uuid, expired pins too."""
+        ...
+
+    def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
+        """Pin a snapshot for a reader; an earlier pin of the reader moves. Durable when the call returns.
+
+        Return False when the table is unknown, or when a job works on the table, as an expiry may be about to commit.
+        With `job_id` the pin is that job's own: then it must be the one that has the table.
+        """
+        ...
+
+    def remove(self, ref: TableRef, reader: str) -> bool:
+        """Release the pin of a reader. Return False when there is none."""
+        ...
+
+
+class Registrations(Protocol):
+    """Every table that any catalog was ever seen to name, with its places, and what people declared to be its own."""
+
+    def list(self) -> Sequence[Registration]:
+        """Return all registrations, also those of tables that no catalog names any more."""
+        ...
+
+    def get(self, ref: TableRef, table_uuid: str) -> Registration | None:
+        """Return one registration, or None when the table was never read under this name."""
+        ...
+
+    def record(self, registrations: Sequence[Registration], now: datetime) -> None:
+        """Record tables as they were read; known places and folders are never removed. May be repeated."""
+        ...
+
+    def adopted(self, table_uuid: str) -> frozenset[str]:
+        """Return what a person declared to be this table's own: uuids, places and metadata files."""
+        ...
+
+    def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
+        """Record what a person declared to be this table's own. May be repeated."""
+        ...
