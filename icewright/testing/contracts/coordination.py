@@ -74,7 +74,7 @@ class CatalogScheduleTests(StoreSuite):
 
 
 class LeasesTests(StoreSuite):
-    """Named leases of processes."""
+    """Named leases, each of one process at a time."""
 
     def test_a_lease_has_one_holder_until_it_ends(self, store: Store) -> None:
         """A lease has one holder, who may renew it, until it is released or its time is over."""

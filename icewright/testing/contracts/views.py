@@ -28,7 +28,7 @@ BAD_CURSORS: tuple[tuple[Any, ...], ...] = (("x",), (1, 2, 3, 4), ({}, 1, 1), (2
 
 
 class ViewsTests(StoreSuite):
-    """Lists for people."""
+    """Lists for people, in pages, within what they may see."""
 
     @pytest.fixture(autouse=True)
     def _evaluated_tables(self, store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from icewright.app.web.api.models.common import Asked, Text
+from icewright.app.web.api.models.common import RequestBody, Text
 from icewright.core.policy import Operation
 
 
@@ -132,6 +132,13 @@ class Ref(BaseModel):
     snapshot_id: str
 
 
+class WriterState(BaseModel):
+    """The newest snapshot in which a streaming writer recorded its progress, and until when expiry keeps it."""
+
+    snapshot_id: str
+    writer: str
+
+
 class Snapshots(BaseModel):
     """Snapshots and refs as the table's metadata has them now, newest first."""
 
@@ -141,9 +148,10 @@ class Snapshots(BaseModel):
     items: list[Snapshot]
     refs: list[Ref]
     pins: list[Pin]
+    writers: list[WriterState]
 
 
-class PinAsked(Asked):
+class PinRequest(RequestBody):
     """A request to pin a snapshot."""
 
     snapshot_id: int | Annotated[str, Field(pattern="^[0-9]{1,19}$")]
@@ -152,7 +160,7 @@ class PinAsked(Asked):
     )
 
 
-class PauseAsked(Asked):
+class PauseRequest(RequestBody):
     """A request to pause a table, with the reason."""
 
     reason: Annotated[Text, Field(min_length=1)] = "by hand"
