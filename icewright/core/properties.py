@@ -111,8 +111,8 @@ class Allowance:
             return ""
         why = f"a table property may not set {knob.name}"
         if knob.name in _AT_MOST | _AT_LEAST:
-            mine, theirs = (_rank(knob, v) for v in (value, self.rules[knob]))
-            if mine == theirs or (mine < theirs) is (knob.name in _AT_MOST):
+            property_rank, rule_rank = (_rank(knob, v) for v in (value, self.rules[knob]))
+            if property_rank == rule_rank or (property_rank < rule_rank) is (knob.name in _AT_MOST):
                 return ""
             beyond = "above" if knob.name in _AT_MOST else "below"
             why = f"{why} {beyond} {written(self.rules[knob])}, which the rules say"

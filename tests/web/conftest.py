@@ -17,8 +17,8 @@ from fastapi.testclient import TestClient
 from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.tokens import digest
-from icewright.app.web.access import Senders
-from icewright.app.web.app_state import Watch
+from icewright.app.web.access import EventSenders
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.core.events.directory import Directory, Known
 from icewright.core.permissions import Grant, Role
@@ -57,8 +57,8 @@ class Served:
 
     def app(self, *, tokens: Sequence[str] = (), secrets: Sequence[str] = (), **settings: Any) -> FastAPI:
         """The application."""
-        watch = Watch(lambda: self.faults, lambda: b"icewright_tables 1\n")
-        return create_app(self, Settings(Senders(tokens, secrets), **settings), watch)
+        watch = ServiceStatus(lambda: self.faults, lambda: b"icewright_tables 1\n")
+        return create_app(self, Settings(EventSenders(tokens, secrets), **settings), watch)
 
     def client(self, app: FastAPI | None = None, *, host: str = HERE, at: str = "http://127.0.0.1:8765") -> TestClient:
         """Somebody on a host who speaks to it; what fails inside is answered, as on a real server."""

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from icewright.app.sections import AuthSection
 from icewright.app.web.identity import COOKIE, CSRF, access_of
-from icewright.app.web.oidc import PENDING, here
+from icewright.app.web.oidc import PENDING, local_path
 from tests.web.conftest import Served
 from tests.web.test_access import API
 from tests.web.test_events import problem
@@ -123,5 +123,5 @@ def test_where_nobody_logs_in(served: Served) -> None:
 @pytest.mark.parametrize("page", ["//evil.example", "https://evil.example", "/\\evil", "javascript:x", "", "/a\n", "x"])
 def test_nobody_is_sent_elsewhere(page: str) -> None:
     """Whatever page is asked for after the login."""
-    assert here(page) == "/"
-    assert here("/tables?x=1#y") == "/tables?x=1#y"
+    assert local_path(page) == "/"
+    assert local_path("/tables?x=1#y") == "/tables?x=1#y"

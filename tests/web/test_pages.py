@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import assets, formats
-from icewright.app.web.pages.live import Followers
+from icewright.app.web.pages.live import StreamSlots
 from icewright.app.web.pages.render import SAID
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
@@ -274,7 +274,7 @@ def test_a_job_is_followed_until_it_ends(served: Served) -> None:
 def test_followers_are_let_go(served: Served) -> None:
     """When the server stops they do not hold it up; so many at the same time are answered, and no more."""
     app = served.app()
-    app.state.followers = Followers(most=2)
+    app.state.stream_slots = StreamSlots(most=2)
     events: list[str] = []
     with httpx2.Client(timeout=10) as client:
         with serving(app, HERE, 0) as port:
@@ -294,12 +294,12 @@ def test_followers_are_let_go(served: Served) -> None:
             thread.join(5)
     assert time.monotonic() - began < 5
     for _ in "ab":
-        app.state.followers.join()  # there is room again
+        app.state.stream_slots.join()  # there is room again
 
 
 def test_how_many_follow() -> None:
     """One more than may is refused; who leaves makes room."""
-    followers = Followers(most=1)
+    followers = StreamSlots(most=1)
     followers.join()
     with pytest.raises(Problem) as refused:
         followers.join()

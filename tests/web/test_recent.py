@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from icewright.app.tokens import token_id
-from icewright.app.web.response_cache import MOST, ResponseCache
+from icewright.app.web.response_cache import MAX_ENTRIES, ResponseCache
 from icewright.core.permissions import Action
 from tests.web.conftest import Served
 from tests.web.test_access import API, REQUIRED, bearer
@@ -22,7 +22,7 @@ class Store:
     def __init__(self) -> None:
         self.stamp: Hashable | None = 1
         self.time = 1.0
-        self.recent = ResponseCache(lambda: self.stamp, lambda: self.time)
+        self.cache = ResponseCache(lambda: self.stamp, lambda: self.time)
 
 
 def numbers() -> Callable[[], int]:
@@ -33,37 +33,37 @@ def numbers() -> Callable[[], int]:
 def test_kept_until_the_store_changes() -> None:
     """However long that is; each key is worked out for itself."""
     store, work = Store(), numbers()
-    assert [store.recent.get("a", work), store.recent.get("a", work), store.recent.get("b", work)] == [1, 1, 2]
+    assert [store.cache.get("a", work), store.cache.get("a", work), store.cache.get("b", work)] == [1, 1, 2]
     store.time += 3600
-    assert store.recent.get("a", work) == 1
+    assert store.cache.get("a", work) == 1
     store.stamp = 2
-    assert [store.recent.get("a", work), store.recent.get("a", work), store.recent.get("b", work)] == [3, 3, 4]
+    assert [store.cache.get("a", work), store.cache.get("a", work), store.cache.get("b", work)] == [3, 3, 4]
 
 
 def test_lately() -> None:
     """A second, whatever the store does; as long as it rests, longer."""
     store, work = Store(), numbers()
-    assert store.recent.get("a", work, lately=True) == 1
+    assert store.cache.get("a", work, allow_stale=True) == 1
     store.stamp = 2
     store.time += 0.9
-    assert store.recent.get("a", work, lately=True) == 1
+    assert store.cache.get("a", work, allow_stale=True) == 1
     store.time += 0.2
-    assert store.recent.get("a", work, lately=True) == 2
+    assert store.cache.get("a", work, allow_stale=True) == 2
     store.time += 5
-    assert store.recent.get("a", work, lately=True) == 2
+    assert store.cache.get("a", work, allow_stale=True) == 2
     store.stamp = 3
     store.time += 0.5
-    assert store.recent.get("a", work, lately=True) == 3
+    assert store.cache.get("a", work, allow_stale=True) == 3
 
 
 def test_without_stamps() -> None:
     """Nothing is kept but for a second where that will do."""
     store, work = Store(), numbers()
     store.stamp = None
-    assert [store.recent.get("a", work), store.recent.get("a", work)] == [1, 2]
-    assert [store.recent.get("a", work, lately=True), store.recent.get("a", work, lately=True)] == [3, 3]
+    assert [store.cache.get("a", work), store.cache.get("a", work)] == [1, 2]
+    assert [store.cache.get("a", work, allow_stale=True), store.cache.get("a", work, allow_stale=True)] == [3, 3]
     store.time += 2
-    assert store.recent.get("a", work, lately=True) == 4
+    assert store.cache.get("a", work, allow_stale=True) == 4
 
 
 def test_changed_meanwhile() -> None:
@@ -76,32 +76,32 @@ def test_changed_meanwhile() -> None:
         return "before"
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(store.recent.get, "a", slow)
+        first = pool.submit(store.cache.get, "a", slow)
         assert began.wait(30)
         store.stamp = 2
         changed.set()
-        assert store.recent.get("a", lambda: "after") == "after"
+        assert store.cache.get("a", lambda: "after") == "after"
         assert first.result() == "before"
-    assert store.recent.get("a", lambda: "never") == "after"
+    assert store.cache.get("a", lambda: "never") == "after"
 
 
 def test_nothing_is_kept_of_a_failure() -> None:
     """The next one tries again."""
     store = Store()
     with pytest.raises(ZeroDivisionError):
-        store.recent.get("a", lambda: 1 // 0)
-    assert store.recent.get("a", lambda: 1) == 1
+        store.cache.get("a", lambda: 1 // 0)
+    assert store.cache.get("a", lambda: 1) == 1
 
 
 def test_not_too_much_is_kept() -> None:
     """Whatever is asked for."""
     store, work = Store(), numbers()
-    for key in range(3 * MOST):
-        store.recent.get(key, work)
-    assert len(store.recent._known) <= MOST
+    for key in range(3 * MAX_ENTRIES):
+        store.cache.get(key, work)
+    assert len(store.cache._entries) <= MAX_ENTRIES
     store.stamp, store.time = 2, store.time + 2
-    store.recent.get("a", work)
-    assert len(store.recent._known) == 1
+    store.cache.get("a", work)
+    assert len(store.cache._entries) == 1
 
 
 def test_changes_are_seen_at_once(served: Served) -> None:

@@ -143,7 +143,7 @@ def test_who_asks_too_often(served: Served) -> None:
 def test_token_buckets() -> None:
     """Filled at a steady rate, twice the rate at most, for so many clients as can be known."""
     now = 0.0
-    buckets = TokenBuckets(10, lambda: now, most=2)
+    buckets = TokenBuckets(10, lambda: now, limit=2)
     assert [buckets.wait("a") for _ in range(20)] == [0] * 20
     assert buckets.wait("a") == pytest.approx(0.1)
     now = 0.5
@@ -153,7 +153,7 @@ def test_token_buckets() -> None:
     for client in "bcd":
         assert buckets.wait(client) == 0
     assert buckets.wait("a") == 0
-    assert len(buckets._known) == 2
+    assert len(buckets._buckets) == 2
 
 
 def test_a_network_of_ipv6_is_one_client(served: Served) -> None:

@@ -13,7 +13,7 @@ from starlette import concurrency
 
 from icewright.app.web import threads
 from icewright.app.web.api import access, jobs, overview, policies, system, tables, triggers
-from icewright.app.web.threads import OneThread, in_thread
+from icewright.app.web.threads import SingleThreadRoute, in_thread
 
 
 @in_thread
@@ -64,7 +64,7 @@ def test_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         return await concurrency.run_in_threadpool(function, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(threads, "run_in_threadpool", counted)
-    with TestClient(_app(OneThread)) as client:
+    with TestClient(_app(SingleThreadRoute)) as client:
         found = client.get("/").json()
         assert found["dependency"] == found["route"]
         assert len(asked) == 1
@@ -80,11 +80,11 @@ def test_in_a_usual_route() -> None:
 
 def test_who_waits_is_found() -> None:
     """A mistake of ours, and said so."""
-    with TestClient(_app(OneThread)) as client, pytest.raises(RuntimeError, match="event loop"):
+    with TestClient(_app(SingleThreadRoute)) as client, pytest.raises(RuntimeError, match="event loop"):
         client.get("/waiting")
 
 
 def test_the_api_is_in_threads() -> None:
     """All of it but the events, which wait for their body."""
     parts = (access, jobs, overview, policies, system, tables, triggers)
-    assert {type(route) for part in parts for route in part.router.routes} == {OneThread}
+    assert {type(route) for part in parts for route in part.router.routes} == {SingleThreadRoute}

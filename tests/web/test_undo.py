@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from icewright.app.cli import main
-from icewright.app.web.app_state import Watch
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.running import serving
 from icewright.client import Client
@@ -38,7 +38,7 @@ TABLE = f"lake.{NAME}"
 def client(workspace: Workspace) -> Iterator[TestClient]:
     """Somebody on this machine, where a table has a long history."""
     history(workspace)
-    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
+    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     with TestClient(app, "http://127.0.0.1:8765", client=(HERE, 50000), raise_server_exceptions=False) as made:
         yield made
 
@@ -169,7 +169,7 @@ def test_the_commands_ask_a_service(
     """The same words and documents, whether the command works by itself or asks a service."""
     history(workspace)
     job_id = expired(workspace)
-    app = create_app(workspace.app, Settings(), Watch(list, lambda: b""))
+    app = create_app(workspace.app, Settings(), ServiceStatus(list, lambda: b""))
     with serving(app, HERE, 0) as port:
         address = f"http://{HERE}:{port}"
 
@@ -188,7 +188,7 @@ def test_the_commands_ask_a_service(
         assert there["bytes"] == waiting["bytes"] > 0
         plain = [said(*words, server=True) for words in (("deletions",), ("show", job_id))]
         assert all(job_id in text and "expire_snapshots" in text for text in plain)
-        assert "outlived led to snapshot" in plain[1]
+        assert "outlived pointed to snapshot" in plain[1]
         shown = [said("show", job_id, "--json", server=server) for server in (False, True)]
         assert _times(shown[0]["removed"]) == _times(shown[1]["removed"])
         assert _times(shown[0]["waiting"]) == _times(shown[1]["waiting"])

@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 from icewright.app.bootstrap import Application
-from icewright.app.config import has_display
 from icewright.app.demo.lake import Lake
+from icewright.app.environment import has_display
 from icewright.app.service import running, until_asked_to_stop
-from icewright.app.web.app_state import Watch
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.running import serving
 from icewright.core.errors import ConfigError
@@ -32,7 +32,7 @@ _FED = ("shop.products", "web.events")
 def pages(app: Application) -> Iterator[str]:
     """A service and its pages while the block runs; yields their address."""
     with running(app, kind="service", slots=_SLOTS, grace=_GRACE) as service, ExitStack() as stack:
-        made = create_app(app, Settings.of(app.config), Watch(service.faults, service.telemetry.exposition))
+        made = create_app(app, Settings.of(app.config), ServiceStatus(service.faults, service.telemetry.exposition))
         try:
             port = stack.enter_context(serving(made, HOST, app.config.server.port))
         except ConfigError:  # the usual port is somebody else's

@@ -1,1 +1,1 @@
-"""The HTTP server: what others push, and what watches the service ask for."""
+"""Serve the REST API, the pages, pushed events, probes and metrics over HTTP."""

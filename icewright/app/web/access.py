@@ -1,4 +1,4 @@
-"""Who may push events: bearers of a token, who signs with a secret, or, where there is neither, this machine alone."""
+"""Authenticate senders of events by token or signature, or by the local machine where neither is configured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from fastapi import Request
 
-from icewright.app.web.identity import is_here
+from icewright.app.web.identity import is_local_request
 from icewright.app.web.problems import Problem
 
 SIGNATURE = "x-icewright-signature"
@@ -17,58 +17,58 @@ _SCHEME = "sha256="
 
 
 @dataclass(frozen=True)
-class Senders:
-    """The tokens and secrets of those who may push events."""
+class EventSenders:
+    """Tokens and signing secrets that authenticate senders of events."""
 
     tokens: Sequence[str] = field(default=(), repr=False)
     secrets: Sequence[str] = field(default=(), repr=False)
 
     @property
-    def known(self) -> bool:
-        """Return whether senders can be told from others."""
+    def configured(self) -> bool:
+        """Return whether any token or secret is configured."""
         return bool(self.tokens or self.secrets)
 
-    def bears(self, header: str) -> bool:
-        """Return whether an `Authorization` header brings a token."""
-        scheme, _, token = header.partition(" ")
-        given = sha256(token.strip().encode("latin-1", "replace")).digest()
-        # all of them are compared, in the same time each
-        same = [hmac.compare_digest(given, sha256(known.encode()).digest()) for known in self.tokens]
-        return scheme.lower() == "bearer" and any(same)
+    def has_token(self, header: str) -> bool:
+        """Return whether an `Authorization` header carries a configured bearer token."""
+        scheme, _, given = header.partition(" ")
+        given_digest = sha256(given.strip().encode("latin-1", "replace")).digest()
+        # every token is compared in constant time
+        matches = [hmac.compare_digest(given_digest, sha256(token.encode()).digest()) for token in self.tokens]
+        return scheme.lower() == "bearer" and any(matches)
 
-    def signed(self, header: str, body: bytes) -> bool:
-        """Return whether a signature is the body's."""
+    def has_signature(self, header: str, body: bytes) -> bool:
+        """Return whether a signature is the HMAC-SHA256 of the body under a configured secret."""
         given = header.removeprefix(_SCHEME).strip().lower().encode("latin-1", "replace")
-        wanted = [hmac.new(secret.encode(), body, sha256).hexdigest().encode() for secret in self.secrets]
-        same = [hmac.compare_digest(given, one) for one in wanted]
-        return header.startswith(_SCHEME) and any(same)
+        expected = [hmac.new(secret.encode(), body, sha256).hexdigest().encode() for secret in self.secrets]
+        matches = [hmac.compare_digest(given, signature) for signature in expected]
+        return header.startswith(_SCHEME) and any(matches)
 
 
-async def sender(request: Request) -> None:
-    """Let those pass who may push events."""
-    senders: Senders = request.app.state.senders
-    if not senders.known:
-        _only_here(request)
+async def require_event_sender(request: Request) -> None:
+    """Let authenticated senders of events pass. Raises `Problem` 401 or 403."""
+    senders: EventSenders = request.app.state.senders
+    if not senders.configured:
+        _require_local(request)
         return
     if (header := request.headers.get("authorization")) is not None:
-        if not senders.bears(header):
-            raise _unknown("the token is not one of events.tokens")
+        if not senders.has_token(header):
+            raise _unauthenticated("the token is not one of events.tokens")
         return
     if (signature := request.headers.get(SIGNATURE)) is None:
-        raise _unknown(f"send a token as `Authorization: Bearer ...`, or a signature as {SIGNATURE}")
-    if not senders.signed(signature, await request.body()):
-        raise _unknown(
+        raise _unauthenticated(f"send a token as `Authorization: Bearer ...`, or a signature as {SIGNATURE}")
+    if not senders.has_signature(signature, await request.body()):
+        raise _unauthenticated(
             f"the signature is not that of the body; send {_SCHEME} and the HMAC-SHA256 of it in hexadecimal"
         )
     if "ce-specversion" in request.headers:
         raise Problem(403, "the signature covers the body alone; send the event in structured mode, or with a token")
 
 
-def _unknown(detail: str) -> Problem:
+def _unauthenticated(detail: str) -> Problem:
     return Problem(401, detail, headers={"WWW-Authenticate": 'Bearer realm="icewright"'})
 
 
-def _only_here(request: Request) -> None:
-    """Without tokens: from this machine, and by a name of it, which no page of another site can have."""
-    if not is_here(request):
+def _require_local(request: Request) -> None:
+    """Refuse requests that are not from this machine, when no token or secret is configured."""
+    if not is_local_request(request):
         raise Problem(403, "only this machine may push events; to let others, set events.tokens or events.secrets")

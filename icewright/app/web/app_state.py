@@ -1,4 +1,4 @@
-"""What routes are handed: the application that the server was made for."""
+"""The dependencies that routes take from the running application."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class AppState(Protocol):
 
     @property
     def directory(self) -> Directory:
-        """Return the catalogs as others may name them."""
+        """Return the catalogs by every name that events may use."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What those who watch the service are told."""
+class ServiceStatus:
+    """Readiness faults and metrics of the process."""
 
-    faults: Callable[[], Sequence[str]]  # why it cannot do its work; nothing while it can
+    faults: Callable[[], Sequence[str]]  # why the process is not ready; empty when ready
     metrics: Callable[[], bytes]  # in Prometheus's text format
 
 
 async def app_state(request: Request) -> AppState:
-    """Return the application, as a dependency of a route; what does not wait takes no thread."""
-    found: AppState = request.app.state.opened
-    return found
+    """Return the application of a request, as a dependency of routes."""
+    state: AppState = request.app.state.application
+    return state
 
 
-async def watch(request: Request) -> Watch:
-    """Return what to say of the service, as a dependency of a route."""
-    found: Watch = request.app.state.watch
-    return found
+async def service_status(request: Request) -> ServiceStatus:
+    """Return the status of the process, as a dependency of routes."""
+    status: ServiceStatus = request.app.state.service_status
+    return status

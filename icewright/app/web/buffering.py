@@ -1,4 +1,4 @@
-"""Answers that are looked at whole before they are sent."""
+"""Buffer responses that a middleware must see whole before they are sent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ async def buffer_response(
     scope: Scope,
     receive: Receive,
     send: Send,
-    wanted: Callable[[Message], bool],
+    should_buffer: Callable[[Message], bool],
     answer: Callable[[Message, bytes], Awaitable[None]],
 ) -> None:
-    """Pass the request on. An answer whose start is `wanted` goes to `answer` with its body, any other straight on."""
+    """Run the application; pass responses whose start matches `should_buffer` whole to `answer`, and send on others."""
     start: Message | None = None
     body = bytearray()
 
-    async def sending(message: Message) -> None:
+    async def buffering_send(message: Message) -> None:
         nonlocal start
-        if message["type"] == "http.response.start" and wanted(message):
+        if message["type"] == "http.response.start" and should_buffer(message):
             start = message
             return
         if start is None:
@@ -31,4 +31,4 @@ async def buffer_response(
         if not message.get("more_body", False):
             await answer(start, bytes(body))
 
-    await app(scope, receive, sending)
+    await app(scope, receive, buffering_send)

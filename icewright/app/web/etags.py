@@ -1,4 +1,4 @@
-"""ETags: whoever has an answer already is told so, and not sent it again."""
+"""Tag responses of the API with ETags and answer 304 to clients that have them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _BYTES = 16
 
 
 class ETagMiddleware:
-    """Tags the JSON that the API answers to GET, and answers 304 to whoever names its tag."""
+    """Tags JSON responses to GET, and answers 304 when `If-None-Match` names the tag."""
 
     def __init__(self, app: ASGIApp, below: str = "/api/") -> None:
         self.app, self.below = app, below
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and hold its answer until it is whole."""
+        """Run the application, buffering JSON responses to compute their tag."""
         if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(self.below):
             await self.app(scope, receive, send)
             return
-        wanted = Headers(scope=scope).get("if-none-match", "")
+        if_none_match = Headers(scope=scope).get("if-none-match", "")
 
-        async def tagged(start: Message, body: bytes) -> None:
-            await _answer(start, body, wanted, send)
+        async def answer(start: Message, body: bytes) -> None:
+            await _send_tagged(start, body, if_none_match, send)
 
-        await buffer_response(self.app, scope, receive, send, _taggable, tagged)
+        await buffer_response(self.app, scope, receive, send, _taggable, answer)
 
 
 def _taggable(message: Message) -> bool:
@@ -36,14 +36,14 @@ def _taggable(message: Message) -> bool:
     return message["status"] == 200 and kind == "application/json"  # noqa: PLR2004 - OK
 
 
-async def _answer(start: Message, body: bytes, wanted: str, send: Send) -> None:
+async def _send_tagged(start: Message, body: bytes, if_none_match: str, send: Send) -> None:
     tag = f'"{blake2b(body, digest_size=_BYTES).hexdigest()}"'
     headers = MutableHeaders(scope=start)
     headers["etag"] = tag
-    headers["cache-control"] = "private, no-cache"  # it may be kept, and is asked for again each time
+    headers["cache-control"] = "private, no-cache"  # browsers may store the response and must revalidate
     headers.add_vary_header("authorization, cookie")
-    known = {one.strip().removeprefix("W/") for one in wanted.split(",")}
-    if tag in known or "*" in known:
+    client_tags = {one.strip().removeprefix("W/") for one in if_none_match.split(",")}
+    if tag in client_tags or "*" in client_tags:
         del headers["content-length"]
         await send({**start, "status": 304})
         await send({"type": "http.response.body", "body": b""})

@@ -1,4 +1,4 @@
-"""POST /api/v1/events."""
+"""Receive events about tables: POST /api/v1/events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from icewright.app.web.access import sender
+from icewright.app.web.access import require_event_sender
 from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import BadEvent
@@ -28,49 +28,49 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 class Accepted(BaseModel):
-    """What became of the events."""
+    """The receipt of a request that pushed events."""
 
     received: int = Field(description="events that were new")
-    duplicates: int = Field(description="events that had come before, and change nothing")
+    duplicates: int = Field(description="events that were received before; they change nothing")
     tables: list[str] = Field(description="tables that the new events speak of")
-    unknown: list[str] = Field(description="what they name that no catalog has listed yet; the catalog is asked soon")
-    ignored: list[str] = Field(description="what is about no table of the configured catalogs")
+    unknown: list[str] = Field(description="tables that no catalog has listed yet; the catalog is listed soon")
+    ignored: list[str] = Field(description="events about no table of the configured catalogs")
 
 
 @router.post(
     "/events",
     status_code=202,
-    summary="Say which tables changed or were read",
-    dependencies=[Depends(sender)],
+    summary="Push events about tables that changed or were read",
+    dependencies=[Depends(require_event_sender)],
     responses=documented(400, 401, 403, 413, 415, 422, 429, 503),
     openapi_extra=_BODY,
 )
-async def push(request: Request, to: Annotated[AppState, Depends(app_state)]) -> Accepted:
-    """CloudEvents, reports of Iceberg, query events of Trino, notifications of object stores."""
+async def push(request: Request, app: Annotated[AppState, Depends(app_state)]) -> Accepted:
+    """Accept CloudEvents, Iceberg metrics reports, Trino query events and object store notifications."""
     attributes = _attributes(request)
     kind = _media_type(request, binary=bool(attributes))
     body = await request.body()
-    return await run_in_threadpool(_pushed, to, body, kind, attributes)
+    return await run_in_threadpool(_accept_events, app, body, kind, attributes)
 
 
-def _pushed(to: AppState, body: bytes, kind: str, attributes: Mapping[str, str]) -> Accepted:
+def _accept_events(app: AppState, body: bytes, kind: str, attributes: Mapping[str, str]) -> Accepted:
     try:
         document = decoded(body) if body or not attributes else None
     except BadEvent as error:
         raise Problem(400, str(error)) from error
-    found = take(to.runtime, to.directory, messages(document, kind, attributes, to.runtime.clock.now()))
-    receipt = found.receipt
+    accepted = take(app.runtime, app.directory, messages(document, kind, attributes, app.runtime.clock.now()))
+    receipt = accepted.receipt
     return Accepted(
         received=receipt.received,
         duplicates=receipt.duplicates,
         tables=[str(ref) for ref in receipt.tables],
         unknown=list(receipt.unknown),
-        ignored=list(found.ignored),
+        ignored=list(accepted.ignored),
     )
 
 
 def _attributes(request: Request) -> dict[str, str]:
-    """Return those of a CloudEvent in binary mode; nothing for anything else."""
+    """Return the attributes of a CloudEvent in binary mode; none for other requests."""
     if "ce-specversion" not in request.headers:
         return {}
     return {
@@ -79,9 +79,9 @@ def _attributes(request: Request) -> dict[str, str]:
 
 
 def _unescaped(value: str) -> str:
-    """Return a header's value as the HTTP binding of CloudEvents encodes it: quoted or not, and percent-encoded once.
+    """Decode a header by the HTTP binding of CloudEvents: optional quotes, then percent-encoding.
 
-    What is not valid stays as it is.
+    An invalid encoding is returned unchanged.
     """
     if (quoted := _QUOTED.fullmatch(value)) is not None:
         value = re.sub(r"\\(.)", r"\1", quoted[1])
@@ -92,11 +92,11 @@ def _unescaped(value: str) -> str:
 
 
 def _media_type(request: Request, *, binary: bool) -> str:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    known = (JSON,) if binary else MEDIA_TYPES
-    if kind not in known:
-        detail = f"the body is sent as {kind or 'nothing that is named'}; send {' or '.join(known)}"
-        raise Problem(415, detail, headers={"Accept-Post": ", ".join(known)})
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    supported = (JSON,) if binary else MEDIA_TYPES
+    if media_type not in supported:
+        detail = f"the body is sent as {media_type or 'nothing that is named'}; send {' or '.join(supported)}"
+        raise Problem(415, detail, headers={"Accept-Post": ", ".join(supported)})
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "the body is compressed; send it as it is", headers={"Accept-Encoding": "identity"})
-    return kind
+    return media_type

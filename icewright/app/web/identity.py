@@ -1,4 +1,4 @@
-"""Who asks: the bearer of a token, who logged in, or, where nobody else gets in, whoever is on this machine."""
+"""Authenticate requests by token or session, or by the local machine where `auth` is not configured."""
 
 from __future__ import annotations
 
@@ -21,113 +21,115 @@ from icewright.app.web.response_cache import response_cache_of
 from icewright.core.permissions import Grant, Principal, Role, Via
 from icewright.ports.access import AuditRow, TokenRow
 
-SAFE = ("GET", "HEAD", "OPTIONS")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF = "x-csrf-token"
 COOKIE = "icewright_session"
-_MINUTE = timedelta(minutes=1)  # how exactly it is known when a token or session was used
+_MINUTE = timedelta(minutes=1)  # resolution of the time of last use
 _LOCAL = Principal("local", Via.LOCAL, (Grant(Role.ADMIN),))
 
 
 @dataclass(frozen=True)
 class Access:
-    """How people and programs are told apart."""
+    """How the server authenticates people and programs."""
 
-    required: bool = False  # else everybody on this machine is an admin, and nobody else gets in
+    required: bool = False  # False: local requests are by an admin, others are refused
     idle: timedelta = timedelta(hours=1)
     lifetime: timedelta = timedelta(hours=12)
     oidc: OidcSection | None = field(default=None, repr=False)
-    refusals: TokenBuckets = field(
-        default_factory=lambda: TokenBuckets(1)
-    )  # what strangers may have written down a second
+    refusals: TokenBuckets = field(default_factory=lambda: TokenBuckets(1))  # audited refusals per second and client
 
 
 def access_of(auth: AuthSection | None) -> Access:
-    """Build the access rules that the configuration asks for."""
+    """Return the access rules of the `auth` section."""
     if auth is None:
         return Access()
     return Access(True, timedelta(minutes=auth.idle_minutes), timedelta(hours=auth.session_hours), auth.oidc)
 
 
 def csrf_of(secret: str) -> str:
-    """Return what a change must bring that a session makes: pages of other sites cannot know it."""
+    """Return the CSRF token of a session, which a page of another site cannot know."""
     return hmac.new(secret.encode(), b"csrf", sha256).hexdigest()
 
 
-def is_here(request: Request) -> bool:
-    """Return whether it comes from this machine, and by a name of it, which no page of another site can have."""
+def is_local_request(request: Request) -> bool:
+    """Return whether a request comes from this machine under a loopback name, which no foreign page can use."""
     client = request.client.host if request.client else ""
     asked = request.headers.get("host", "")
     name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked
     return is_loopback(client) and is_loopback(name)
 
 
-def source_of(request: Request) -> str:
-    """Return the address that it comes from."""
+def client_address(request: Request) -> str:
+    """Return the address of the client, blank when unknown."""
     return request.client.host if request.client else ""
 
 
-def principal_of(request: Request, to: AppState) -> Principal:
-    """Return who asks. Raises `Problem`: 401 who is not known, 403 what a page of another site may have sent."""
+def principal_of(request: Request, app: AppState) -> Principal:
+    """Return the principal of a request. Raises `Problem` 401, or 403 for a request that may come from another site."""
     access: Access = request.app.state.access
-    now = to.runtime.clock.now()
+    now = app.runtime.clock.now()
     if (header := request.headers.get("authorization")) is not None:
-        return _bearer(request, to, header, now)
+        return _bearer(request, app, header, now)
     if secret := request.cookies.get(COOKIE):
-        found = _session(request, to, secret, now)
-        if found is not None:
-            return found
+        principal = _session(request, app, secret, now)
+        if principal is not None:
+            return principal
     if not access.required:
-        if not is_here(request):
+        if not is_local_request(request):
             raise Problem(403, "only this machine may use this service; to let others, set auth in its configuration")
-        same_site(request)
+        require_same_site(request)
         return _LOCAL
-    raise _stranger(request, to, "send a token as `Authorization: Bearer ...`, or log in")
+    raise _unauthenticated(request, app, "send a token as `Authorization: Bearer ...`, or log in")
 
 
-def _bearer(request: Request, to: AppState, header: str, now: datetime) -> Principal:
+def _bearer(request: Request, app: AppState, header: str, now: datetime) -> Principal:
     scheme, _, text = header.partition(" ")
-    row = known_token(request, to, text.strip() if scheme.lower() == "bearer" else "", now)
+    row = authenticate_token(request, app, text.strip() if scheme.lower() == "bearer" else "", now)
     return Principal(row.name, Via.TOKEN, row.grants)
 
 
-def known_token(request: Request, to: AppState, text: str, now: datetime) -> TokenRow:
-    """Return the token that a text is. Raises `Problem`."""
-    found = token_id(text)
-    row = proven(_token(request, to, found) if found else None, text, now)
+def authenticate_token(request: Request, app: AppState, text: str, now: datetime) -> TokenRow:
+    """Return the valid token for a bearer text, and record its use. Raises `Problem` 401."""
+    claimed_id = token_id(text)
+    row = proven(_token(request, app, claimed_id) if claimed_id else None, text, now)
     if row is None:
-        raise _stranger(request, to, "the token is not known, is revoked, or has expired", claimed=found)
+        raise _unauthenticated(
+            request, app, "the token is not known, is revoked, or has expired", claimed_id=claimed_id
+        )
     if row.used is None or now - row.used >= _MINUTE:
-        to.runtime.store.access.record_token_use(row.id, now)
+        app.runtime.store.access.record_token_use(row.id, now)
     return row
 
 
-def _token(request: Request, to: AppState, found: str) -> TokenRow | None:
-    return response_cache_of(request).get(("token", found), lambda: to.runtime.store.access.token(found))
+def _token(request: Request, app: AppState, claimed_id: str) -> TokenRow | None:
+    return response_cache_of(request).get(("token", claimed_id), lambda: app.runtime.store.access.token(claimed_id))
 
 
-def _session(request: Request, to: AppState, secret: str, now: datetime) -> Principal | None:
+def _session(request: Request, app: AppState, secret: str, now: datetime) -> Principal | None:
     access: Access = request.app.state.access
-    known = digest(secret)
-    row = response_cache_of(request).get(("session", known), lambda: to.runtime.store.access.session(known))
+    session_digest = digest(secret)
+    row = response_cache_of(request).get(
+        ("session", session_digest), lambda: app.runtime.store.access.session(session_digest)
+    )
     if row is None or now >= row.expires or now - row.seen >= access.idle:
         return None
     if row.token_id is not None:
-        token = _token(request, to, row.token_id)
+        token = _token(request, app, row.token_id)
         if token is None or not token.holds(now):
             return None
-    if request.method not in SAFE:
-        same_site(request)
+    if request.method not in SAFE_METHODS:
+        require_same_site(request)
         given = str(request.headers.get(CSRF) or getattr(request.state, "csrf", "")).encode("utf-8", "replace")
         if not hmac.compare_digest(given, csrf_of(secret).encode()):
             raise Problem(403, f"a change by somebody who logged in brings the header {CSRF}, as /api/v1/me says it")
     if now - row.seen >= _MINUTE:
-        to.runtime.store.access.record_session_use(row.digest, now)
+        app.runtime.store.access.record_session_use(row.digest, now)
     return Principal(row.name, Via.SESSION, row.grants)
 
 
-def same_site(request: Request) -> None:
-    """Refuse changes that a page of another site sends."""
-    if request.method in SAFE:
+def require_same_site(request: Request) -> None:
+    """Raise `Problem` 403 for a change that a page of another site sent."""
+    if request.method in SAFE_METHODS:
         return
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
     foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host", "")
@@ -135,15 +137,15 @@ def same_site(request: Request) -> None:
         raise Problem(403, "a page of another site sent this; changes are made from pages of this service alone")
 
 
-def _stranger(request: Request, to: AppState, detail: str, claimed: str | None = None) -> Problem:
-    """401, written down; who guesses many times a second is written down once."""
+def _unauthenticated(request: Request, app: AppState, detail: str, claimed_id: str | None = None) -> Problem:
+    """Return a 401 problem, and audit the refusal at a limited rate per client."""
     access: Access = request.app.state.access
-    source = source_of(request)
+    source = client_address(request)
     if not access.refusals.wait(source):
-        to.runtime.store.audit.append(
+        app.runtime.store.audit.append(
             AuditRow(
-                at=to.runtime.clock.now(),
-                actor=f"token {claimed}" if claimed else "",
+                at=app.runtime.clock.now(),
+                actor=f"token {claimed_id}" if claimed_id else "",
                 via="",
                 action=f"{request.method} {request.url.path}"[:200].encode("ascii", "replace").decode(),
                 target="",

@@ -1,4 +1,4 @@
-"""What one client may ask for: requests per second, and bytes per request."""
+"""Limit requests per second, and bytes and seconds per body, of each client."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icewright.app.web.problems import Problem
 
-CLIENTS = 4096  # of whom it is known how much they asked for
-PROBES = ("/healthz", "/readyz")  # whoever watches the service is never turned away
-BODY_SECONDS = 30.0  # within which a body must have come
-_NETWORK = 64  # bits of an IPv6 address that are one client
+CLIENTS = 4096  # buckets in memory
+PROBES = ("/healthz", "/readyz")  # never limited, so that an orchestrator does not kill a busy service
+BODY_SECONDS = 30.0  # to receive a whole body
+_NETWORK = 64  # prefix bits of an IPv6 address that count as one client
 
 
 @dataclass
 class TokenBuckets:
-    """A token bucket for each client: `rate` requests a second, twice as many at once."""
+    """A token bucket for each client: `rate` tokens a second, bursts of twice as many."""
 
     rate: float
     clock: Callable[[], float] = time.monotonic
-    most: int = CLIENTS
-    _known: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens, as of when
+    limit: int = CLIENTS
+    _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens, as of when
 
     def wait(self, client: str) -> float:
-        """Take a token: 0 when there was one, else the seconds until there is."""
+        """Take a token of the client and return 0, or return the seconds until one is available."""
         now, full = self.clock(), 2 * self.rate
-        tokens, at = self._known.pop(client, (full, now))
+        tokens, at = self._buckets.pop(client, (full, now))
         tokens = min(full, tokens + (now - at) * self.rate)
-        self._known[client] = (tokens - 1 if tokens >= 1 else tokens, now)
-        if len(self._known) > self.most:
-            self._known.popitem(last=False)  # who asked longest ago begins anew
+        self._buckets[client] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._buckets) > self.limit:
+            self._buckets.popitem(last=False)  # the client that was idle longest gets a full bucket again
         return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
 
 
 class RateLimitMiddleware:
-    """Turns away who asks too often."""
+    """Answers 429 to clients that exceed their rate."""
 
     def __init__(self, app: ASGIApp, buckets: TokenBuckets) -> None:
         self.app, self.buckets = app, buckets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request pass, or say when it may come again."""
+        """Run the application, or answer 429 with `Retry-After`."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
-            wait = self.buckets.wait(_client(scope))
+            wait = self.buckets.wait(_network_of(scope))
             if wait:
                 headers = {"Retry-After": str(ceil(wait))}
                 problem = Problem(
@@ -62,7 +62,7 @@ class RateLimitMiddleware:
         await self.app(scope, receive, send)
 
 
-def _client(scope: Scope) -> str:
+def _network_of(scope: Scope) -> str:
     host = (scope.get("client") or ("",))[0]
     try:
         address = ip_address(host)
@@ -72,41 +72,41 @@ def _client(scope: Scope) -> str:
 
 
 class BodyLimitMiddleware:
-    """Refuses bodies that are too large, whether they say so or come in chunks, and that take too long to come."""
+    """Answers 413 to bodies that are too large, declared or chunked, and 408 to bodies that arrive too slowly."""
 
-    def __init__(self, app: ASGIApp, most: int, seconds: float = BODY_SECONDS) -> None:
-        self.app, self.most, self.seconds = app, most, seconds
+    def __init__(self, app: ASGIApp, limit: int, seconds: float = BODY_SECONDS) -> None:
+        self.app, self.limit, self.seconds = app, limit, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request pass, its body counted as it comes."""
+        """Run the application with a `receive` that counts the body's bytes."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        said = Headers(scope=scope).get("content-length", "0")
-        if said.isdecimal() and int(said) > self.most:
+        declared = Headers(scope=scope).get("content-length", "0")
+        if declared.isdecimal() and int(declared) > self.limit:
             await Problem(413, self._detail, headers={"Connection": "close"}).response(scope)(scope, receive, send)
             return
-        come, whole, until = 0, False, asyncio.get_running_loop().time() + self.seconds
+        received, complete, deadline = 0, False, asyncio.get_running_loop().time() + self.seconds
 
-        async def receiving() -> Message:
-            nonlocal come, whole
-            if whole:
+        async def counting_receive() -> Message:
+            nonlocal received, complete
+            if complete:
                 return await receive()
             try:
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
                 detail = f"the body did not come within {self.seconds:g} seconds"
                 raise HTTPException(408, detail, {"Connection": "close"}) from None
-            come += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if come > self.most:
-                # closed, so that nobody goes on sending
+            received += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if received > self.limit:
+                # close the connection, so that the client stops sending
                 raise HTTPException(413, self._detail, {"Connection": "close"})
             return message
 
-        await self.app(scope, receiving, send)
+        await self.app(scope, counting_receive, send)
 
     @property
     def _detail(self) -> str:
-        return f"the body is larger than {self.most} bytes; send less at a time, or raise server.max_body_mb"
+        return f"the body is larger than {self.limit} bytes; send less at a time, or raise server.max_body_mb"

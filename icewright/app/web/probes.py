@@ -1,4 +1,4 @@
-"""What watches the service asks: does it live, can it work, and what has it done."""
+"""Serve liveness, readiness and metrics to orchestrators and Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from icewright.app.addresses import is_loopback
-from icewright.app.web.app_state import Watch, watch
+from icewright.app.web.app_state import ServiceStatus, service_status
 from icewright.app.web.problems import Problem, documented
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 @router.get("/healthz", summary="The process lives")
 async def healthz() -> dict[str, str]:
-    """Answered by whoever can answer at all."""
+    """Return 200 while the event loop of the process runs."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", summary="The service can do its work", responses=documented(503))
-def readyz(request: Request, of: Annotated[Watch, Depends(watch)]) -> Response:
-    """503 with the reasons while it cannot; those who ask from elsewhere find them in the log."""
-    faults = of.faults()
+def readyz(request: Request, status: Annotated[ServiceStatus, Depends(service_status)]) -> Response:
+    """Return 503 while the process cannot work; local callers get the reasons, others find them in the log."""
+    faults = status.faults()
     if not faults:
         return JSONResponse({"status": "ok"})
     _log.warning("not ready: %s", "; ".join(faults))
@@ -39,6 +39,6 @@ def readyz(request: Request, of: Annotated[Watch, Depends(watch)]) -> Response:
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
-def metrics(of: Annotated[Watch, Depends(watch)]) -> Response:
+def metrics(status: Annotated[ServiceStatus, Depends(service_status)]) -> Response:
     """Return all metrics in Prometheus's text format."""
-    return Response(of.metrics(), media_type=PROMETHEUS)
+    return Response(status.metrics(), media_type=PROMETHEUS)

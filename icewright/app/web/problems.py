@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457), whatever they are errors of; never a stack trace."""
+"""Answer every error as problem details (RFC 9457), without stack traces."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from icewright.core.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
-AGAIN_SECONDS = 5  # after which a store or catalog that did not answer may do so
+AGAIN_SECONDS = 5  # Retry-After for an unavailable store or catalog
 _log = logging.getLogger(__name__)
 
 
 class Problem(Exception):
-    """A problem that a route answers with; `more` are members beside those of every problem."""
+    """An error response of a route; `more` holds extension members."""
 
     def __init__(self, status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: object) -> None:
         super().__init__(detail)
         self.status, self.detail, self.headers, self.more = status, detail, headers, more
 
     def response(self, scope: Scope) -> Response:
-        """Return the same as an answer to the request of this scope."""
+        """Return the problem as a response to the request of this scope."""
         title = HTTPStatus(self.status).phrase
         content = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail, **self.more}
         if request_id := scope.get("state", {}).get("request_id"):
@@ -47,7 +47,7 @@ class Problem(Exception):
 
 
 def install(app: FastAPI) -> None:
-    """Let every error that reaches the application be answered as a problem."""
+    """Register handlers that answer every error of a route as a problem."""
 
     def handle(error: type[Exception]) -> None:
         app.add_exception_handler(error, _handled)
@@ -67,10 +67,10 @@ def _problem(error: Exception) -> Problem:
         case HTTPException():
             return Problem(error.status_code, error.detail, headers=error.headers)
         case RequestValidationError():
-            found = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-            return Problem(422, "the request is not as it must be", errors=found)
+            faults = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+            return Problem(422, "the request is not as it must be", errors=faults)
         case BadEvent():
-            return Problem(422, "an event cannot be understood; nothing was taken in", errors=list(error.faults))
+            return Problem(422, "an event cannot be parsed; no event was accepted", errors=list(error.faults))
         case ConfigError():
             return Problem(422, "the settings have faults", errors=list(error.faults))
         case UsageError():
@@ -79,14 +79,14 @@ def _problem(error: Exception) -> Problem:
             return Problem(404, str(error))
         case TerminalError() | CommitConflict():
             return Problem(409, str(error))
-    _log.warning("%s: %s", type(error).__name__, error)  # whoever asks need not know hosts and databases
+    _log.warning("%s: %s", type(error).__name__, error)  # the response hides names of hosts and databases
     headers = {"Retry-After": str(AGAIN_SECONDS)}
-    what = "the catalog" if isinstance(error, CatalogUnavailable) else "the state store or a storage"
-    return Problem(503, f"{what} does not answer; try again", headers=headers)
+    service = "the catalog" if isinstance(error, CatalogUnavailable) else "the state store or a storage"
+    return Problem(503, f"{service} does not answer; try again", headers=headers)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These problems as a route's entry in the OpenAPI document."""
+    """Return the OpenAPI entries of the problems that a route may answer."""
     schema = {"type": "object", "required": ["type", "title", "status", "detail"]}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}

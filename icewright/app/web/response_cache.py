@@ -1,4 +1,4 @@
-"""What was read from the store is kept until the store changes: what many ask for at the same time is read once."""
+"""Cache results of store reads until the store changes; concurrent requests share one read."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from typing import Any, TypeVar, cast
 from fastapi import Request
 
 T = TypeVar("T")
-SECONDS = 1.0  # that an answer may be old where it takes work
-MOST = 256
+STALE_SECONDS = 1.0  # maximum age of a stale result
+MAX_ENTRIES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    stamp: Hashable | None  # of the store, before it was read
+class _Entry:
+    change_token: Hashable | None  # of the store, before the read
     at: float
-    found: Any
+    result: Any
 
 
 @dataclass
 class ResponseCache:
-    """What was worked out from the store, by what was asked."""
+    """A cache of results by key, valid for one state of the store."""
 
-    stamp: Callable[[], Hashable | None]  # another one after each change of the store; None: not known
+    change_token: Callable[[], Hashable | None]  # differs after each change of the store; None: unknown
     clock: Callable[[], float] = time.monotonic
-    _known: dict[Hashable, _Answer] = field(default_factory=dict)
-    _busy: dict[Hashable, threading.Lock] = field(default_factory=dict)
-    _last: Hashable | None = None  # stamp
+    _entries: dict[Hashable, _Entry] = field(default_factory=dict)
+    _key_locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
+    _last_token: Hashable | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, key: Hashable, work: Callable[[], T], *, lately: bool = False) -> T:
-        """Return the answer as it is now; with `lately`, or as it was within the last second.
+    def get(self, key: Hashable, work: Callable[[], T], *, allow_stale: bool = False) -> T:
+        """Return `work()` or its cached result for the current store; with `allow_stale`, up to a second old.
 
-        Who asks for one that is being worked out waits for it.
+        Concurrent calls with the same key wait for one computation.
         """
-        stamp = self.stamp()
-        if stamp is None and not lately:
+        change_token = self.change_token()
+        if change_token is None and not allow_stale:
             return work()
         with self._lock:
-            self._forget(stamp)
-            busy = self._busy.setdefault(key, threading.Lock())
-        with busy:
-            known = self._known.get(key)
-            if known is not None and (self._holds(known, stamp) or (lately and self._is_young(known))):
-                return cast(T, known.found)
-            found = work()
+            self._evict(change_token)
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
+            entry = self._entries.get(key)
+            if entry is not None and (self._is_current(entry, change_token) or (allow_stale and self._is_young(entry))):
+                return cast(T, entry.result)
+            result = work()
             with self._lock:
-                self._known[key] = _Answer(stamp, self.clock(), found)
-            return found
+                self._entries[key] = _Entry(change_token, self.clock(), result)
+            return result
 
-    def _forget(self, stamp: Hashable | None) -> None:
-        """Keep nothing that nobody can be answered any more, nor too much."""
-        if stamp != self._last:
-            self._last = stamp
-            self._known = {key: known for key, known in self._known.items() if self._is_young(known)}
-        if len(self._known) >= MOST or len(self._busy) >= 2 * MOST:
-            self._known, self._busy = {}, {}
+    def _evict(self, change_token: Hashable | None) -> None:
+        """Drop results that can no longer be served, and everything when the cache is full."""
+        if change_token != self._last_token:
+            self._last_token = change_token
+            self._entries = {key: entry for key, entry in self._entries.items() if self._is_young(entry)}
+        if len(self._entries) >= MAX_ENTRIES or len(self._key_locks) >= 2 * MAX_ENTRIES:
+            self._entries, self._key_locks = {}, {}
 
-    def _is_young(self, known: _Answer) -> bool:
-        return self.clock() - known.at < SECONDS
+    def _is_young(self, entry: _Entry) -> bool:
+        return self.clock() - entry.at < STALE_SECONDS
 
     @staticmethod
-    def _holds(known: _Answer, stamp: Hashable | None) -> bool:
-        return stamp is not None and known.stamp == stamp
+    def _is_current(entry: _Entry, change_token: Hashable | None) -> bool:
+        return change_token is not None and entry.change_token == change_token
 
 
 def response_cache_of(request: Request) -> ResponseCache:
-    """Return what the application of a request has kept."""
-    recent: ResponseCache = request.app.state.recent
-    return recent
+    """Return the response cache of a request's application."""
+    response_cache: ResponseCache = request.app.state.response_cache
+    return response_cache

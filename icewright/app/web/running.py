@@ -1,4 +1,4 @@
-"""The server in a thread of the process that it serves."""
+"""Run the HTTP server in a thread of the process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fastapi import FastAPI
 from icewright.app.addresses import is_loopback
 from icewright.core.errors import ConfigError
 
-GRACE_SECONDS = 10  # for requests that are being answered when the server is to stop
+GRACE_SECONDS = 10  # for open requests when the server stops
 
 
 @contextmanager
 def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
-    """Serve while the block runs; yields the port, which is a free one for 0.
+    """Serve while the block runs, and yield the port; port 0 chooses a free one.
 
-    Raises `ConfigError` when the address cannot be had, or would let others in who cannot be told apart.
+    Raises `ConfigError` when the address cannot be bound, or is open to others without authentication.
     """
-    with _bound(host, port, open_to_others=app.state.senders.known or app.state.access.required) as listener:
-        # asyncio says so to sockets of its own listeners alone; without, the end of an answer waits for up to 40 ms
+    with _bound(host, port, open_to_others=app.state.senders.configured or app.state.access.required) as listener:
+        # asyncio sets TCP_NODELAY only on its own listeners; without it the end of a response waits up to 40 ms
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = uvicorn.Server(
             uvicorn.Config(
@@ -32,10 +32,10 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
-                log_config=None,  # the process's own logging
-                access_log=False,  # each request has its line already
+                log_config=None,  # the process configures logging itself
+                access_log=False,  # RequestLogMiddleware logs each request
                 server_header=False,
-                forwarded_allow_ips=["127.0.0.1", "::1"],  # a proxy on this machine says for whom it asks
+                forwarded_allow_ips=["127.0.0.1", "::1"],  # trust X-Forwarded-For of a proxy on this machine
                 timeout_graceful_shutdown=GRACE_SECONDS,
             )
         )
@@ -44,20 +44,20 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
         try:
             yield int(listener.getsockname()[1])
         finally:
-            app.state.closing.set()  # whoever follows what happens is let go at once
+            app.state.closing.set()  # ends event streams at once
             server.should_exit = True
             thread.join()
 
 
 def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # `localhost` means both; who asks for 127.0.0.1 must be answered
-        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` resolves to both families; clients of 127.0.0.1 must reach the server
+        family, _, _, _, address = min(addresses, key=lambda info: info[0] != socket.AF_INET)
         if not open_to_others and not is_loopback(str(address[0])):
             raise ConfigError([f"server.host: {host} is reached by others; set auth, events.tokens or events.secrets"])
-        both = address[0] == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=both)
+        dual_stack = address[0] == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=dual_stack)
     except OSError as error:
-        said = error.strerror or str(error)
-        raise ConfigError([f"server: {host}:{port} cannot be listened on: {said}; correct host or port"]) from error
+        reason = error.strerror or str(error)
+        raise ConfigError([f"server: {host}:{port} cannot be listened on: {reason}; correct host or port"]) from error

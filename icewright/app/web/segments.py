@@ -1,4 +1,4 @@
-"""Names in URLs: whatever a segment holds, encoded slashes too, reaches the route as it was meant."""
+"""Route path segments that contain encoded slashes, such as names of tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from icewright.app.web.problems import Problem
 
-_SLASH = "\udc2f"  # a lone surrogate: no path that is decoded from UTF-8 has one
+_SLASH = "\udc2f"  # a lone surrogate, which no path decoded from UTF-8 contains
 LONGEST = 4096
 
 
 class Segment(Convertor[str]):
-    """One segment of a path, decoded."""
+    """A decoded path segment, which may contain slashes."""
 
     regex = "[^/]+"
 
@@ -30,14 +30,14 @@ class Segment(Convertor[str]):
 register_url_convertor("segment", Segment())
 
 
-class Segmented:
-    """Keeps slashes that are part of a name from parting it; refuses what no name or value can hold."""
+class PathSegmentMiddleware:
+    """Protects encoded slashes of names from routing; refuses null characters and long paths."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Run the application with encoded slashes of the path replaced by a marker."""
         if scope["type"] == "http":
             raw, query = scope.get("raw_path") or b"", scope.get("query_string", b"")
             if b"%00" in raw or b"%00" in query or b"\0" in raw or len(raw) > LONGEST:

@@ -1,6 +1,6 @@
-"""Routes that are answered in one thread: FastAPI takes one for each dependency, the route and its answer's check.
+"""Answer a request in one thread; FastAPI uses one for each dependency, the route and response validation.
 
-Each time is two messages between threads, and a wait for whichever thread computes at that moment.
+Each hand-over costs two messages between threads, and a wait for the thread that holds the GIL.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 
 def in_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same for the event loop, which is not kept waiting; in a thread that its route took already, at once."""
+    """Return an async function that runs in a worker thread when called from the event loop, else directly."""
 
     @wraps(function)
-    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        if _in_loop():
+    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _in_event_loop():
             return await run_in_threadpool(function, *args, **kwargs)
         return function(*args, **kwargs)
 
-    return called
+    return wrapper
 
 
-class OneThread(APIRoute):
-    """A route whose dependencies are `in_thread` or do not wait. One that reads a body does so in the event loop."""
+class SingleThreadRoute(APIRoute):
+    """A route that runs dependencies and endpoint in one thread; a body is read in the event loop first."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
         super().__init__(path, in_thread(endpoint), **options)
@@ -42,13 +42,13 @@ class OneThread(APIRoute):
         if self.body_field is not None:
             return handler
 
-        async def answered(request: Request) -> Response:
-            return await run_in_threadpool(_run, handler, request)
+        async def run_in_thread(request: Request) -> Response:
+            return await run_in_threadpool(_run_without_loop, handler, request)
 
-        return answered
+        return run_in_thread
 
 
-def _in_loop() -> bool:
+def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -56,13 +56,13 @@ def _in_loop() -> bool:
     return True
 
 
-def _run(handler: Callable[[Request], Coroutine[Any, Any, T]], request: Request) -> T:
-    """Return what a coroutine comes to that waits for nothing."""
+def _run_without_loop(handler: Callable[[Request], Coroutine[Any, Any, T]], request: Request) -> T:
+    """Return the result of a coroutine that never suspends. Raises `RuntimeError` when it does."""
     coroutine = handler(request)
     try:
         coroutine.send(None)
     except StopIteration as end:
-        found: T = end.value
-        return found
+        result: T = end.value
+        return result
     coroutine.close()
     raise RuntimeError("a dependency of a route in a thread waits for the event loop")

@@ -1,4 +1,4 @@
-"""Around every request: its id, its line in the log, headers for browsers, and a problem where all else failed."""
+"""Give each request an id, a log line, security headers, and a 500 problem when it crashes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from icewright.app.web.problems import Problem
 
 REQUEST_ID = "x-request-id"
-_GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_HEADERS = {  # a route that says otherwise, such as a page, is let
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HEADERS = {  # defaults; a route may set its own, as pages do
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -28,22 +28,22 @@ _log = logging.getLogger(__name__)
 
 
 class RequestLogMiddleware:
-    """The outermost of our layers."""
+    """Assigns request ids, sets security headers and logs every request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, whatever happens."""
+        """Run the application, and answer 500 when it raises before a response began."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         given = Headers(scope=scope).get(REQUEST_ID, "")
-        request_id = given if _GIVEN.fullmatch(given) else uuid4().hex
+        request_id = given if _VALID_ID.fullmatch(given) else uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
-        began, status = time.perf_counter(), 0
+        started, status = time.perf_counter(), 0
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -53,17 +53,21 @@ class RequestLogMiddleware:
             await send(message)
 
         try:
-            await self.app(scope, receive, sending)
+            await self.app(scope, receive, send_with_headers)
         except ClientDisconnect:
-            pass  # whoever asked has gone: nobody is left to be told
+            pass  # the client has disconnected
         except Exception:
             _log.exception("request %s failed", request_id)
             if status:
-                raise  # too late for another answer: the server closes the connection
-            problem = Problem(500, "something went wrong inside; the service's log says what, by the request's id")
-            await problem.response(scope)(scope, receive, sending)
+                raise  # the response has begun: the server closes the connection
+            problem = Problem(500, "internal error; search the log of the service for the id of this request")
+            await problem.response(scope)(scope, receive, send_with_headers)
         finally:
-            taken = (time.perf_counter() - began) * 1000
-            path = scope.get("raw_path", b"").decode("ascii", "replace")  # encoded: it cannot break the line
+            elapsed_ms = (time.perf_counter() - started) * 1000
+            path = scope.get("raw_path", b"").decode(
+                "ascii", "replace"
+            )  # percent-encoded, so that a newline cannot forge a log line
             client = (scope.get("client") or ("-",))[0]
-            _log.info("%s %s %s %.1f ms from %s, request %s", scope["method"], path, status, taken, client, request_id)
+            _log.info(
+                "%s %s %s %.1f ms from %s, request %s", scope["method"], path, status, elapsed_ms, client, request_id
+            )

@@ -20,7 +20,7 @@ from icewright.app.demo import rot
 from icewright.app.demo.rot import Lake
 from icewright.app.sections import AuthSection
 from icewright.app.tokens import new_token
-from icewright.app.web.app_state import Watch
+from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
 from icewright.app.web.identity import access_of
 from icewright.app.web.running import serving
@@ -97,7 +97,7 @@ class Site:
 
     def serve(self, **settings: Any) -> str:
         """A server; its address."""
-        made = create_app(self.app, Settings(requests_per_second=10**6, **settings), Watch(list, bytes))
+        made = create_app(self.app, Settings(requests_per_second=10**6, **settings), ServiceStatus(list, bytes))
         port = self.stack.enter_context(serving(made, "127.0.0.1", 0))
         return f"http://127.0.0.1:{port}"
 

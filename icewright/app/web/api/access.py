@@ -10,32 +10,34 @@ from fastapi import APIRouter, Depends, Query
 from icewright.app.tokens import new_token
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, allowed, anybody, needs, said
+from icewright.app.web.callers import Caller, allowed_actions, any_caller, needs, x_permission
 from icewright.app.web.identity import COOKIE, csrf_of
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import PERMISSIONS, Action, Grant, Via, grant
 from icewright.ports.access import TokenRow
 
-router = APIRouter(tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
+router = APIRouter(
+    tags=["access"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
+)
 
 
 @router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})
-def me(by: Annotated[Caller, Depends(anybody)]) -> models.Me:
+def me(caller: Annotated[Caller, Depends(any_caller)]) -> models.Me:
     """What was granted to you, and what you may do somewhere."""
-    who = by.principal
-    secret = by.request.cookies.get(COOKIE, "") if who.via is Via.SESSION else ""
+    who = caller.principal
+    secret = caller.request.cookies.get(COOKIE, "") if who.via is Via.SESSION else ""
     return models.Me(
         name=who.name,
         via=who.via.value,
         grants=_granted(who.grants),
-        actions=list(allowed(who)),
+        actions=list(allowed_actions(who)),
         csrf=csrf_of(secret) if secret else None,
     )
 
 
 @router.get("/permissions", summary="Who may do what", openapi_extra={"x-permission": "anybody"})
-def permissions(by: Annotated[Caller, Depends(anybody)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who is known
+def permissions(caller: Annotated[Caller, Depends(any_caller)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who is known
     """The one table by which this API decides."""
     return [
         {"action": str(action), "roles": sorted(map(str, permission.roles)), "help": permission.help}
@@ -43,21 +45,21 @@ def permissions(by: Annotated[Caller, Depends(anybody)]) -> list[dict[str, Any]]
     ]
 
 
-@router.get("/tokens", summary="List tokens", openapi_extra=said(Action.TOKENS_MANAGE))
-def tokens(by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.Tokens:
+@router.get("/tokens", summary="List tokens", openapi_extra=x_permission(Action.TOKENS_MANAGE))
+def tokens(caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.Tokens:
     """Without their secrets, which nobody has but their bearers."""
-    by.must((), "tokens")
-    return models.Tokens(items=[models.Token(**_token(row)) for row in by.runtime.store.access.tokens()])
+    caller.require((), "tokens")
+    return models.Tokens(items=[models.Token(**_token(row)) for row in caller.runtime.store.access.tokens()])
 
 
-@router.post("/tokens", summary="Make a token", status_code=201, openapi_extra=said(Action.TOKENS_MANAGE))
-def create(asked: models.TokenAsked, by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.NewToken:
+@router.post("/tokens", summary="Make a token", status_code=201, openapi_extra=x_permission(Action.TOKENS_MANAGE))
+def create(asked: models.TokenRequest, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.NewToken:
     """The answer alone shows it."""
-    by.must((), "tokens")
+    caller.require((), "tokens")
     made = grant(asked.role, asked.scope)
-    text, row = new_token([made], asked.name, by.principal.name, by.runtime.clock.now(), asked.days)
-    by.runtime.store.access.add_token(row)
-    by.done(f"token {row.id}", (), name=row.name, role=str(made.role), scope=asked.scope)
+    text, row = new_token([made], asked.name, caller.principal.name, caller.runtime.clock.now(), asked.days)
+    caller.runtime.store.access.add_token(row)
+    caller.audit(f"token {row.id}", (), name=row.name, role=str(made.role), scope=asked.scope)
     return models.NewToken(**_token(row), token=text)
 
 
@@ -65,20 +67,20 @@ def create(asked: models.TokenAsked, by: Annotated[Caller, needs(Action.TOKENS_M
     "/tokens/{token_id:segment}",
     summary="Revoke a token",
     status_code=204,
-    openapi_extra=said(Action.TOKENS_MANAGE),
+    openapi_extra=x_permission(Action.TOKENS_MANAGE),
     responses=documented(404),
 )
-def revoke(token_id: str, by: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> None:
+def revoke(token_id: str, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> None:
     """Revoke an API token at once."""
-    by.must((), "tokens")
-    if not by.runtime.store.access.revoke_token(token_id, by.runtime.clock.now()):
+    caller.require((), "tokens")
+    if not caller.runtime.store.access.revoke_token(token_id, caller.runtime.clock.now()):
         raise Problem(404, "there is no such token, or it is revoked already")
-    by.done(f"token {token_id}", (), revoked=True)
+    caller.audit(f"token {token_id}", (), revoked=True)
 
 
-@router.get("/audit", summary="Changes and refusals", openapi_extra=said(Action.AUDIT_READ))
+@router.get("/audit", summary="Changes and refusals", openapi_extra=x_permission(Action.AUDIT_READ))
 def audit(
-    by: Annotated[Caller, needs(Action.AUDIT_READ)],
+    caller: Annotated[Caller, needs(Action.AUDIT_READ)],
     actor: Annotated[models.Text | None, Query(description="who")] = None,
     action: Annotated[models.Text | None, Query(description="what, as in jobs.run")] = None,
     refused: Annotated[bool | None, Query(description="refusals alone, or changes alone")] = None,
@@ -92,7 +94,7 @@ def audit(
     wanted = {"actor": actor, "action": action, "refused": refused}
     equal = {name: value for name, value in wanted.items() if value is not None}
     before = None if after is None else int(after[0])
-    rows = by.runtime.store.audit.entries(by.sight, before, limit + 1, **equal)
+    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, **equal)
     names = [name for name in models.AuditEntry.model_fields if name != "details"]
     items = [
         models.AuditEntry(**{n: getattr(row, n) for n in names}, details=dict(row.details)) for row in rows[:limit]

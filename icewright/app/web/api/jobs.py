@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from icewright.app.undoing import removal_document, waiting_document
+from icewright.app.documents import removal_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
@@ -20,15 +20,17 @@ from icewright.flow.queue import plan_now
 from icewright.ports import JobRow
 from icewright.ports.views import After, DeletionQuery, JobItem, JobQuery, RunQuery, WaitingItem
 
-router = APIRouter(tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
+router = APIRouter(
+    tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
+)
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
 OfCatalog = Annotated[models.Text | None, Query(description="this catalog alone")]
 
 
-@router.get("/jobs", summary="List jobs", openapi_extra=said(Action.JOBS_READ), responses=documented(404))
+@router.get("/jobs", summary="List jobs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
 def jobs(
-    by: Annotated[Caller, needs(Action.JOBS_READ)],
+    caller: Annotated[Caller, needs(Action.JOBS_READ)],
     table: OfTable = None,
     catalog: OfCatalog = None,
     state: Annotated[list[JobState] | None, Query(description="one of these")] = None,
@@ -38,21 +40,21 @@ def jobs(
     cursor: Cursor = None,
 ) -> models.Jobs:
     """Return a page of jobs, newest first."""
-    ref = by.table(table).ref if table is not None else None
+    ref = caller.table(table).ref if table is not None else None
     query = JobQuery(None, ref, catalog, tuple(map(str, state or ())), operation, trigger)
     after = decoded(cursor)
-    return by.unchanged("jobs", query, after, limit, work=lambda: _listed(by, query, after, limit))
+    return caller.cached_until_change("jobs", query, after, limit, work=lambda: _listed(caller, query, after, limit))
 
 
 @router.get(
-    "/jobs/{job_id:segment}", summary="One job", openapi_extra=said(Action.JOBS_READ), responses=documented(404)
+    "/jobs/{job_id:segment}", summary="One job", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404)
 )
-def job(job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
+def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
     """With its runs: metrics, statements, the table before and after; what it removed, and what waits to be deleted.
 
     A beginning of its id does.
     """
-    found, store = by.job(job_id), by.runtime.store
+    found, store = caller.job(job_id), caller.runtime.store
     runs = [_run({**run, "ref": found.ref}) for run in store.runs.list(found.job_id)]
     (item,) = store.views.list_jobs(JobQuery(job_id=found.job_id), None, None, 1).items
     waiting = store.views.list_deletions(DeletionQuery(job_id=found.job_id), None, None, len(Operation)).items
@@ -68,28 +70,28 @@ def job(job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.J
 @router.get(
     "/jobs/{job_id:segment}/files",
     summary="What a job deleted, found or kept",
-    openapi_extra=said(Action.JOBS_READ),
+    openapi_extra=x_permission(Action.JOBS_READ),
     responses=documented(404),
 )
 def files(
-    job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
+    job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Files:
     """As the ledger has it."""
-    page = by.runtime.store.views.list_files(by.job(job_id).job_id, decoded(cursor), limit)
+    page = caller.runtime.store.views.list_files(caller.job(job_id).job_id, decoded(cursor), limit)
     return models.Files(items=[models.File(**item) for item in page.items], next=encoded(page.after))
 
 
 @router.get(
     "/jobs/{job_id:segment}/events",
     summary="What a job said",
-    openapi_extra=said(Action.JOBS_READ),
+    openapi_extra=x_permission(Action.JOBS_READ),
     responses=documented(404),
 )
 def events(
-    job_id: str, by: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
+    job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Events:
     """Its activities in their order; `next` of the last page that had one goes on where it ended."""
-    page = by.runtime.store.views.list_events(by.job(job_id).job_id, decoded(cursor), limit)
+    page = caller.runtime.store.views.list_events(caller.job(job_id).job_id, decoded(cursor), limit)
     return models.Events(items=[models.Event(**item) for item in page.items], next=encoded(page.after))
 
 
@@ -97,21 +99,21 @@ def events(
     "/jobs/{job_id:segment}/cancel",
     summary="Ask a job to stop",
     status_code=202,
-    openapi_extra=said(Action.JOBS_CANCEL),
+    openapi_extra=x_permission(Action.JOBS_CANCEL),
     responses=documented(404, 409),
 )
-def cancel(job_id: str, by: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Job:
+def cancel(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Job:
     """A running one stops before its next step; one that waits ends at once."""
-    found, store = by.job(job_id), by.runtime.store
-    if not store.jobs.request_cancel(found.job_id, by.runtime.clock.now()):
+    found, store = caller.job(job_id), caller.runtime.store
+    if not store.jobs.request_cancel(found.job_id, caller.runtime.clock.now()):
         raise Problem(409, f"job {found.job_id} does not run: it is {found.state}")
-    by.done(f"job {found.job_id} of {found.ref}", place_of(found.ref))
-    return models.Job.model_validate(job(found.job_id, by).model_dump())
+    caller.audit(f"job {found.job_id} of {found.ref}", place_of(found.ref))
+    return models.Job.model_validate(job(found.job_id, caller).model_dump())
 
 
-@router.get("/runs", summary="List runs", openapi_extra=said(Action.JOBS_READ), responses=documented(404))
+@router.get("/runs", summary="List runs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
 def runs(
-    by: Annotated[Caller, needs(Action.JOBS_READ)],
+    caller: Annotated[Caller, needs(Action.JOBS_READ)],
     table: OfTable = None,
     catalog: OfCatalog = None,
     operation: Annotated[Operation | None, Query()] = None,
@@ -120,34 +122,42 @@ def runs(
     cursor: Cursor = None,
 ) -> models.Runs:
     """Operations of jobs, newest first, each with the table before and after it."""
-    ref = by.table(table).ref if table is not None else None
+    ref = caller.table(table).ref if table is not None else None
     query = RunQuery(ref, catalog, operation, tuple(map(str, state or ())))
-    page = by.runtime.store.views.list_runs(query, by.sight, decoded(cursor), limit)
+    page = caller.runtime.store.views.list_runs(query, caller.visibility, decoded(cursor), limit)
     return models.Runs(items=[_run(item) for item in page.items], next=encoded(page.after))
 
 
-@router.get("/queue", summary="What runs, and what waits with which reason", openapi_extra=said(Action.PLAN_READ))
-def queue(by: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None) -> models.Queue:
+@router.get(
+    "/queue", summary="What runs, and what waits with which reason", openapi_extra=x_permission(Action.PLAN_READ)
+)
+def queue(
+    caller: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None
+) -> models.Queue:
     """Jobs that run or wait for a worker; then a page of due operations by their place, as the last plan left them."""
-    store = by.runtime.store
+    store = caller.runtime.store
     after = decoded(cursor)
-    page = by.recently("waiting", after, limit, work=lambda: store.views.list_waiting(by.sight, after, limit))
+    page = caller.cached_briefly(
+        "waiting", after, limit, work=lambda: store.views.list_waiting(caller.visibility, after, limit)
+    )
     return models.Queue(
-        jobs=[_job(item) for item in store.views.list_queue(by.sight, limit)],
+        jobs=[_job(item) for item in store.views.list_queue(caller.visibility, limit)],
         waiting=[_waiting(item) for item in page.items],
         total=page.total or 0,
         next=encoded(page.after),
     )
 
 
-@router.get("/plan", summary="What would start now", openapi_extra=said(Action.PLAN_READ))
-def plan(by: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = None, limit: Limit = 100) -> models.Plan:
+@router.get("/plan", summary="What would start now", openapi_extra=x_permission(Action.PLAN_READ))
+def plan(
+    caller: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = None, limit: Limit = 100
+) -> models.Plan:
     """The plan that the service makes next, made now; nothing is started."""
-    runtime, sight = by.runtime, by.sight
+    runtime, visibility = caller.runtime, caller.visibility
     names = [name for name in sorted(runtime.scopes) if catalog in (None, name)]
     made = plan_now(runtime, names)
-    planned = [job for job in made.jobs if sees(sight, place_of(job.ref))]
-    deferred = [waits for waits in made.deferred if sees(sight, place_of(waits.ref))]
+    planned = [job for job in made.jobs if sees(visibility, place_of(job.ref))]
+    deferred = [waits for waits in made.deferred if sees(visibility, place_of(waits.ref))]
     return models.Plan(
         jobs=[
             models.Planned(
@@ -169,8 +179,8 @@ def plan(by: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = No
     )
 
 
-def _listed(by: Caller, query: JobQuery, after: After | None, limit: int) -> models.Jobs:
-    page = by.runtime.store.views.list_jobs(query, by.sight, after, limit)
+def _listed(caller: Caller, query: JobQuery, after: After | None, limit: int) -> models.Jobs:
+    page = caller.runtime.store.views.list_jobs(query, caller.visibility, after, limit)
     return models.Jobs(items=[_job(item) for item in page.items], next=encoded(page.after))
 
 

@@ -10,31 +10,33 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.permissions import Action, place_of, sees
 from icewright.core.policy import Operation
 
 router = APIRouter(
-    tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread
+    tags=["overview"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
 )
 
 
-@router.get("/overview", summary="What there is at a glance", openapi_extra=said(Action.PLAN_READ))
+@router.get("/overview", summary="What there is at a glance", openapi_extra=x_permission(Action.PLAN_READ))
 def overview(
-    by: Annotated[Caller, needs(Action.PLAN_READ)],
+    caller: Annotated[Caller, needs(Action.PLAN_READ)],
     days: Annotated[int, Query(ge=1, le=366, description="of spending")] = 14,
 ) -> models.Overview:
     """The funnel, health, verdicts, the queue, what was spent per day, open alerts."""
-    runtime, sight = by.runtime, by.sight
+    runtime, visibility = caller.runtime, caller.visibility
     midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=days - 1)
-    found = by.recently("overview", since, work=lambda: runtime.store.views.overview(sight, since))
+    found = caller.cached_briefly("overview", since, work=lambda: runtime.store.views.overview(visibility, since))
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
     for (operation, verdict), count in found.verdicts.items():
         verdicts[Operation(operation)][verdict] = count
-    alerts = [a for a in runtime.store.alerts.list() if sight is None or (a.ref and sees(sight, place_of(a.ref)))]
+    alerts = [
+        a for a in runtime.store.alerts.list() if visibility is None or (a.ref and sees(visibility, place_of(a.ref)))
+    ]
     return models.Overview(
         funnel={name: getattr(found, name) for name in ("tables", "changed", "due", "running")},
         states=dict(found.states),

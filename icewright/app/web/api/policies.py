@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.errors import UsageError
 from icewright.core.layering import PolicyRule, parse_pattern, parse_settings
 from icewright.core.permissions import Action, Place, overlaps, place_of, sees
@@ -19,13 +19,13 @@ from icewright.flow.preview import Changed, preview
 from icewright.ports.views import RuleVersion
 
 router = APIRouter(
-    tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread
+    tags=["policies"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
 )
 PLATFORM = "platform"
 
 
-@router.get("/knobs", summary="Every knob there is", openapi_extra=said(Action.POLICIES_READ))
-def every_knob(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
+@router.get("/knobs", summary="Every knob there is", openapi_extra=x_permission(Action.POLICIES_READ))
+def every_knob(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
     """Its default, unit, bounds and meaning, and whether a property of a table may set it."""
     same = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
     return [
@@ -34,11 +34,11 @@ def every_knob(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[
     ]
 
 
-@router.get("/policies", summary="Rules and guardrails", openapi_extra=said(Action.POLICIES_READ))
-def policies(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
+@router.get("/policies", summary="Rules and guardrails", openapi_extra=x_permission(Action.POLICIES_READ))
+def policies(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
     """Those of the file and of the store, the weakest level first, as far as they reach what you see."""
-    policy, newest = by.runtime.policy(), {v.match: v for v in reversed(by.runtime.store.rules.versions())}
-    rules = [r for r in policy.rules if r.settings and overlaps(r.match, by.sight)]
+    policy, newest = caller.runtime.policy(), {v.match: v for v in reversed(caller.runtime.store.rules.versions())}
+    rules = [r for r in policy.rules if r.settings and overlaps(r.match, caller.visibility)]
     rules.sort(key=lambda rule: len(rule.match))
     return models.Policies(
         rules=[_rule(rule, newest.get(rule.match)) for rule in rules],
@@ -49,65 +49,65 @@ def policies(by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Polic
 @router.get(
     "/policies/{scope:segment}/versions",
     summary="All versions of a stored rule",
-    openapi_extra=said(Action.POLICIES_READ),
+    openapi_extra=x_permission(Action.POLICIES_READ),
     responses=documented(404),
 )
-def versions(scope: str, by: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Versions:
+def versions(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Versions:
     """Newest first, with author and time; one without settings took the rule back."""
     match = _match(scope)
-    if not overlaps(match, by.sight):
+    if not overlaps(match, caller.visibility):
         raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
-    found = by.runtime.store.rules.versions(match)
+    found = caller.runtime.store.rules.versions(match)
     return models.Versions(items=[_rule(PolicyRule(v.match, v.settings, "store"), v) for v in found])
 
 
 @router.put(
     "/policies/{scope:segment}",
     summary="Set a rule",
-    openapi_extra=said(Action.POLICIES_CHANGE),
+    openapi_extra=x_permission(Action.POLICIES_CHANGE),
     responses=documented(409),
 )
-def put(scope: str, asked: models.RuleAsked, by: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> models.Rule:
+def put(scope: str, asked: models.RuleRequest, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> models.Rule:
     """The stored rule of the scope becomes this one; it wins over the file's rules of the same level."""
-    match = _mine(by, scope)
-    settings = _settings(by, asked)
+    match = _mine(caller, scope)
+    settings = _settings(caller, asked)
     if not settings:
         raise Problem(422, "a rule sets something; to take it back, delete it")
-    return _set(by, match, settings, asked.version)
+    return _set(caller, match, settings, asked.version)
 
 
 @router.delete(
     "/policies/{scope:segment}",
     summary="Take a rule back",
     status_code=204,
-    openapi_extra=said(Action.POLICIES_CHANGE),
+    openapi_extra=x_permission(Action.POLICIES_CHANGE),
     responses=documented(404),
 )
-def delete(scope: str, by: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
+def delete(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
     """The store's rule of the scope; the file's stay."""
-    match = _mine(by, scope)
-    newest = next(iter(by.runtime.store.rules.versions(match)), None)
+    match = _mine(caller, scope)
+    newest = next(iter(caller.runtime.store.rules.versions(match)), None)
     if newest is None or not newest.settings:
         raise Problem(404, f"the store has no rule {scope}")
-    _set(by, match, {}, newest.version)
+    _set(caller, match, {}, newest.version)
 
 
 @router.post(
     "/policies/{scope:segment}/preview",
     summary="What a rule would change",
-    openapi_extra=said(Action.POLICIES_PREVIEW),
+    openapi_extra=x_permission(Action.POLICIES_PREVIEW),
 )
 def would(
     scope: str,
-    asked: models.RuleAsked,
-    by: Annotated[Caller, needs(Action.POLICIES_PREVIEW)],
+    asked: models.RuleRequest,
+    caller: Annotated[Caller, needs(Action.POLICIES_PREVIEW)],
     limit: Annotated[int, Query(ge=1, le=100, description="tables of which verdicts are compared, and listed")] = 20,
 ) -> models.Preview:
     """Knobs are compared for all tables that you see, verdicts for the first; without settings: taken back."""
-    match, runtime = _match(scope), by.runtime
-    settings = _settings(by, asked)
+    match, runtime = _match(scope), caller.runtime
+    settings = _settings(caller, asked)
     known = [row.ref for row in runtime.store.tables.list(_catalog(match)) if not row.dropped and row.error is None]
-    seen = [ref for ref in known if ref.catalog in runtime.catalogs and sees(by.sight, place_of(ref))]
+    seen = [ref for ref in known if ref.catalog in runtime.catalogs and sees(caller.visibility, place_of(ref))]
     found = preview(runtime, PolicyRule(match, settings, "store"), seen, limit)
     listed = found.changed[:limit]
     return models.Preview(
@@ -126,30 +126,30 @@ def _catalog(match: Place) -> str | None:
     return match[0] if match and not any(c in match[0] for c in "*?") else None
 
 
-def _mine(by: Caller, scope: str) -> Place:
+def _mine(caller: Caller, scope: str) -> Place:
     """Return the pattern of a rule that reaches nothing beyond what they own."""
     match = _match(scope)
     catalog = _catalog(match)
-    if catalog is not None and catalog not in by.runtime.scopes:
+    if catalog is not None and catalog not in caller.runtime.scopes:
         raise UsageError(f"there is no catalog {catalog} in the configuration")
-    if not by.principal.may_rule(by.action, match):
-        raise by.refused(f"policy {scope}", match, by.action)
+    if not caller.principal.may_rule(caller.action, match):
+        raise caller.refused(f"policy {scope}", match, caller.action)
     return match
 
 
-def _settings(by: Caller, asked: models.RuleAsked) -> dict[str, Any]:
-    return parse_settings("set", asked.set, by.runtime.policy().guardrails)
+def _settings(caller: Caller, asked: models.RuleRequest) -> dict[str, Any]:
+    return parse_settings("set", asked.set, caller.runtime.policy().guardrails)
 
 
-def _set(by: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
-    store, now, rule = by.runtime.store, by.runtime.clock.now(), PolicyRule(match, settings, "store")
+def _set(caller: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
+    store, now, rule = caller.runtime.store, caller.runtime.clock.now(), PolicyRule(match, settings, "store")
     before = next(iter(store.rules.versions(match)), None)
-    version = store.rules.put(match, settings, by.principal.name, now, expected)
+    version = store.rules.put(match, settings, caller.principal.name, now, expected)
     if version is None:
         raise Problem(409, f"the rule {rule} was changed meanwhile; read it again")
     old = dict(before.settings) if before is not None else {}
-    by.done(f"policy {rule}", match, version=version, before=old, after=settings)
-    return _rule(rule, RuleVersion(match, settings, by.principal.name, now, version))
+    caller.audit(f"policy {rule}", match, version=version, before=old, after=settings)
+    return _rule(rule, RuleVersion(match, settings, caller.principal.name, now, version))
 
 
 def _rule(rule: PolicyRule, stored: RuleVersion | None) -> models.Rule:

@@ -9,14 +9,16 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from icewright.app.web.api.paging import Limit
-from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.alerts import Alert, Severity
 from icewright.core.errors import ChannelUnavailable
 from icewright.core.permissions import Action, place_of, sees, touches
 
-router = APIRouter(tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread)
+router = APIRouter(
+    tags=["system"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=SingleThreadRoute
+)
 
 
 class CatalogModel(BaseModel):
@@ -87,15 +89,15 @@ class Tested(BaseModel):
     error: str | None
 
 
-@router.get("/catalogs", summary="Catalogs", openapi_extra=said(Action.SYSTEM_READ))
-def catalogs(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
+@router.get("/catalogs", summary="Catalogs", openapi_extra=x_permission(Action.SYSTEM_READ))
+def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
     """Those that are configured, and those that were; whether they answer."""
-    runtime = by.runtime
+    runtime = caller.runtime
     rows = {row.name: row for row in runtime.store.catalogs.list()}
     found = []
     for name in sorted({*runtime.scopes, *rows}):
         scope, row = runtime.scopes.get(name), rows.get(name)
-        if touches(by.sight, name):
+        if touches(caller.visibility, name):
             found.append(
                 CatalogModel(
                     name=name,
@@ -112,10 +114,10 @@ def catalogs(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogMo
     return found
 
 
-@router.get("/pools", summary="Spark pools", openapi_extra=said(Action.SYSTEM_READ))
-def pools(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
+@router.get("/pools", summary="Spark pools", openapi_extra=x_permission(Action.SYSTEM_READ))
+def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     """Their limits, as configured and as adapted, and what they spent today."""
-    runtime = by.runtime
+    runtime = caller.runtime
     midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
     spent, adapted = runtime.store.planning.usage(midnight).spent_by_pool, runtime.store.planning.pool_limits()
     return [
@@ -130,10 +132,10 @@ def pools(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     ]
 
 
-@router.get("/limits", summary="Limits", openapi_extra=said(Action.SYSTEM_READ))
-def limits(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
+@router.get("/limits", summary="Limits", openapi_extra=x_permission(Action.SYSTEM_READ))
+def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
     """How much may run at the same time."""
-    found = by.runtime.limits
+    found = caller.runtime.limits
     return LimitsModel(
         total=found.total,
         per_worker=found.per_worker,
@@ -142,35 +144,41 @@ def limits(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
         catalogs={
             name: {"max_concurrent": c.max_concurrent, "gb_hours_per_day": c.gb_hours_per_day}
             for name, c in found.catalogs.items()
-            if touches(by.sight, name)
+            if touches(caller.visibility, name)
         },
     )
 
 
-@router.get("/processes", summary="Services and workers", openapi_extra=said(Action.SYSTEM_READ))
-def processes(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
+@router.get("/processes", summary="Services and workers", openapi_extra=x_permission(Action.SYSTEM_READ))
+def processes(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
     """Those too whose heartbeat has stopped."""
     names = ProcessModel.model_fields
-    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in by.runtime.store.processes.list()]
+    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in caller.runtime.store.processes.list()]
 
 
-@router.get("/alerts", summary="Alerts", tags=["alerts"], openapi_extra=said(Action.ALERTS_READ))
+@router.get("/alerts", summary="Alerts", tags=["alerts"], openapi_extra=x_permission(Action.ALERTS_READ))
 def alerts(
-    by: Annotated[Caller, needs(Action.ALERTS_READ)],
+    caller: Annotated[Caller, needs(Action.ALERTS_READ)],
     resolved: Annotated[bool, Query(description="those too that are over")] = False,
     limit: Limit = 100,
 ) -> list[AlertModel]:
     """Newest first. Who sees some places alone is shown what is about their tables."""
-    found = by.runtime.store.alerts.list(resolved=resolved)
-    seen = [alert for alert in found if by.sight is None or (alert.ref and sees(by.sight, place_of(alert.ref)))]
+    found = caller.runtime.store.alerts.list(resolved=resolved)
+    seen = [
+        alert
+        for alert in found
+        if caller.visibility is None or (alert.ref and sees(caller.visibility, place_of(alert.ref)))
+    ]
     return [_alert(alert) for alert in seen[:limit]]
 
 
-@router.post("/alerts/test", summary="Send a test message", tags=["alerts"], openapi_extra=said(Action.ALERTS_TEST))
-def test(by: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
+@router.post(
+    "/alerts/test", summary="Send a test message", tags=["alerts"], openapi_extra=x_permission(Action.ALERTS_TEST)
+)
+def test(caller: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
     """To each channel; which are none where none is configured."""
-    by.must((), "the alert channels")
-    alerting = getattr(by.opened, "alerting", None)
+    caller.require((), "the alert channels")
+    alerting = getattr(caller.app, "alerting", None)
     channels = alerting.channels if alerting is not None else {}
     body = "This channel is told of Icewright's alerts. Nothing is wrong."
     said_by: list[Tested] = []
@@ -181,7 +189,7 @@ def test(by: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
         except ChannelUnavailable as failed:
             error = str(failed)
         said_by.append(Tested(channel=name, ok=error is None, error=error))
-    by.done("the alert channels", (), channels=len(said_by))
+    caller.audit("the alert channels", (), channels=len(said_by))
     return said_by
 
 

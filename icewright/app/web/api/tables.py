@@ -11,9 +11,9 @@ from pydantic import BeforeValidator
 
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
-from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import TableNotFound
 from icewright.core.permissions import Action, place_of
@@ -28,7 +28,7 @@ router = APIRouter(
     prefix="/tables",
     tags=["tables"],
     responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
-    route_class=OneThread,
+    route_class=SingleThreadRoute,
 )
 _STATE = Literal["healthy", "due", "changed", "new", "busy", "paused", "unreadable", "dropped"]
 assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
@@ -39,9 +39,9 @@ def _renamed(state: object) -> object:
     return "healthy" if state == "well" else state
 
 
-@router.get("", summary="List tables", openapi_extra=said(Action.TABLES_READ))
+@router.get("", summary="List tables", openapi_extra=x_permission(Action.TABLES_READ))
 def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
-    by: Annotated[Caller, needs(Action.TABLES_READ)],
+    caller: Annotated[Caller, needs(Action.TABLES_READ)],
     catalog: Annotated[models.Text | None, Query(description="this catalog alone")] = None,
     namespace: Annotated[models.Text | None, Query(description="this namespace alone, as in a.b")] = None,
     search: Annotated[models.Text | None, Query(description="within table and namespace, in any case")] = None,
@@ -67,31 +67,31 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
         descending=order == "desc",
     )
     after = decoded(cursor)
-    return by.unchanged("tables", query, after, limit, work=lambda: _listed(by, query, after, limit))
+    return caller.cached_until_change("tables", query, after, limit, work=lambda: _listed(caller, query, after, limit))
 
 
 @router.get(
     "/{name:segment}",
     summary="One table",
-    openapi_extra=said(Action.TABLES_READ),
+    openapi_extra=x_permission(Action.TABLES_READ),
     responses=documented(404),
 )
-def table(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
+def table(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
     """Health and its parts, facts, verdicts, pins, and how each operation stands."""
-    row = by.table(name)
-    return by.unchanged("detail", row, work=lambda: _detail(by.runtime, row))
+    row = caller.table(name)
+    return caller.cached_until_change("detail", row, work=lambda: _detail(caller.runtime, row))
 
 
 @router.get(
     "/{name:segment}/knobs",
     summary="Every knob of a table, and who set it",
-    openapi_extra=said(Action.TABLES_READ),
+    openapi_extra=x_permission(Action.TABLES_READ),
     responses=documented(404, 409),
 )
-def knobs(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
+def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
     """The table's own properties are read anew."""
-    row = by.table(name)
-    found = by.runtime.policy().knobs_for(row.ref, _metadata(by.runtime, row))
+    row = caller.table(name)
+    found = caller.runtime.policy().knobs_for(row.ref, _metadata(caller.runtime, row))
     return models.Knobs(
         table=str(row.ref),
         knobs=[models.Knob(**knob) for knob in knobs_document(found)],
@@ -102,13 +102,13 @@ def knobs(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)]) -> models
 @router.get(
     "/{name:segment}/snapshots",
     summary="Snapshots and refs",
-    openapi_extra=said(Action.TABLES_READ),
+    openapi_extra=x_permission(Action.TABLES_READ),
     responses=documented(404, 409),
 )
-def snapshots(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
+def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
     """The newest snapshots, and all refs and pins, as the table's metadata has them now."""
-    row = by.table(name)
-    metadata = _metadata(by.runtime, row)
+    row = caller.table(name)
+    metadata = _metadata(caller.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
     items = [
         models.Snapshot(
@@ -128,28 +128,30 @@ def snapshots(name: str, by: Annotated[Caller, needs(Action.TABLES_READ)], limit
         total=len(metadata.snapshots),
         items=items,
         refs=refs,
-        pins=_pins(by.runtime, row),
+        pins=_pins(caller.runtime, row),
     )
 
 
 @router.put(
     "/{name:segment}/pins/{reader:segment}",
     summary="Hold a snapshot for a reader",
-    openapi_extra=said(Action.TABLES_PIN),
+    openapi_extra=x_permission(Action.TABLES_PIN),
     responses=documented(404, 409),
 )
-def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> models.Pin:
+def pin(
+    name: str, reader: str, asked: models.PinRequest, caller: Annotated[Caller, needs(Action.TABLES_PIN)]
+) -> models.Pin:
     """The snapshot and all later ones stay; a pin of the same reader moves."""
-    row, runtime, wanted = by.table(name), by.runtime, int(asked.snapshot_id)
+    row, runtime, wanted = caller.table(name), caller.runtime, int(asked.snapshot_id)
     metadata = _metadata(runtime, row)
     if wanted not in metadata.by_id:
         raise Problem(409, f"{row.ref} has no snapshot {wanted}; it may have been expired already")
     now, most = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
     until = now + timedelta(hours=min(asked.hours or most, most))
-    made = SnapshotPin(f"reader {reader.strip()}", wanted, now, until, by.principal.name)
+    made = SnapshotPin(f"reader {reader.strip()}", wanted, now, until, caller.principal.name)
     if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
         raise Problem(409, f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
-    by.done(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
+    caller.audit(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
     return _pin(made)
 
 
@@ -157,43 +159,43 @@ def pin(name: str, reader: str, asked: models.PinAsked, by: Annotated[Caller, ne
     "/{name:segment}/pins/{reader:segment}",
     summary="Release a reader's pin",
     status_code=204,
-    openapi_extra=said(Action.TABLES_PIN),
+    openapi_extra=x_permission(Action.TABLES_PIN),
     responses=documented(404),
 )
-def unpin(name: str, reader: str, by: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
+def unpin(name: str, reader: str, caller: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
     """What nobody else holds may be expired."""
-    row = by.table(name)
-    if not by.runtime.store.pins.remove(row.ref, f"reader {reader.strip()}"):
+    row = caller.table(name)
+    if not caller.runtime.store.pins.remove(row.ref, f"reader {reader.strip()}"):
         raise Problem(404, f"{reader} holds no snapshot of {row.ref}")
-    by.done(str(row.ref), place_of(row.ref), reader=reader, released=True)
+    caller.audit(str(row.ref), place_of(row.ref), reader=reader, released=True)
 
 
 @router.post(
     "/{name:segment}/pause",
     summary="Keep a table from being maintained by itself",
     status_code=204,
-    openapi_extra=said(Action.TABLES_PAUSE),
+    openapi_extra=x_permission(Action.TABLES_PAUSE),
     responses=documented(404),
 )
-def pause(name: str, asked: models.PauseAsked, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
+def pause(name: str, asked: models.PauseRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
     """Its reason is shown wherever the table is."""
-    row = by.table(name)
-    by.runtime.store.tables.pause(row.ref, asked.reason)
-    by.done(str(row.ref), place_of(row.ref), reason=asked.reason)
+    row = caller.table(name)
+    caller.runtime.store.tables.pause(row.ref, asked.reason)
+    caller.audit(str(row.ref), place_of(row.ref), reason=asked.reason)
 
 
 @router.post(
     "/{name:segment}/resume",
     summary="Let a paused table be maintained again",
     status_code=204,
-    openapi_extra=said(Action.TABLES_PAUSE),
+    openapi_extra=x_permission(Action.TABLES_PAUSE),
     responses=documented(404),
 )
-def resume(name: str, by: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
+def resume(name: str, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
     """One that is not paused stays as it is."""
-    row = by.table(name)
-    by.runtime.store.tables.pause(row.ref, None)
-    by.done(str(row.ref), place_of(row.ref), resumed=True)
+    row = caller.table(name)
+    caller.runtime.store.tables.pause(row.ref, None)
+    caller.audit(str(row.ref), place_of(row.ref), resumed=True)
 
 
 def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
@@ -218,8 +220,8 @@ def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
     )
 
 
-def _listed(by: Caller, query: TableQuery, after: After | None, limit: int) -> models.Tables:
-    page = by.runtime.store.views.list_tables(query, by.sight, after, limit)
+def _listed(caller: Caller, query: TableQuery, after: After | None, limit: int) -> models.Tables:
+    page = caller.runtime.store.views.list_tables(query, caller.visibility, after, limit)
     items = [models.Table(**_document(item)) for item in page.items]
     return models.Tables(items=items, total=page.total or 0, next=encoded(page.after))
 

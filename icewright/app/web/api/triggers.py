@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 
-from icewright.app import output
+from icewright.app.documents import job_document
 from icewright.app.web.api import models
-from icewright.app.web.callers import Caller, needs, said
+from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import Problem, documented
-from icewright.app.web.threads import OneThread
+from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.errors import IcewrightError
 from icewright.core.layering import parse_settings
 from icewright.core.permissions import Action, needed, place_of
@@ -22,7 +22,10 @@ from icewright.flow.manual import queue_manual_job, would_do
 from icewright.ports import TableRow
 
 router = APIRouter(
-    prefix="/tables", tags=["jobs"], responses=documented(400, 401, 403, 408, 413, 422, 429, 503), route_class=OneThread
+    prefix="/tables",
+    tags=["jobs"],
+    responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
+    route_class=SingleThreadRoute,
 )
 LISTED = 1000  # files of a dry run
 _DRY_RUNS = threading.BoundedSemaphore(2)  # each reads a whole table
@@ -37,32 +40,34 @@ Key = Annotated[
     "/{name:segment}/jobs",
     summary="Start operations on a table",
     status_code=202,
-    openapi_extra=said(Action.JOBS_DRY_RUN),
+    openapi_extra=x_permission(Action.JOBS_DRY_RUN),
     responses={200: {"model": models.Started, "description": "A dry run"}, **documented(404, 409)},
 )
 def start(
     name: str,
-    asked: models.JobAsked,
+    asked: models.JobRequest,
     response: Response,
-    by: Annotated[Caller, needs(Action.JOBS_DRY_RUN)],
+    caller: Annotated[Caller, needs(Action.JOBS_DRY_RUN)],
     key: Key = None,
 ) -> models.Started:
     """Past cooldowns, windows and scores, never past guardrails. Operations that delete are for owners and admins."""
     actions = needed(asked.operations, asked.set, dry_run=asked.dry_run)
-    row, runtime = by.table(name, *actions), by.runtime
+    row, runtime = caller.table(name, *actions), caller.runtime
     knobs = parse_settings("set", asked.set, runtime.policy().guardrails)
     _fit(row, asked)
     if row.ref.catalog not in runtime.scopes:
         raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
     if asked.dry_run:
         response.status_code = 200
-        return _dry_run(by, row, asked, knobs)
+        return _dry_run(caller, row, asked, knobs)
     if key is None:
-        return _start(by, row, asked, knobs, actions)
-    return _once(by, key, f"{row.ref} {asked.model_dump_json()}", lambda: _start(by, row, asked, knobs, actions))
+        return _start(caller, row, asked, knobs, actions)
+    return _once(
+        caller, key, f"{row.ref} {asked.model_dump_json()}", lambda: _start(caller, row, asked, knobs, actions)
+    )
 
 
-def _fit(row: TableRow, asked: models.JobAsked) -> None:
+def _fit(row: TableRow, asked: models.JobRequest) -> None:
     if row.dropped:
         raise Problem(409, f"{row.ref} was dropped")
     if row.table_uuid is None and not asked.dry_run:
@@ -72,29 +77,29 @@ def _fit(row: TableRow, asked: models.JobAsked) -> None:
 
 
 def _start(
-    by: Caller, row: TableRow, asked: models.JobAsked, knobs: dict[str, Any], actions: tuple[Action, ...]
+    caller: Caller, row: TableRow, asked: models.JobRequest, knobs: dict[str, Any], actions: tuple[Action, ...]
 ) -> models.Started:
-    job_id = queue_manual_job(by.runtime, row, asked.operations, knobs, force=asked.force)
+    job_id = queue_manual_job(caller.runtime, row, asked.operations, knobs, force=asked.force)
     if job_id is None:
-        raise Problem(409, f"{row.ref} has a job already: {_held(by, row.ref) or 'it has just begun'}")
+        raise Problem(409, f"{row.ref} has a job already: {_held(caller, row.ref) or 'it has just begun'}")
     details = {"operations": [str(op) for op in asked.operations], "set": knobs, "force": asked.force}
-    by.done(str(row.ref), place_of(row.ref), actions[-1], job_id=job_id, **details)
+    caller.audit(str(row.ref), place_of(row.ref), actions[-1], job_id=job_id, **details)
     summary = "it waits for a worker"
     return models.Started(
         table=str(row.ref), job_id=job_id, state="queued", dry_run=False, operations=[], summary=summary
     )
 
 
-def _held(by: Caller, ref: TableRef) -> str | None:
-    row = by.runtime.store.tables.get(ref)
+def _held(caller: Caller, ref: TableRef) -> str | None:
+    row = caller.runtime.store.tables.get(ref)
     return row.held_by if row is not None else None
 
 
-def _dry_run(by: Caller, row: TableRow, asked: models.JobAsked, knobs: dict[str, Any]) -> models.Started:
+def _dry_run(caller: Caller, row: TableRow, asked: models.JobRequest, knobs: dict[str, Any]) -> models.Started:
     if not _DRY_RUNS.acquire(blocking=False):
         raise Problem(503, "two dry runs are being answered; try again", headers={"Retry-After": "2"})
     try:
-        document = output.job_document(would_do(by.runtime, row, asked.operations, knobs))
+        document = job_document(would_do(caller.runtime, row, asked.operations, knobs))
     finally:
         _DRY_RUNS.release()
     for operation in document["operations"]:
@@ -103,11 +108,11 @@ def _dry_run(by: Caller, row: TableRow, asked: models.JobAsked, knobs: dict[str,
     return models.Started(**document)
 
 
-def _once(by: Caller, key: str, body: str, start_it: Callable[[], models.Started]) -> models.Started:
+def _once(caller: Caller, key: str, body: str, start_it: Callable[[], models.Started]) -> models.Started:
     """Start it the first time; later, say what became of that."""
-    store, said_by = by.runtime.store, f"{by.principal.via} {by.principal.name}"
+    store, said_by = caller.runtime.store, f"{caller.principal.via} {caller.principal.name}"
     request_id, digest = (sha256(text.encode("utf-8", "replace")).hexdigest() for text in (f"{said_by} {key}", body))
-    before = store.requests.begin(request_id, digest, by.runtime.clock.now())
+    before = store.requests.begin(request_id, digest, caller.runtime.clock.now())
     if before is None:
         try:
             started = start_it()

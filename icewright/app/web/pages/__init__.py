@@ -20,8 +20,8 @@ from icewright.app.web.pages import (
     table,
     tables,
 )
-from icewright.app.web.pages.live import Followers
-from icewright.app.web.pages.shown import Shown
+from icewright.app.web.pages.live import StreamSlots
+from icewright.app.web.pages.shown import ProblemPageMiddleware
 from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)
@@ -43,4 +43,4 @@ for part in (
 ):
     router.include_router(part.router)
 
-__all__ = ["Followers", "Shown", "Simulations", "router"]
+__all__ = ["ProblemPageMiddleware", "Simulations", "StreamSlots", "router"]

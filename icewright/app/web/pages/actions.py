@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.api import models
-from icewright.app.web.pages.forms import Sent, sends
+from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import Crumb, go, page
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.problems import Problem
@@ -26,70 +26,72 @@ _REASON = "paused on the table's page"
 
 
 @router.post("/run")
-def run(sent: Annotated[Sent, sends(Action.JOBS_DRY_RUN)]) -> Response:
+def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Response:
     """Start operations, or say what they would do."""
-    table, form = _table(sent), sent.form
+    table, form = _table(submission), submission.form
     back = table_url(table)
     wanted = [op for op in Operation if op in form.all("operation")]
     if not wanted:
         return go(back, "Choose at least one operation.", "warn")
     dry_run = form.one("how") == "dry_run"
-    asked = models.JobAsked(operations=wanted, dry_run=dry_run, force=form.one("force") == "yes")
+    asked = models.JobRequest(operations=wanted, dry_run=dry_run, force=form.one("force") == "yes")
     try:
-        started = api.triggers.start(table, asked, Response(), sent.by, form.one("key")[:200] or None)
+        started = api.triggers.start(table, asked, Response(), submission.caller, form.one("key")[:200] or None)
     except Problem as problem:
         return _told(problem, back)
     if dry_run:
         crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
-        return page(sent.by, "dry_run.html", started=started, crumbs=crumbs)
+        return page(submission.caller, "dry_run.html", started=started, crumbs=crumbs)
     said = f"Started {', '.join(str(op).replace('_', ' ') for op in wanted)}: {started.summary}."
     return go(f"/jobs/{started.job_id}", said)
 
 
 @router.post("/cancel")
-def cancel(sent: Annotated[Sent, sends(Action.JOBS_CANCEL)]) -> Response:
+def cancel(submission: Annotated[Submission, submitted(Action.JOBS_CANCEL)]) -> Response:
     """Ask a job to stop."""
-    job_id = sent.form.one("job")
+    job_id = submission.form.one("job")
     try:
-        job = api.jobs.cancel(job_id, sent.by)
+        job = api.jobs.cancel(job_id, submission.caller)
     except Problem as problem:
-        return _told(problem, f"/jobs/{sent.by.job(job_id).job_id}")
+        return _told(problem, f"/jobs/{submission.caller.job(job_id).job_id}")
     said = "It is cancelled." if job.state == "cancelled" else "It was asked to stop, and does so before its next step."
     return go(f"/jobs/{job.job_id}", said, "warn")
 
 
 @router.post("/undo")
-def undo(sent: Annotated[Sent, sends(Action.JOBS_UNDO)]) -> Response:
+def undo(submission: Annotated[Submission, submitted(Action.JOBS_UNDO)]) -> Response:
     """Say what an undo would bring back, and ask; or do it."""
-    job_id = sent.form.one("job")
-    found = sent.by.job(job_id)
-    back, confirmed = f"/jobs/{found.job_id}", sent.form.one("how") == "undo"
+    job_id = submission.form.one("job")
+    found = submission.caller.job(job_id)
+    back, confirmed = f"/jobs/{found.job_id}", submission.form.one("how") == "undo"
     try:
-        undone = api.deletions.undo(found.job_id, models.UndoAsked(dry_run=not confirmed), sent.by)
+        undone = api.deletions.undo(found.job_id, models.UndoRequest(dry_run=not confirmed), submission.caller)
     except (TerminalError, CommitConflict) as error:
         return go(back, f"{error}.", "bad")
     if undone.dry_run and not undone.already:
         crumbs = [Crumb("Jobs", "/jobs"), Crumb(undone.table, table_url(undone.table)), Crumb("Job", back)]
-        return page(sent.by, "undo.html", undone=undone, crumbs=crumbs)
+        return page(submission.caller, "undo.html", undone=undone, crumbs=crumbs)
     return go(back, f"{undone.summary[:1].upper()}{undone.summary[1:]}.")
 
 
 @router.post("/pause")
-def pause(sent: Annotated[Sent, sends(Action.TABLES_PAUSE)]) -> Response:
+def pause(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Keep a table from being maintained by itself."""
-    table = _table(sent)
+    table = _table(submission)
     try:
-        asked = models.PauseAsked(reason=sent.form.one("reason").strip() or _REASON)
+        asked = models.PauseRequest(reason=submission.form.one("reason").strip() or _REASON)
     except ValidationError:
         return go(table_url(table), "The reason is too long.", "bad")
-    return _changed(table, lambda: api.tables.pause(table, asked, sent.by), "Paused: it is left alone until resumed.")
+    return _changed(
+        table, lambda: api.tables.pause(table, asked, submission.caller), "Paused: it is left alone until resumed."
+    )
 
 
 @router.post("/resume")
-def resume(sent: Annotated[Sent, sends(Action.TABLES_PAUSE)]) -> Response:
+def resume(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Let it be maintained again."""
-    table = _table(sent)
-    return _changed(table, lambda: api.tables.resume(table, sent.by), "Resumed: it is maintained again.")
+    table = _table(submission)
+    return _changed(table, lambda: api.tables.resume(table, submission.caller), "Resumed: it is maintained again.")
 
 
 def _changed(table: str, change: Callable[[], None], said: str) -> Response:
@@ -97,9 +99,9 @@ def _changed(table: str, change: Callable[[], None], said: str) -> Response:
     return go(table_url(table), said)
 
 
-def _table(sent: Sent) -> str:
+def _table(submission: Submission) -> str:
     try:
-        return str(TableRef.parse(sent.form.one("table")))
+        return str(TableRef.parse(submission.form.one("table")))
     except UsageError as error:
         raise Problem(404, str(error)) from error
 

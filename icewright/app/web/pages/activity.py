@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListQuery, pager
-from icewright.app.web.pages.live import Shot, follow
+from icewright.app.web.pages.listing import PAGE, ListParams, pager
+from icewright.app.web.pages.live import Fragment, follow
 from icewright.app.web.pages.render import page, part
 from icewright.app.web.pages.urls import with_query
 from icewright.core.permissions import Action
@@ -42,23 +42,25 @@ Reader = Annotated[Caller, needs(Action.JOBS_READ)]
 
 
 @router.get(PATH)
-def activity(by: Reader) -> Response:
+def activity(caller: Reader) -> Response:
     """The latest, or a page of what was before."""
-    shown = _shown(by)
-    live = "" if "cursor" in by.request.query_params else with_query("/live/activity", shown["query"])
-    return page(by, "activity.html", live=live, kinds=_KINDS, **shown)
+    shown = _shown(caller)
+    live = "" if "cursor" in caller.request.query_params else with_query("/live/activity", shown["query"])
+    return page(caller, "activity.html", live=live, kinds=_KINDS, **shown)
 
 
 @router.get("/live/activity")
-def live(by: Reader) -> Response:
+def live(caller: Reader) -> Response:
     """The latest as they come."""
-    return follow(by.request, lambda: Shot(part(by, "_activity.html", **_shown(by))), _EVERY)
+    return follow(caller.request, lambda: Fragment(part(caller, "_activity.html", **_shown(caller))), _EVERY)
 
 
-def _shown(by: Caller) -> dict[str, Any]:
-    asked = ListQuery(by.request.query_params)
+def _shown(caller: Caller) -> dict[str, Any]:
+    asked = ListParams(caller.request.query_params)
     query = {"kind": asked.text("kind")}
-    found = by.runtime.store.views.list_activity(query["kind"], by.sight, decoded(asked.text("cursor")), PAGE)
+    found = caller.runtime.store.views.list_activity(
+        query["kind"], caller.visibility, decoded(asked.text("cursor")), PAGE
+    )
     pages = pager(PATH, query, asked, len(found.items), encoded(found.after), None)
     return {"events": [_event(item) for item in found.items], "query": query, "pager": pages}
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListQuery, pager
+from icewright.app.web.pages.listing import PAGE, ListParams, pager
 from icewright.app.web.pages.render import page
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
@@ -20,15 +20,15 @@ _OUTCOMES = {"": None, "done": False, "refused": True}
 
 
 @router.get(PATH)
-def audit(by: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
+def audit(caller: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
     """One page of it, newest first."""
-    asked = ListQuery(by.request.query_params)
+    asked = ListParams(caller.request.query_params)
     query: dict[str, Any] = {name: asked.text(name) for name in ("actor", "action", "outcome")}
     outcome = query["outcome"] or ""
     if outcome not in _OUTCOMES:
         raise Problem(422, f"outcome: there is no {outcome}; there is: done, refused")
     found = api.access.audit(
-        by,
+        caller,
         actor=query["actor"],
         action=query["action"],
         refused=_OUTCOMES[outcome],
@@ -36,7 +36,7 @@ def audit(by: Annotated[Caller, needs(Action.AUDIT_READ)]) -> Response:
         cursor=asked.text("cursor"),
     )
     return page(
-        by,
+        caller,
         "audit.html",
         query=query,
         entries=found.items,

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from fastapi import Depends, Request
 
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.identity import same_site
+from icewright.app.web.identity import require_same_site
 from icewright.app.web.pages.render import form_token
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
@@ -40,7 +40,7 @@ async def form(request: Request) -> Form:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND:
         raise Problem(415, f"a form is sent as {_KIND}")
-    same_site(request)
+    require_same_site(request)
     try:
         found = Form(parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_FIELDS))
     except ValueError as error:
@@ -52,19 +52,19 @@ async def form(request: Request) -> Form:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Submission:
     """A form, and who sent it."""
 
-    by: Caller
+    caller: Caller
     form: Form
 
 
-def _sent(action: Action) -> Callable[..., Sent]:
+def _sent(action: Action) -> Callable[..., Submission]:
     # as defaults: an annotation is read without knowing `action`
-    def known(given: Form = Depends(form), by: Caller = needs(action)) -> Sent:  # noqa: B008
-        if not hmac.compare_digest(given.one("csrf").encode(), form_token(by).encode()):
+    def known(given: Form = Depends(form), caller: Caller = needs(action)) -> Submission:  # noqa: B008
+        if not hmac.compare_digest(given.one("csrf").encode(), form_token(caller).encode()):
             raise Problem(403, "the page that this came from is too old: load it again, and send the form from there")
-        return Sent(by, given)
+        return Submission(caller, given)
 
     return known
 
@@ -72,6 +72,6 @@ def _sent(action: Action) -> Callable[..., Sent]:
 _SENT = {action: _sent(action) for action in Action}
 
 
-def sends(action: Action) -> Any:  # noqa: ANN401 - a dependency
+def submitted(action: Action) -> Any:  # noqa: ANN401 - a dependency
     """Return who may do so, by a form of ours; the form is read before they are asked who they are."""
     return Depends(_SENT[action])

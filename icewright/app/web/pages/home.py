@@ -12,7 +12,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
-from icewright.app.web.pages.live import Shot, follow
+from icewright.app.web.pages.live import Fragment, follow
 from icewright.app.web.pages.render import page, part
 from icewright.core.permissions import Action
 from icewright.ports.views import TableSort
@@ -44,23 +44,23 @@ class Step:
 
 
 @router.get("/")
-def home(by: Reader) -> Response:
+def home(caller: Reader) -> Response:
     """Render the overview of all catalogs."""
-    shown = _shown(by)
-    spend = charts.spend(shown["overview"].spend, by.runtime.clock.now().date(), DAYS)
-    return page(by, "home.html", live="/live/overview", spend=spend, **shown)
+    shown = _shown(caller)
+    spend = charts.spend(shown["overview"].spend, caller.runtime.clock.now().date(), DAYS)
+    return page(caller, "home.html", live="/live/overview", spend=spend, **shown)
 
 
 @router.get("/live/overview")
-def live(by: Reader) -> Response:
+def live(caller: Reader) -> Response:
     """The same as it changes."""
-    return follow(by.request, lambda: Shot(part(by, "_home.html", **_shown(by))), _EVERY)
+    return follow(caller.request, lambda: Fragment(part(caller, "_home.html", **_shown(caller))), _EVERY)
 
 
-def _shown(by: Caller) -> dict[str, Any]:
-    overview = api.overview.overview(by, days=DAYS)
-    tables = replace(by, action=Action.TABLES_READ)
-    worst = by.recently(
+def _shown(caller: Caller) -> dict[str, Any]:
+    overview = api.overview.overview(caller, days=DAYS)
+    tables = replace(caller, action=Action.TABLES_READ)
+    worst = caller.cached_briefly(
         "worst", work=lambda: api.tables.tables(tables, sort=TableSort.HEALTH, health_below=101, limit=_LISTED)
     )
     return {
@@ -69,9 +69,9 @@ def _shown(by: Caller) -> dict[str, Any]:
         "states": [(name, overview.states[name]) for name in _STATES if overview.states.get(name)],
         "health": charts.health(overview.health, overview.health_unknown),
         "worst": worst.items,
-        "queue": api.jobs.queue(by, limit=_LISTED),
-        "jobs": api.jobs.jobs(replace(by, action=Action.JOBS_READ), limit=_LISTED).items,
-        "alerts": api.system.alerts(replace(by, action=Action.ALERTS_READ), resolved=False, limit=_LISTED),
+        "queue": api.jobs.queue(caller, limit=_LISTED),
+        "jobs": api.jobs.jobs(replace(caller, action=Action.JOBS_READ), limit=_LISTED).items,
+        "alerts": api.system.alerts(replace(caller, action=Action.ALERTS_READ), resolved=False, limit=_LISTED),
         "days": DAYS,
     }
 

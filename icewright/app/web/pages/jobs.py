@@ -13,8 +13,8 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListQuery, pager
-from icewright.app.web.pages.live import Shot, follow
+from icewright.app.web.pages.listing import PAGE, ListParams, pager
+from icewright.app.web.pages.live import Fragment, follow
 from icewright.app.web.pages.render import Crumb, page, part
 from icewright.app.web.pages.urls import table_url
 from icewright.core.permissions import Action, place_of
@@ -49,9 +49,9 @@ class Stage:
 
 
 @router.get(PATH)
-def jobs(by: Reader) -> Response:
+def jobs(caller: Reader) -> Response:
     """One page of them, newest first."""
-    asked = ListQuery(by.request.query_params)
+    asked = ListParams(caller.request.query_params)
     query: dict[str, Any] = {
         "table": asked.text("table"),
         "catalog": asked.text("catalog"),
@@ -60,7 +60,7 @@ def jobs(by: Reader) -> Response:
         "trigger": asked.text("trigger"),
     }
     found = api.jobs.jobs(
-        by,
+        caller,
         table=query["table"],
         catalog=query["catalog"],
         state=[JobState(state) for state in query["state"]],
@@ -70,7 +70,7 @@ def jobs(by: Reader) -> Response:
         cursor=asked.text("cursor"),
     )
     return page(
-        by,
+        caller,
         "jobs.html",
         found=found,
         query=query,
@@ -83,43 +83,43 @@ def jobs(by: Reader) -> Response:
 
 
 @router.get("/jobs/{job_id:segment}")
-def job(job_id: str, by: Reader) -> Response:
+def job(job_id: str, caller: Reader) -> Response:
     """Render the detail page of a job."""
-    shown = _shown(by, job_id)
+    shown = _shown(caller, job_id)
     found: models.JobDetail = shown["job"]
-    asked = ListQuery(by.request.query_params)
-    files = api.jobs.files(found.job_id, by, limit=_FILES, cursor=asked.text("cursor"))
+    asked = ListParams(caller.request.query_params)
+    files = api.jobs.files(found.job_id, caller, limit=_FILES, cursor=asked.text("cursor"))
     crumbs = [Crumb("Jobs", PATH), Crumb(found.table, table_url(found.table))]
     path = f"{PATH}/{found.job_id}"
     live = f"/live/jobs/{found.job_id}" if found.state in _OPEN else ""
     pages = pager(path, {}, asked, len(files.items), files.next, None)
-    return page(by, "job.html", live=live, crumbs=crumbs, files=files.items, pager=pages, **shown)
+    return page(caller, "job.html", live=live, crumbs=crumbs, files=files.items, pager=pages, **shown)
 
 
 @router.get("/live/jobs/{job_id:segment}")
-def live(job_id: str, by: Reader) -> Response:
+def live(job_id: str, caller: Reader) -> Response:
     """How far it has come, until it ends."""
-    by.job(job_id)  # or there is nothing to follow
+    caller.job(job_id)  # or there is nothing to follow
 
-    def look() -> Shot:
-        shown = _shown(by, job_id)
-        return Shot(part(by, "_job.html", **shown), last=shown["job"].state not in _OPEN)
+    def look() -> Fragment:
+        shown = _shown(caller, job_id)
+        return Fragment(part(caller, "_job.html", **shown), last=shown["job"].state not in _OPEN)
 
-    return follow(by.request, look, _EVERY)
+    return follow(caller.request, look, _EVERY)
 
 
-def _shown(by: Caller, job_id: str) -> dict[str, Any]:
-    found = api.jobs.job(job_id, by)
-    events = _events(by, found.job_id)
+def _shown(caller: Caller, job_id: str) -> dict[str, Any]:
+    found = api.jobs.job(job_id, caller)
+    events = _events(caller, found.job_id)
     ref = TableRef.parse(found.table)
     open_still = found.state in _OPEN
-    may_cancel = open_still and by.principal.may(Action.JOBS_CANCEL, place_of(ref)) and not found.cancel_requested
+    may_cancel = open_still and caller.principal.may(Action.JOBS_CANCEL, place_of(ref)) and not found.cancel_requested
     return {
         "job": found,
         "stages": stages(found, events),
         "events": events,
         "may_cancel": may_cancel,
-        "may_undo": _left_to_undo(found) and by.principal.may(Action.JOBS_UNDO, place_of(ref)),
+        "may_undo": _left_to_undo(found) and caller.principal.may(Action.JOBS_UNDO, place_of(ref)),
         "open": open_still,
     }
 
@@ -129,11 +129,11 @@ def _left_to_undo(job: models.JobDetail) -> bool:
     return job.state not in _OPEN and bool(job.waiting or any(removed.undone_at is None for removed in job.removed))
 
 
-def _events(by: Caller, job_id: str) -> Sequence[models.Event]:
+def _events(caller: Caller, job_id: str) -> Sequence[models.Event]:
     found: list[models.Event] = []
     cursor: str | None = None
     while len(found) < _EVENTS:
-        page_of = api.jobs.events(job_id, replace(by, action=Action.JOBS_READ), limit=_EVENTS, cursor=cursor)
+        page_of = api.jobs.events(job_id, replace(caller, action=Action.JOBS_READ), limit=_EVENTS, cursor=cursor)
         found += page_of.items
         if (cursor := page_of.next) is None:
             break

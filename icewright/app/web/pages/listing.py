@@ -18,7 +18,7 @@ _LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class ListQuery:
+class ListParams:
     """What somebody asks of a list; a blank field of a form asks for nothing."""
 
     params: QueryParams
@@ -78,7 +78,7 @@ class Pager:
 
 
 def pager(
-    path: str, query: Mapping[str, Any], asked: ListQuery, shown: int, after: str | None, total: int | None
+    path: str, query: Mapping[str, Any], asked: ListParams, shown: int, after: str | None, total: int | None
 ) -> Pager:
     """Return the page that is shown, and the way to others. Raises `Problem`."""
     first = asked.number("from", 1, 10**9) or 1

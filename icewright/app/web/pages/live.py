@@ -22,7 +22,7 @@ _BEAT = 15.0  # within which something is sent, so that no proxy closes what is 
 
 
 @dataclass
-class Followers:
+class StreamSlots:
     """The number of browsers that follow events, and its limit."""
 
     most: int = MOST
@@ -42,10 +42,10 @@ class Followers:
             self._count -= 1
 
 
-class Following(StreamingResponse):
+class CountedStream(StreamingResponse):
     """A stream that counts as long as it is sent."""
 
-    followers: Followers
+    followers: StreamSlots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -56,36 +56,36 @@ class Following(StreamingResponse):
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class Fragment:
     """The part as it is now, and whether it will change no more."""
 
     html: str
     last: bool = False
 
 
-def follow(request: Request, look: Callable[[], Shot], every: float) -> Response:
+def follow(request: Request, look: Callable[[], Fragment], every: float) -> Response:
     """Return the stream. `look` is called off the loop, as often as said."""
-    followers: Followers = request.app.state.followers
+    followers: StreamSlots = request.app.state.stream_slots
     followers.join()
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    answer = Following(_shots(request, look, every), media_type="text/event-stream", headers=headers)
+    answer = CountedStream(_shots(request, look, every), media_type="text/event-stream", headers=headers)
     answer.followers = followers
     return answer
 
 
-async def _shots(request: Request, look: Callable[[], Shot], every: float) -> AsyncIterator[str]:
+async def _shots(request: Request, look: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
     closing: threading.Event = request.app.state.closing
     loop = asyncio.get_running_loop()
-    began = sent = loop.time()
+    began = submission = loop.time()
     before: str | None = None
     yield f"retry: {_AGAIN_MS}\n\n"
     while not closing.is_set() and loop.time() - began < SECONDS:
         shot = await run_in_threadpool(look)
         if shot.html != before:
-            before, sent = shot.html, loop.time()
+            before, submission = shot.html, loop.time()
             yield _event("part", shot.html)
-        elif loop.time() - sent >= _BEAT:
-            sent = loop.time()
+        elif loop.time() - submission >= _BEAT:
+            submission = loop.time()
             yield ": still here\n\n"
         if shot.last:
             yield _event("end", "")

@@ -9,11 +9,11 @@ from starlette.responses import RedirectResponse, Response
 
 from icewright.app.tokens import digest
 from icewright.app.web.app_state import AppState, app_state
-from icewright.app.web.callers import Caller, anybody
-from icewright.app.web.identity import COOKIE, Access, known_token
-from icewright.app.web.oidc import begin_session, here
+from icewright.app.web.callers import Caller, any_caller
+from icewright.app.web.identity import COOKIE, Access, authenticate_token
+from icewright.app.web.oidc import begin_session, local_path
 from icewright.app.web.pages.forms import Form, form
-from icewright.app.web.pages.render import bare, go
+from icewright.app.web.pages.render import go, render_public_page
 from icewright.app.web.problems import Problem
 
 router = APIRouter()
@@ -27,7 +27,7 @@ def login(request: Request, to: Next = "/") -> Response:
     access: Access = request.app.state.access
     if not access.required:
         return RedirectResponse("/", 303)
-    return _asked(request, here(to))
+    return _asked(request, local_path(to))
 
 
 @router.post("/login")
@@ -35,9 +35,9 @@ def log_in(
     request: Request, given: Annotated[Form, Depends(form)], to: Annotated[AppState, Depends(app_state)]
 ) -> Response:
     """Begin a session by a token, with which it ends."""
-    page = here(given.one("next") or "/")
+    page = local_path(given.one("next") or "/")
     try:
-        token = known_token(request, to, given.one("token").strip(), to.runtime.clock.now())
+        token = authenticate_token(request, to, given.one("token").strip(), to.runtime.clock.now())
     except Problem as problem:
         return _asked(request, page, problem.detail, problem.status)
     answer = go(page)
@@ -46,9 +46,9 @@ def log_in(
 
 
 @router.post("/logout")
-def log_out(_: Annotated[Form, Depends(form)], by: Annotated[Caller, Depends(anybody)]) -> Response:
+def log_out(_: Annotated[Form, Depends(form)], caller: Annotated[Caller, Depends(any_caller)]) -> Response:
     """End the session of the browser."""
-    by.runtime.store.access.end_session(digest(by.request.cookies.get(COOKIE, "")))
+    caller.runtime.store.access.end_session(digest(caller.request.cookies.get(COOKIE, "")))
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, path="/")
     return answer
@@ -56,4 +56,6 @@ def log_out(_: Annotated[Form, Depends(form)], by: Annotated[Caller, Depends(any
 
 def _asked(request: Request, page: str, fault: str = "", status: int = 200) -> Response:
     access: Access = request.app.state.access
-    return bare(request, "login.html", status=status, next=page, fault=fault, oidc=access.oidc is not None)
+    return render_public_page(
+        request, "login.html", status=status, next=page, fault=fault, oidc=access.oidc is not None
+    )

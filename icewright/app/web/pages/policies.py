@@ -14,8 +14,8 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
-from icewright.app.web.pages.forms import Form, Sent, sends
-from icewright.app.web.pages.listing import ListQuery
+from icewright.app.web.pages.forms import Form, Submission, submitted
+from icewright.app.web.pages.listing import ListParams
 from icewright.app.web.pages.render import Crumb, go, page
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, UsageError
@@ -63,102 +63,102 @@ class Draft:
         return policy_form.mark(self.scope, self.texts, taken_back=self.taken_back)
 
     @property
-    def asked(self) -> models.RuleAsked:
+    def asked(self) -> models.RuleRequest:
         """As the API is asked."""
         settings = {} if self.taken_back else policy_form.settings_in(self.texts)
         try:
-            return models.RuleAsked(set=settings, version=self.version)
+            return models.RuleRequest(set=settings, version=self.version)
         except ValidationError as error:
             raise Problem(_WRONG, "the form cannot be read: load the page again") from error
 
 
 @router.get(PATH)
-def policies(by: Reader) -> Response:
+def policies(caller: Reader) -> Response:
     """All rules by where they come from, and the guardrails."""
-    found = api.policies.policies(by)
+    found = api.policies.policies(caller)
     sources: dict[str, list[Row]] = {_STORE: [], _FILE: []}
     for rule in found.rules:
         match = _match(rule.scope)
-        may = rule.source == _STORE and by.principal.may_rule(Action.POLICIES_CHANGE, match)
+        may = rule.source == _STORE and caller.principal.may_rule(Action.POLICIES_CHANGE, match)
         sources.setdefault(rule.source, []).append(Row(rule, _level(match), may))
-    return page(by, "policies.html", sources=sources, guardrails=found.guardrails)
+    return page(caller, "policies.html", sources=sources, guardrails=found.guardrails)
 
 
 @router.get("/policies/edit")
-def edit(by: Reader) -> Response:
+def edit(caller: Reader) -> Response:
     """The form: blank, or with what the store's rule of a scope sets."""
-    scope = ListQuery(by.request.query_params).text("scope") or ""
+    scope = ListParams(caller.request.query_params).text("scope") or ""
     if not scope:
-        return _form(by, Draft(scope))
-    newest = next(iter(api.policies.versions(scope, by).items), None)
+        return _form(caller, Draft(scope))
+    newest = next(iter(api.policies.versions(scope, caller).items), None)
     settings = newest.settings if newest else {}
     version = newest.version or 0 if newest else 0
-    return _form(by, Draft(scope, policy_form.texts_of(settings), version, known=True))
+    return _form(caller, Draft(scope, policy_form.texts_of(settings), version, known=True))
 
 
 @router.post("/do/policy/preview")
-def preview(sent: Annotated[Sent, sends(Action.POLICIES_PREVIEW)]) -> Response:
+def preview(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -> Response:
     """What the rule would change, above its form."""
-    return _previewed(sent.by, _draft(sent.by, sent.form))
+    return _previewed(submission.caller, _draft(submission.caller, submission.form))
 
 
 @router.post("/do/policy/save")
-def save(sent: Annotated[Sent, sends(Action.POLICIES_CHANGE)]) -> Response:
+def save(submission: Annotated[Submission, submitted(Action.POLICIES_CHANGE)]) -> Response:
     """Save what was looked at; anything else is looked at first."""
-    by, draft = sent.by, _draft(sent.by, sent.form)
-    if sent.form.one("previewed") != draft.mark:
+    caller, draft = submission.caller, _draft(submission.caller, submission.form)
+    if submission.form.one("previewed") != draft.mark:
         said = "This is not yet saved: the rule was changed after the preview. Below is what it would do now."
-        return _previewed(replace(by, action=Action.POLICIES_PREVIEW), draft, said)
+        return _previewed(replace(caller, action=Action.POLICIES_PREVIEW), draft, said)
     try:
         if draft.taken_back:
-            api.policies.delete(draft.scope, by)
+            api.policies.delete(draft.scope, caller)
         else:
-            api.policies.put(draft.scope, draft.asked, by)
+            api.policies.put(draft.scope, draft.asked, caller)
     except Problem as problem:
         if problem.status not in (_CONFLICT, _WRONG):
             raise
         draft.other_faults = [problem.detail]
-        return _form(by, draft, status=problem.status)
+        return _form(caller, draft, status=problem.status)
     except (UsageError, ConfigError) as error:
-        return _faulty(by, draft, error)
+        return _faulty(caller, draft, error)
     return go(PATH, f"The rule {draft.scope} {'is taken back' if draft.taken_back else 'is saved'}.")
 
 
-def _previewed(by: Caller, draft: Draft, said: str = "") -> Response:
+def _previewed(caller: Caller, draft: Draft, said: str = "") -> Response:
     try:
-        found = api.policies.would(draft.scope, draft.asked, by, limit=_LISTED)
+        found = api.policies.would(draft.scope, draft.asked, caller, limit=_LISTED)
     except (UsageError, ConfigError) as error:
-        return _faulty(by, draft, error)
+        return _faulty(caller, draft, error)
     if not draft.texts and not draft.taken_back:
         draft.other_faults = ["A rule sets something: fill in at least one knob"]
-        return _form(by, draft, status=_WRONG)
-    return _form(by, draft, preview=found, warning=said)
+        return _form(caller, draft, status=_WRONG)
+    return _form(caller, draft, preview=found, warning=said)
 
 
-def _faulty(by: Caller, draft: Draft, error: UsageError | ConfigError) -> Response:
+def _faulty(caller: Caller, draft: Draft, error: UsageError | ConfigError) -> Response:
     """Return the form again, with each fault at its field."""
     match error:
         case ConfigError():
             draft.faults, draft.other_faults = policy_form.by_field(error.faults)
         case UsageError():
             draft.scope_fault = str(error)
-    return _form(by, draft, status=_WRONG)
+    return _form(caller, draft, status=_WRONG)
 
 
 def _form(
-    by: Caller, draft: Draft, *, preview: models.Preview | None = None, warning: str = "", status: int = 200
+    caller: Caller, draft: Draft, *, preview: models.Preview | None = None, warning: str = "", status: int = 200
 ) -> Response:
-    reading = replace(by, action=Action.POLICIES_READ)
+    reading = replace(caller, action=Action.POLICIES_READ)
     others: list[models.Rule] = []
     history: list[models.Rule] = []
-    may = by.principal.may_somewhere(Action.POLICIES_CHANGE)
+    may = caller.principal.may_somewhere(Action.POLICIES_CHANGE)
     if draft.scope and not draft.scope_fault:
         match = _match(draft.scope)
-        may = by.principal.may_rule(Action.POLICIES_CHANGE, match)
+        may = caller.principal.may_rule(Action.POLICIES_CHANGE, match)
         others = [r for r in api.policies.policies(reading).rules if r.source != _STORE and _match(r.scope) == match]
         history = _versions(reading, draft.scope)
     return page(
-        by,
+        caller,
         "policy.html",
         status=status,
         draft=draft,
@@ -173,7 +173,7 @@ def _form(
     )
 
 
-def _draft(by: Caller, form: Form) -> Draft:
+def _draft(caller: Caller, form: Form) -> Draft:
     scope = form.one("scope").strip()
     if len(scope) > _LONGEST:
         raise Problem(_WRONG, f"the scope is longer than {_LONGEST} characters")
@@ -183,7 +183,7 @@ def _draft(by: Caller, form: Form) -> Draft:
         draft.version = _whole(form.one("version"))
     else:  # the scope was written just now: it is changed from how it stands now
         try:
-            newest = _newest(by, scope)
+            newest = _newest(caller, scope)
         except UsageError:
             return draft
         draft.version = newest.version or 0 if newest else 0
@@ -191,13 +191,13 @@ def _draft(by: Caller, form: Form) -> Draft:
     return draft
 
 
-def _newest(by: Caller, scope: str) -> models.Rule | None:
-    return next(iter(_versions(replace(by, action=Action.POLICIES_READ), scope)), None)
+def _newest(caller: Caller, scope: str) -> models.Rule | None:
+    return next(iter(_versions(replace(caller, action=Action.POLICIES_READ), scope)), None)
 
 
-def _versions(by: Caller, scope: str) -> list[models.Rule]:
+def _versions(caller: Caller, scope: str) -> list[models.Rule]:
     try:
-        return api.policies.versions(scope, by).items
+        return api.policies.versions(scope, caller).items
     except Problem:  # beyond what they see: to them, nothing is stored
         return []
 

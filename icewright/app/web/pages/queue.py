@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, ListQuery, pager
-from icewright.app.web.pages.live import Shot, follow
+from icewright.app.web.pages.listing import PAGE, ListParams, pager
+from icewright.app.web.pages.live import Fragment, follow
 from icewright.app.web.pages.render import page, part
 from icewright.core.permissions import Action
 
@@ -22,19 +22,19 @@ Reader = Annotated[Caller, needs(Action.PLAN_READ)]
 
 
 @router.get(PATH)
-def queue(by: Reader) -> Response:
+def queue(caller: Reader) -> Response:
     """Jobs, then due operations by their place."""
-    live = "/live/queue" if "cursor" not in by.request.query_params else ""  # later pages stay as they are
-    return page(by, "queue.html", live=live, **_shown(by))
+    live = "/live/queue" if "cursor" not in caller.request.query_params else ""  # later pages stay as they are
+    return page(caller, "queue.html", live=live, **_shown(caller))
 
 
 @router.get("/live/queue")
-def live(by: Reader) -> Response:
+def live(caller: Reader) -> Response:
     """The same as it changes."""
-    return follow(by.request, lambda: Shot(part(by, "_queue.html", **_shown(by))), _EVERY)
+    return follow(caller.request, lambda: Fragment(part(caller, "_queue.html", **_shown(caller))), _EVERY)
 
 
-def _shown(by: Caller) -> dict[str, Any]:
-    asked = ListQuery(by.request.query_params)
-    found = api.jobs.queue(by, limit=PAGE, cursor=asked.text("cursor"))
+def _shown(caller: Caller) -> dict[str, Any]:
+    asked = ListParams(caller.request.query_params)
+    found = api.jobs.queue(caller, limit=PAGE, cursor=asked.text("cursor"))
     return {"queue": found, "pager": pager(PATH, {}, asked, len(found.waiting), found.next, found.total)}

@@ -81,42 +81,42 @@ def templates() -> Environment:
     return made
 
 
-def page(by: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
+def page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
     """Return a page for somebody who is known."""
-    request = by.request
-    text = part(by, template, **_around(request) | context)
+    request = caller.request
+    text = part(caller, template, **_around(request) | context)
     answer = HTMLResponse(text, status, headers=HEADERS)
     if SAID in request.cookies:
         answer.delete_cookie(SAID, path="/")
     return answer
 
 
-def part(by: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of the template
+def part(caller: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of the template
     """Return a template's text: a page, or a part of one that is sent again when it changes."""
-    who = by.principal
+    who = caller.principal
     places = [place for place in NAVIGATION if who.may_somewhere(place.action)]
     more = {
         "me": who,
         "places": places,
-        "csrf": form_token(by),
-        "now": by.runtime.clock.now(),
+        "csrf": form_token(caller),
+        "now": caller.runtime.clock.now(),
         "may": who.may_somewhere,
     }
     return templates().get_template(template).render(**more | {"session": who.via is Via.SESSION} | context)
 
 
-def bare(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
+def render_public_page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
     """Return a page for somebody who is not known."""
     more: dict[str, Any] = {"me": None, "places": [], "csrf": "", "session": False}
     text = templates().get_template(template).render(**_around(request) | more | context)
     return HTMLResponse(text, status, headers=HEADERS)
 
 
-def form_token(by: Caller) -> str:
+def form_token(caller: Caller) -> str:
     """Return what every form brings; of a session, what the API asks for too."""
-    if by.principal.via is Via.SESSION:
-        return csrf_of(by.request.cookies.get(COOKIE, ""))
-    return csrf_of(by.request.app.state.secret)
+    if caller.principal.via is Via.SESSION:
+        return csrf_of(caller.request.cookies.get(COOKIE, ""))
+    return csrf_of(caller.request.app.state.secret)
 
 
 def go(path: str, said: str = "", kind: str = "good") -> Response:

@@ -13,7 +13,7 @@ import icewright
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.forms import Sent, sends
+from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import go, page
 from icewright.app.web.problems import Problem
 from icewright.core.errors import UsageError
@@ -26,31 +26,31 @@ _WRONG, _MISSING = 422, 404
 
 
 @router.get(PATH)
-def settings(by: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> Response:
+def settings(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> Response:
     """All of it; nothing here is a secret."""
-    return _page(by)
+    return _page(caller)
 
 
 @router.post("/do/token/create")
-def create(sent: Annotated[Sent, sends(Action.TOKENS_MANAGE)]) -> Response:
+def create(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -> Response:
     """Make a token; the answer alone shows it."""
-    filled = {name: sent.form.one(name).strip() for name in _DAYS}
+    filled = {name: submission.form.one(name).strip() for name in _DAYS}
     try:
         asked = _asked(filled)
-        made = api.access.create(asked, sent.by)
+        made = api.access.create(asked, submission.caller)
     except ValidationError as error:
         faults = {str(item["loc"][0]): _said(item["msg"]) for item in error.errors()}
-        return _page(sent.by, filled=filled, faults=faults, status=_WRONG)
+        return _page(submission.caller, filled=filled, faults=faults, status=_WRONG)
     except UsageError as error:
-        return _page(sent.by, filled=filled, faults={"scope": str(error)}, status=_WRONG)
-    return _page(sent.by, made=made)
+        return _page(submission.caller, filled=filled, faults={"scope": str(error)}, status=_WRONG)
+    return _page(submission.caller, made=made)
 
 
 @router.post("/do/token/revoke")
-def revoke(sent: Annotated[Sent, sends(Action.TOKENS_MANAGE)]) -> Response:
+def revoke(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -> Response:
     """End a token at once."""
     try:
-        api.access.revoke(sent.form.one("token"), sent.by)
+        api.access.revoke(submission.form.one("token"), submission.caller)
     except Problem as problem:
         if problem.status != _MISSING:
             raise
@@ -59,27 +59,27 @@ def revoke(sent: Annotated[Sent, sends(Action.TOKENS_MANAGE)]) -> Response:
 
 
 def _page(
-    by: Caller,
+    caller: Caller,
     *,
     made: models.NewToken | None = None,
     filled: dict[str, str] | None = None,
     faults: dict[str, str] | None = None,
     status: int = 200,
 ) -> Response:
-    reading = replace(by, action=Action.SYSTEM_READ)
-    manages = by.principal.may(Action.TOKENS_MANAGE)
+    reading = replace(caller, action=Action.SYSTEM_READ)
+    manages = caller.principal.may(Action.TOKENS_MANAGE)
     return page(
-        by,
+        caller,
         "settings.html",
         status=status,
         catalogs=api.system.catalogs(reading),
         pools=api.system.pools(reading),
         limits=api.system.limits(reading),
         processes=api.system.processes(reading),
-        permissions=api.access.permissions(by),
-        person=api.access.me(by),
+        permissions=api.access.permissions(caller),
+        person=api.access.me(caller),
         roles=list(Role),
-        tokens=api.access.tokens(replace(by, action=Action.TOKENS_MANAGE)).items if manages else None,
+        tokens=api.access.tokens(replace(caller, action=Action.TOKENS_MANAGE)).items if manages else None,
         made=made,
         filled=filled or _DAYS,
         faults=faults or {},
@@ -87,10 +87,10 @@ def _page(
     )
 
 
-def _asked(filled: dict[str, str]) -> models.TokenAsked:
+def _asked(filled: dict[str, str]) -> models.TokenRequest:
     scope = [one.strip() for one in filled["scope"].split(",") if one.strip()]
     more = {"role": filled["role"], "scope": scope, "days": filled["days"] or None}
-    return models.TokenAsked.model_validate({"name": filled["name"], **more})
+    return models.TokenRequest.model_validate({"name": filled["name"], **more})
 
 
 def _said(message: str) -> str:

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icewright.app.web.buffering import buffer_response
-from icewright.app.web.pages.render import bare
+from icewright.app.web.pages.render import render_public_page
 from icewright.app.web.problems import MEDIA_TYPE
 
 _PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
@@ -26,7 +26,7 @@ _HELP = {
 }
 
 
-class Shown:
+class ProblemPageMiddleware:
     """The outermost layer: a problem that a browser is answered becomes a page."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -59,7 +59,7 @@ def _page(scope: Scope, start: Message, body: bytes) -> Response:
         back = quote(f"{request.url.path}{query}", safe="")
         return RedirectResponse(f"/login?next={back}", 303, {"cache-control": "no-store"})
     problem = json.loads(body)
-    answer = bare(request, "problem.html", status=status, problem=problem, help=_HELP.get(status, ""))
+    answer = render_public_page(request, "problem.html", status=status, problem=problem, help=_HELP.get(status, ""))
     given = Headers(raw=start["headers"])
     for name in ("x-content-type-options", "x-frame-options", "cache-control", *_KEPT):
         if name in given:

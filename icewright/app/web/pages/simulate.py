@@ -14,8 +14,8 @@ from icewright.app.plot import svg
 from icewright.app.simulating import BEGIN, CRON, MEASURES, Made, Replayed
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
-from icewright.app.web.pages.forms import Form, Sent, sends
-from icewright.app.web.pages.listing import ListQuery as Query
+from icewright.app.web.pages.forms import Form, Submission, submitted
+from icewright.app.web.pages.listing import ListParams as Query
 from icewright.app.web.pages.render import HEADERS, Crumb, go, page
 from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
 from icewright.app.web.pages.urls import with_query
@@ -56,58 +56,66 @@ class Proposed:
 
 
 @router.get(PATH)
-def simulate(by: Reader) -> Response:
+def simulate(caller: Reader) -> Response:
     """The form; its fields may come with the address."""
-    query = Query(by.request.query_params)
+    query = Query(caller.request.query_params)
     given = {name: query.text(name) for name in _BLANK}
-    return _form(by, {**_BLANK, **{name: text for name, text in given.items() if text}})
+    return _form(caller, {**_BLANK, **{name: text for name, text in given.items() if text}})
 
 
 @router.post("/do/policy/simulate")
-def of_rule(sent: Annotated[Sent, sends(Action.POLICIES_PREVIEW)]) -> Response:
+def of_rule(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -> Response:
     """The form, with the rule that somebody works on."""
-    texts = policy_form.texts_in(sent.form)
+    texts = policy_form.texts_in(submission.form)
     lines = "\n".join(f"{name}={text}" for name, text in texts.items())
-    return go(with_query(PATH, {"scope": sent.form.one("scope").strip(), "set": lines[:1000]}))
+    return go(with_query(PATH, {"scope": submission.form.one("scope").strip(), "set": lines[:1000]}))
 
 
 @router.post("/do/simulate")
-def run(sent: Annotated[Sent, sends(Action.POLICIES_PREVIEW)]) -> Response:
+def run(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -> Response:
     """Simulate, and lead to what came of it."""
-    by = sent.by
-    query = {name: _field(sent.form, name) for name in _BLANK}
+    caller = submission.caller
+    query = {name: _field(submission.form, name) for name in _BLANK}
     try:
-        proposed = _proposed(by, query)
-        asked, title = _asked(by, query, proposed)
-        results = _kept(by).run(asked, by.request.app.state.closing)
+        proposed = _proposed(caller, query)
+        asked, title = _asked(caller, query, proposed)
+        results = _kept(caller).run(asked, caller.request.app.state.closing)
     except ConfigError as error:
-        return _form(by, query, list(error.faults))
+        return _form(caller, query, list(error.faults))
     except UsageError as error:
-        return _form(by, query, [str(error)])
+        return _form(caller, query, [str(error)])
     except Problem as problem:
         if problem.status not in _SAID:
             raise
-        return _form(by, query, [problem.detail], problem.status)
-    done = Simulated(by.principal.name, title, proposed.said, results, query)
-    return go(f"{PATH}/{_kept(by).keep(done)}")
+        return _form(caller, query, [problem.detail], problem.status)
+    done = Simulated(caller.principal.name, title, proposed.said, results, query)
+    return go(f"{PATH}/{_kept(caller).keep(done)}")
 
 
 @router.get("/policies/simulate/{simulation:segment}")
-def simulated(simulation: str, by: Reader) -> Response:
+def simulated(simulation: str, caller: Reader) -> Response:
     """What came of one: side by side, and how it went."""
-    found = _kept(by).get(simulation.removesuffix(".svg"), by.principal.name)
+    found = _kept(caller).get(simulation.removesuffix(".svg"), caller.principal.name)
     if simulation.endswith(".svg"):
         picture = svg(found.title, found.results)
         # a picture brings its own style, and nothing else
         headers = {**HEADERS, "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return Response(picture, media_type="image/svg+xml", headers=headers)
     rows = [(title, [say(result) for result in found.results.values()]) for title, say in MEASURES]
-    return _form(by, found.query, result=found, picture=f"{PATH}/{simulation}.svg", rows=rows, lines=_against(found))
+    return _form(
+        caller, found.query, result=found, picture=f"{PATH}/{simulation}.svg", rows=rows, lines=_against(found)
+    )
 
 
-def _form(by: Caller, query: Mapping[str, str], faults: Sequence[str] = (), status: int = 0, **more: Any) -> Response:  # noqa: ANN401
+def _form(
+    caller: Caller,
+    query: Mapping[str, str],
+    faults: Sequence[str] = (),
+    status: int = 0,
+    **more: Any,  # noqa: ANN401 - of the template
+) -> Response:
     return page(
-        by,
+        caller,
         "simulate.html",
         status=status or (_WRONG if faults else 200),
         query=query,
@@ -122,8 +130,8 @@ def _form(by: Caller, query: Mapping[str, str], faults: Sequence[str] = (), stat
     )
 
 
-def _kept(by: Caller) -> Simulations:
-    found: Simulations = by.request.app.state.simulations
+def _kept(caller: Caller) -> Simulations:
+    found: Simulations = caller.request.app.state.simulations
     return found
 
 
@@ -134,9 +142,9 @@ def _field(form: Form, name: str) -> str:
     return text
 
 
-def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
+def _proposed(caller: Caller, query: Mapping[str, str]) -> Proposed:
     """Return the preset for everything, then the rule. Raises `UsageError`, `ConfigError`."""
-    guardrails = by.runtime.policy().guardrails
+    guardrails = caller.runtime.policy().guardrails
     rules, said = [], []
     texts: dict[str, str] = {}
     for line in query["set"].splitlines():
@@ -159,9 +167,9 @@ def _proposed(by: Caller, query: Mapping[str, str]) -> Proposed:
     return Proposed(rules, "; ".join(said))
 
 
-def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[SimulationRequest, str]:
+def _asked(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[SimulationRequest, str]:
     days, most = _whole(query, "days", MOST_DAYS), _whole(query, "tables", MOST_TABLES)
-    runtime = by.runtime
+    runtime = caller.runtime
     present = replace(runtime.policy(), served=None)  # a process of its own asks no catalog for policies
     policies: dict[str, Policy | None] = {CRON: None, NOW: present}
     if proposed.rules:
@@ -173,7 +181,7 @@ def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Si
     begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
     origin: Made | Replayed
     if query["of"] == RECORDED:
-        origin = Replayed(_recorded(by, most))
+        origin = Replayed(_recorded(caller, most))
         begin = (runtime.clock.now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
         title = f"{len(origin.writes)} tables as their snapshots record them, {long}"
         if not origin.writes:
@@ -186,13 +194,13 @@ def _asked(by: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[Si
     return SimulationRequest(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
 
 
-def _recorded(by: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
+def _recorded(caller: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
     """Return what snapshots say of the tables that they see; tables that cannot be read are left out."""
-    reading = replace(by, action=Action.TABLES_READ)
-    runtime = by.runtime
+    reading = replace(caller, action=Action.TABLES_READ)
+    runtime = caller.runtime
     until = runtime.clock.now() + _READ
     found: dict[TableRef, Sequence[Write]] = {}
-    for item in runtime.store.views.list_tables(TableQuery(), reading.sight, None, most).items:
+    for item in runtime.store.views.list_tables(TableQuery(), reading.visibility, None, most).items:
         ref = item.row.ref
         if runtime.clock.now() >= until:
             break

@@ -14,7 +14,7 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view, timeline
-from icewright.app.web.pages.listing import ListQuery
+from icewright.app.web.pages.listing import ListParams
 from icewright.app.web.pages.render import Crumb, page
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
@@ -32,16 +32,16 @@ Reader = Annotated[Caller, needs(Action.TABLES_READ)]
 
 
 @router.get("/tables/{name:named}")
-def table(name: str, by: Reader) -> Response:
+def table(name: str, caller: Reader) -> Response:
     """One of its sides; all have its state, and what can be done, on top."""
-    detail = api.tables.table(name, by)
-    asked = ListQuery(by.request.query_params)
+    detail = api.tables.table(name, caller)
+    asked = ListParams(caller.request.query_params)
     show = asked.text("show") or ""
     if show not in dict(SHOWS):
         raise Problem(404, f"a table has no side {show}")
     ref = TableRef.parse(detail.table)
-    waiting = by.runtime.store.views.list_waiting(by.sight, None, 20, ref).items
-    runs = api.jobs.runs(replace(by, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
+    waiting = caller.runtime.store.views.list_waiting(caller.visibility, None, 20, ref).items
+    runs = api.jobs.runs(replace(caller, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
     around: dict[str, Any] = {
         "table": detail,
         "ref": ref,
@@ -51,47 +51,47 @@ def table(name: str, by: Reader) -> Response:
         "next": table_view.outlook(detail, waiting),
         "saved": table_view.saved(runs),
         "runs": runs,
-        "may_act": _may(by, ref),
+        "may_act": _may(caller, ref),
         "key": secrets.token_urlsafe(12),
     }
-    return page(by, "table.html", **around, **_side(show, by, detail, runs, waiting))
+    return page(caller, "table.html", **around, **_side(show, caller, detail, runs, waiting))
 
 
 def _side(
-    show: str, by: Caller, detail: models.TableDetail, runs: Sequence[models.Run], waiting: Sequence[WaitingItem]
+    show: str, caller: Caller, detail: models.TableDetail, runs: Sequence[models.Run], waiting: Sequence[WaitingItem]
 ) -> dict[str, Any]:
     match show:
         case "runs":
             drawn = (charts.course(runs), charts.costs(runs))
             return {"side": "_table_runs.html", "charts": [chart for chart in drawn if chart is not None]}
         case "snapshots":
-            return {"side": "_table_snapshots.html", **_snapshots(by, detail)}
+            return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
         case "knobs":
-            return {"side": "_table_knobs.html", **_knobs(by, detail)}
-    return {"side": "_table_health.html", **_health(by, detail, waiting)}
+            return {"side": "_table_knobs.html", **_knobs(caller, detail)}
+    return {"side": "_table_health.html", **_health(caller, detail, waiting)}
 
 
-def _health(by: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:
+def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:
     ref = TableRef.parse(detail.table)
-    hot = by.runtime.policy().knobs_for(ref, None)[HOT_MINUTES]
+    hot = caller.runtime.policy().knobs_for(ref, None)[HOT_MINUTES]
     return {
         "parts": table_view.parts(detail),
         "sizes": table_view.sizes(detail.facts),
-        "partitions": table_view.partitions(detail.facts, by.runtime.clock.now(), hot),
+        "partitions": table_view.partitions(detail.facts, caller.runtime.clock.now(), hot),
         "operations": table_view.operations(detail, waiting),
         "deleting": DELETING,
     }
 
 
-def _snapshots(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    found, fault = _read(lambda: api.tables.snapshots(detail.table, by, limit=_SNAPSHOTS))
-    line = timeline.made(found, by.runtime.clock.now()) if found is not None else None
+def _snapshots(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
+    found, fault = _read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
+    line = timeline.made(found, caller.runtime.clock.now()) if found is not None else None
     return {"snapshots": found, "line": line, "fault": fault}
 
 
-def _knobs(by: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    found, fault = _read(lambda: api.tables.knobs(detail.table, by))
-    every = ListQuery(by.request.query_params).text("all") == "yes"
+def _knobs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
+    found, fault = _read(lambda: api.tables.knobs(detail.table, caller))
+    every = ListParams(caller.request.query_params).text("all") == "yes"
     groups = table_view.knobs(found.knobs, every=every) if found is not None else []
     ignored = found.ignored_properties if found is not None else []
     return {"groups": groups, "every": every, "ignored": ignored, "fault": fault}
@@ -107,9 +107,9 @@ def _read(read: Callable[[], Any]) -> tuple[Any, str]:
         return None, f"the table's metadata cannot be read now ({type(error).__name__})"
 
 
-def _may(by: Caller, ref: TableRef) -> dict[str, bool]:
+def _may(caller: Caller, ref: TableRef) -> dict[str, bool]:
     wanted = (Action.JOBS_DRY_RUN, Action.JOBS_RUN, Action.JOBS_DELETE, Action.TABLES_PAUSE, Action.JOBS_CANCEL)
-    return {action.name.lower(): by.principal.may(action, place_of(ref)) for action in wanted}
+    return {action.name.lower(): caller.principal.may(action, place_of(ref)) for action in wanted}
 
 
 def _crumbs(ref: TableRef) -> list[Crumb]:

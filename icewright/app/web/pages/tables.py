@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.listing import PAGE, Heading, ListQuery, pager
+from icewright.app.web.pages.listing import PAGE, Heading, ListParams, pager
 from icewright.app.web.pages.render import page
 from icewright.app.web.pages.urls import with_query
 from icewright.core.permissions import Action, touches
@@ -33,12 +33,12 @@ _MOST_HEALTH = 101
 
 
 @router.get(PATH)
-def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
+def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     """Render one page of the list of tables."""
-    asked = ListQuery(by.request.query_params)
+    asked = ListParams(caller.request.query_params)
     query = _query(asked)
     found = api.tables.tables(
-        by,
+        caller,
         catalog=query["catalog"],
         namespace=query["namespace"],
         search=query["search"],
@@ -50,10 +50,10 @@ def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
         limit=PAGE,
         cursor=asked.text("cursor"),
     )
-    catalogs = sorted(name for name in by.runtime.scopes if touches(by.sight, name))
+    catalogs = sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name))
     filtered = any(query[name] for name in ("catalog", "namespace", "search", "state", "due", "health_below"))
     return page(
-        by,
+        caller,
         "tables.html",
         query=query,
         found=found,
@@ -66,7 +66,7 @@ def tables(by: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     )
 
 
-def _query(asked: ListQuery) -> dict[str, Any]:
+def _query(asked: ListParams) -> dict[str, Any]:
     order = asked.text("order")
     return {
         "catalog": asked.text("catalog"),

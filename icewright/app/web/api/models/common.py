@@ -19,7 +19,7 @@ Settings = Annotated[
 ]
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """A body: unknown keys are faults."""
 
     model_config = ConfigDict(extra="forbid")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import Asked
+from icewright.app.web.api.models.common import RequestBody
 from icewright.core.policy import Operation
 
 
@@ -59,7 +59,7 @@ class Deletions(BaseModel):
     next: str | None
 
 
-class UndoAsked(Asked):
+class UndoRequest(RequestBody):
     """A request to undo a job."""
 
     dry_run: bool = Field(False, description="say what would come back; change nothing")

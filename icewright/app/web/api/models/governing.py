@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import Asked, Settings, Text
+from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.core.permissions import Role
 from icewright.core.policy import Operation
 
@@ -36,7 +36,7 @@ class Versions(BaseModel):
     items: list[Rule]
 
 
-class RuleAsked(Asked):
+class RuleRequest(RequestBody):
     """A request to store a policy rule."""
 
     set: Settings
@@ -80,7 +80,7 @@ class Preview(BaseModel):
     items: list[TableChange]
 
 
-class TokenAsked(Asked):
+class TokenRequest(RequestBody):
     """A request to make an API token."""
 
     name: Annotated[Text, Field(min_length=1, max_length=200)]

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.common import Asked, Settings
+from icewright.app.web.api.models.common import RequestBody, Settings
 from icewright.app.web.api.models.deletions import Removed, WaitingFiles
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 
 
-class JobAsked(Asked):
+class JobRequest(RequestBody):
     """Start operations on a table."""
 
     operations: Annotated[list[Operation], Field(min_length=1, max_length=len(Operation))]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from icewright.app.web.api.models.common import Asked, Text
+from icewright.app.web.api.models.common import RequestBody, Text
 from icewright.core.policy import Operation
 
 
@@ -143,7 +143,7 @@ class Snapshots(BaseModel):
     pins: list[Pin]
 
 
-class PinAsked(Asked):
+class PinRequest(RequestBody):
     """A request to pin a snapshot."""
 
     snapshot_id: int | Annotated[str, Field(pattern="^[0-9]{1,19}$")]
@@ -152,7 +152,7 @@ class PinAsked(Asked):
     )
 
 
-class PauseAsked(Asked):
+class PauseRequest(RequestBody):
     """A request to pause a table, with the reason."""
 
     reason: Annotated[Text, Field(min_length=1)] = "by hand"
