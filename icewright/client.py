@@ -135,7 +135,7 @@ class Client:
         self._ask("POST", f"/tables/{_segment(table)}/pause", json={"reason": reason})
 
     def resume(self, table: str) -> None:
-        """Let it be maintained again."""
+        """Let a paused table be maintained again."""
         self._ask("POST", f"/tables/{_segment(table)}/resume")
 
     def rule(self, scope: str) -> Document | None:
@@ -146,6 +146,10 @@ class Client:
     def set_rule(self, scope: str, settings: Mapping[str, Any], version: int | None = None) -> Document:
         """Make this the rule of the scope; `version` is the newest that was seen."""
         return self._document("PUT", f"/policies/{_segment(scope)}", json={"set": dict(settings), "version": version})
+
+    def delete_rule(self, scope: str) -> None:
+        """Take the stored rule of a scope back."""
+        self._ask("DELETE", f"/policies/{_segment(scope)}")
 
     # -- how
 
