@@ -1,4 +1,4 @@
-"""Secrets taken out of what is logged."""
+"""Redact secrets from log lines and error messages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
-SHORTEST = 4  # a value of fewer characters is no secret, and stands in too many words
+SHORTEST = 4  # shorter values are no secrets and occur in ordinary words
 _USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
 
 
 class Redaction:
-    """Takes secrets out of texts: values that came from environment or files, and what stands before @ in URLs."""
+    """Replaces configured secrets, and user info of URLs, in texts."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        said = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
-        longest_first = sorted(said, key=len, reverse=True)
+        forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+        longest_first = sorted(forms, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
@@ -27,7 +27,7 @@ class Redaction:
         return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
-        """Return the same for what a log line holds, however deep; what is no plain value becomes its text first."""
+        """Return a log value with all nested texts redacted; other objects become their redacted text."""
         match value:
             case None | bool() | int() | float():
                 return value
@@ -41,17 +41,17 @@ class Redaction:
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """Return the text without values that came from environment or files, the short ones too, however it is quoted."""
+    """Return the text without the given secrets, plain or quoted by `repr`, even short ones."""
     for secret in sorted(secrets, key=len, reverse=True):
-        for said in (secret, repr(secret)[1:-1]):
-            text = text.replace(said, HIDDEN)
+        for form in (secret, repr(secret)[1:-1]):
+            text = text.replace(form, HIDDEN)
     return text
 
 
 def _forms(secret: str) -> set[str]:
-    """How the secret may be written: as it is, quoted by Python or JSON, encoded in a URL; each of its lines too.
+    """Return the forms of a secret: plain, quoted by Python or JSON, URL-encoded, and each line.
 
-    One that is given as URLs want it is also hidden as whoever decodes it writes it.
+    The URL-decoded form is included, because clients log decoded credentials.
     """
     texts = {secret, unquote(secret), *(line.strip() for line in secret.splitlines())}
     forms = {form for text in texts for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
