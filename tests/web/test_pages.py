@@ -131,8 +131,8 @@ def test_forms_where_nobody_logs_in(served: Served) -> None:
     other = served.client(served.app())
     assert client.post("/do/pause", data=fields | {"csrf": token_of(other)}, headers=BROWSER).status_code == 403
     done = client.post("/do/pause", data=fields | {"csrf": token_of(client)}, headers=BROWSER)
-    assert "Paused: it is left alone" in done.text
-    assert "Paused: it is left alone" not in client.get(PAGE, headers=BROWSER).text
+    assert "Paused: no automatic job" in done.text
+    assert "Paused: no automatic job" not in client.get(PAGE, headers=BROWSER).text
 
 
 def test_a_form_that_is_sent_twice(served: Served) -> None:
@@ -161,7 +161,7 @@ def test_pages_by_role(served: Served, role: Role) -> None:
     page = client.get(PAGE, headers=headers).text
     assert ("/do/run" in page and "Run now" in page) is (role is not Role.VIEWER)
     assert ("/do/pause" in page) is (role is not Role.VIEWER)
-    assert ("What deletes is for owners" in page) is (role is Role.OPERATOR)
+    assert ("Only owners can run" in page) is (role is Role.OPERATOR)
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "..", ".", "``", "`a", "\u202ex"])

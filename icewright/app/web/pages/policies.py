@@ -121,7 +121,7 @@ def save(submission: Annotated[Submission, submitted(Action.POLICIES_CHANGE)]) -
         return _form(caller, draft, status=problem.status)
     except (UsageError, ConfigError) as error:
         return _faulty(caller, draft, error)
-    return redirect(PATH, f"The rule {draft.scope} {'is taken back' if draft.taken_back else 'is saved'}.")
+    return redirect(PATH, f"The rule {draft.scope} {'is removed' if draft.taken_back else 'is saved'}.")
 
 
 def _previewed(caller: Caller, draft: Draft, warning: str = "") -> Response:
