@@ -147,6 +147,10 @@ class Client:
         """Replace the stored rule of a scope; a `version` other than the newest is a conflict."""
         return self._document("PUT", f"/policies/{_segment(scope)}", json={"set": dict(settings), "version": version})
 
+    def delete_rule(self, scope: str) -> None:
+        """Remove the stored rule of a scope."""
+        self._request("DELETE", f"/policies/{_segment(scope)}")
+
     # -- transport
 
     def _get(self, path: str, **params: Any) -> Document:  # noqa: ANN401 - query parameters

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from icewright.adapters.engines.spark.java import java_home
-from icewright.app.config import user_cache
+from icewright.app.environment import user_cache
 from tests.servers.rest_server import RestHost, rest_host
 
 CACHE = user_cache()  # kept between runs, as PySpark's own jars are

@@ -1,10 +1,9 @@
-"""The only reader of files and environment: one YAML file into frozen values, all faults at once."""
+"""Read the configuration: one YAML file, with references to the environment, into frozen values; all faults at once."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,6 +16,7 @@ from icewright.app.addresses import beside
 from icewright.app.alerting import AlertsConfig, read_alerts
 from icewright.app.dbt import with_dbt
 from icewright.app.entries import CatalogConfig, PoolConfig
+from icewright.app.environment import user_cache
 from icewright.app.faults import ambiguous_aliases, archive_faults, open_to_others, unclear_lineage, wrong_groups
 from icewright.app.redaction import without
 from icewright.app.sections import (
@@ -38,7 +38,7 @@ from icewright.app.sections import (
     fault,
 )
 from icewright.app.strict_yaml import read_yaml
-from icewright.core.errors import ConfigError, UsageError
+from icewright.core.errors import ConfigError
 from icewright.core.guardrails import Guardrail, parse_guardrails
 from icewright.core.layering import Policy, PolicyRule, parse_rule
 from icewright.core.paths import is_location
@@ -48,7 +48,6 @@ from icewright.core.table import split_name
 from icewright.core.words import kind, near
 from icewright.flow.runtime import Scope
 
-DEFAULT_FILE = "icewright.yaml"
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _SECTIONS = (
     *("state", "catalogs", "pools", "detect", "limits", "policy", "guardrails", "cache", "ledger"),
@@ -80,32 +79,6 @@ class Config:
     events: EventsSection = field(repr=False)
     auth: AuthSection | None = field(default=None, repr=False)  # None: this machine alone is let in
     openlineage: OpenLineageSection | None = None
-
-
-def server_token() -> str | None:
-    """Return what a server is asked with, from ICEWRIGHT_TOKEN: never from a command line, which others can see."""
-    return os.environ.get("ICEWRIGHT_TOKEN") or None
-
-
-def has_display() -> bool:
-    """Return whether somebody sits before this machine who can be shown a page."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def find_config(given: str | None) -> Path:
-    """`--config`, else ICEWRIGHT_CONFIG, else icewright.yaml here. Raises `UsageError` when there is none."""
-    path = Path(given or os.environ.get("ICEWRIGHT_CONFIG") or DEFAULT_FILE).expanduser()
-    if not path.is_file():
-        raise UsageError(
-            f"there is no configuration {path}: name one with --config or ICEWRIGHT_CONFIG, or make an example with "
-            "`icewright demo --dir demo`"
-        )
-    return path.resolve()
-
-
-def user_cache() -> Path:
-    """Where this user's caches lie, whatever a configuration says."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"
 
 
 @dataclass(frozen=True)

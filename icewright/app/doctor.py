@@ -1,4 +1,4 @@
-"""Checks of everything that Icewright needs, each with how to mend what fails."""
+"""Checks of everything that Icewright needs, each with the remedy for a failure."""
 
 from __future__ import annotations
 
@@ -8,50 +8,47 @@ from dataclasses import dataclass
 from icewright.app.bootstrap import Application
 from icewright.core.errors import IcewrightError
 
-_NO_PLACE = (
-    "none, as the warehouse is a name and no place: no file will be deleted; name the places of its tables in "
-    "catalogs.{name}.allowed_locations"
+_NO_LOCATION = (
+    "none, as the warehouse is a name and not a location: no file will be deleted; name the locations of its tables "
+    "in catalogs.{name}.allowed_locations"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check and what it found."""
+    """One check with its result, or the error and its remedy."""
 
     name: str
     ok: bool
-    said: str
+    result: str
 
 
-def examine(app: Application) -> tuple[Check, ...]:
-    """Return every check; one that fails does not stop the next."""
-    return tuple(_checks(app))
-
-
-def _checks(app: Application) -> Iterator[Check]:
+def examine(app: Application) -> Iterator[Check]:
+    """Yield every check as it ends; a failed one does not stop the next."""
     runtime = app.runtime
     yield _check("state store", lambda: f"{len(runtime.store.tables.list())} tables known")
     for name, catalog in runtime.catalogs.items():
         yield _check(f"catalog {name}", lambda catalog=catalog: f"{len(catalog.pointers())} tables listed")  # type: ignore[misc]
-        for what, ask in app.catalog_checks(name):
-            yield _check(f"catalog {name}: {what}", ask)
+        for subject, ask in app.catalog_checks(name):
+            yield _check(f"catalog {name}: {subject}", ask)
         yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
-        if not app.config.catalogs[name].allowed_locations:
-            yield Check(f"catalog {name}: allowed_locations", ok=False, said=_NO_PLACE.format(name=name))
-        for place in app.config.catalogs[name].allowed_locations:
-            yield _check(f"storage {place}", lambda place=place: _writable(app, place))  # type: ignore[misc]
+        locations = app.config.catalogs[name].allowed_locations
+        if not locations:
+            yield Check(f"catalog {name}: allowed_locations", ok=False, result=_NO_LOCATION.format(name=name))
+        for location in locations:
+            yield _check(f"storage {location}", lambda location=location: _writable(app, location))  # type: ignore[misc]
     for name, pool in app.pools.items():
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used:
             yield _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
-            yield _check(f"pool {name}: compaction", lambda pool=pool: _kernel(pool.no_arrow()))  # type: ignore[misc]
+            yield _check(f"pool {name}: compaction", lambda pool=pool: _compaction_engine(pool.no_arrow()))  # type: ignore[misc]
 
 
 def _check(name: str, run: Callable[[], str]) -> Check:
     try:
-        return Check(name, ok=True, said=run())
+        return Check(name, ok=True, result=run())
     except IcewrightError as error:
-        return Check(name, ok=False, said=str(error))
+        return Check(name, ok=False, result=str(error))
 
 
 def _enabled(app: Application, name: str) -> str:
@@ -60,13 +57,15 @@ def _enabled(app: Application, name: str) -> str:
     return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
 
 
-def _kernel(against: str | None) -> str:
-    return "by Arrow, as the executors have all that it needs" if against is None else f"by Spark alone: {against}"
+def _compaction_engine(why_not_arrow: str | None) -> str:
+    if why_not_arrow is None:
+        return "by Arrow, as the executors have all that it needs"
+    return f"by Spark alone: {why_not_arrow}"
 
 
-def _writable(app: Application, place: str) -> str:
-    """Writes and deletes a small file, as maintenance will."""
-    probe = f"{place.rstrip('/')}/.icewright-doctor"
+def _writable(app: Application, location: str) -> str:
+    """Write and delete a small file, as maintenance does."""
+    probe = f"{location.rstrip('/')}/.icewright-doctor"
     app.runtime.files.write(probe, b"doctor")
     failures = app.runtime.files.delete([probe], 1).failures
     if failures:

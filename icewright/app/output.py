@@ -1,93 +1,202 @@
-"""What commands print: one JSON object, or readable tables; progress on terminals, plain lines elsewhere."""
+"""What commands print: one JSON document, or tables that fit the terminal; progress on standard error.
+
+Names, reasons and errors come from catalogs and files of others: control characters in them are printed escaped, so
+that they cannot drive the terminal.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Literal
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and `--json` do not need
+    from rich.console import Console
 
-from icewright.app import logs
-from icewright.core.alerts import Alert
-from icewright.core.runs import JobState, OperationState, Outcome
-from icewright.flow.cycle import CycleResult
-from icewright.flow.execute import JobResult
-from icewright.flow.runtime import Listener
-from icewright.flow.vacuum import VacuumResult
-from icewright.ports import JobRow
+    from icewright.flow.runtime import Listener
 
-_PLAIN_WIDTH = 160  # of what is piped or logged: a file has no edge
+PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS says otherwise
+LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
+GAP = 2  # blanks between two columns
+#: Control characters but tab and newline, and those that change the direction of text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_C1 = re.compile("[\x7f-\x9f]")
 
-
-def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH)
-
-
-OUT = _console(stderr=False)
-ERR = _console(stderr=True)
-
-_COLOURS = {
-    "due": "yellow",
-    "not_due": "green",
-    "blocked": "magenta",
-    "unsupported": "magenta",
-    "succeeded": "green",
-    "committed": "green",
+_STYLES = {
+    **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
+    **dict.fromkeys(("due", "partial", "deferred", "cancelled", "warning", "paused", "planned"), "yellow"),
+    **dict.fromkeys(("failed", "interrupted", "critical", "unreadable"), "red"),
+    **dict.fromkeys(("blocked", "unsupported"), "magenta"),
+    **dict.fromkeys(("running", "busy"), "cyan"),
     "skipped": "dim",
-    "partial": "yellow",
-    "deferred": "yellow",
-    "failed": "red",
-    "interrupted": "red",
-    "cancelled": "yellow",
-    "running": "cyan",
-    "critical": "red",
-    "warning": "yellow",
 }
 
 
+@cache
+def console(*, stderr: bool = False) -> Console:
+    """Return the console of standard output or standard error."""
+    from rich.console import Console
+
+    found = Console(stderr=stderr, highlight=False)
+    if found.is_terminal:
+        return found
+    return Console(stderr=stderr, highlight=False, width=get_terminal_size((PLAIN_WIDTH, 24)).columns)
+
+
+def escape(text: object) -> str:
+    """Return text that Rich's markup leaves as it is."""
+    from rich.markup import escape as escaped
+
+    return escaped(str(text))
+
+
+def printable(text: str) -> str:
+    r"""Return text with its control characters as escapes, such as `\x1b`."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def echo(markup: str) -> None:
+    """Print a line in Rich's markup on standard output."""
+    console().print(printable(markup), soft_wrap=not console().is_terminal)
+
+
+def error(text: object) -> None:
+    """Print a plain message on standard error, in red."""
+    console(stderr=True).print(printable(str(text)), style="red", markup=False, soft_wrap=True)
+
+
+def note(text: object) -> None:
+    """Print a plain message on standard error."""
+    console(stderr=True).print(printable(str(text)), markup=False, soft_wrap=True)
+
+
 def print_json(document: object) -> None:
-    """One JSON document on standard output, and nothing else."""
-    sys.stdout.write(json.dumps(document, indent=2, default=_plain, ensure_ascii=False) + "\n")
+    """Print one JSON document on standard output, and nothing else."""
+    text = json.dumps(document, indent=2, default=_plain, ensure_ascii=False)
+    sys.stdout.write(_C1.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def rows(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]]) -> None:
-    """A table; an empty one says so."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for line in lines:
-        table.add_row(*(coloured(cell) for cell in line))
-    OUT.print(table if lines else f"{title}: none")
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Cells stay on one line unless `wrap` is set. Where the terminal is narrow, the column with the highest `rank` is
+    left out first; columns of rank 0 always stay.
+    """
+
+    name: str
+    wrap: bool = False
+    rank: int = 0
+    right: bool = False
 
 
-def details(said: Mapping[str, Any]) -> str:
-    """Return what an event says, as `name=value`."""
-    return " ".join(f"{name}={value}" for name, value in said.items() if value not in (None, ""))
+def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[object]]) -> None:
+    """Print a table that fits the terminal. A column that is given by its name alone wraps its text."""
+    if not lines:
+        echo(f"{escape(title)}: none")
+        return
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    shape = [Column(column, wrap=True) if isinstance(column, str) else column for column in columns]
+    cells = [[cell(value) for value in line] for line in lines]
+    widths, below = fit(shape, cells, console().width)
+    console().print(Text(printable(title), style="bold"))
+
+    def table(rows: Sequence[Sequence[str]], *, header: bool) -> Table:
+        made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", show_header=header)
+        for number, width in widths.items():
+            name, column = printable(shape[number].name), shape[number]
+            justify: Literal["left", "right"] = "right" if column.right else "left"
+            made.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
+        made.width = sum(widths.values()) + GAP * (len(widths) - 1)
+        for row in rows:
+            made.add_row(*(Text(row[number], _STYLES.get(row[number], "")) for number in widths))
+        return made
+
+    if not below:
+        console().print(table(cells, header=True), crop=False)
+        return
+    for number, row in enumerate(cells):
+        console().print(table([row], header=not number), crop=False)
+        for text in (row[column] for column in below if row[column] not in ("", "-")):
+            console().print(Padding(Text(text, overflow="fold"), (0, 0, 0, 4)))
 
 
-def coloured(cell: object) -> str:
-    """Return a cell as text; words that name a state in their colour."""
-    text = "-" if cell is None else str(cell)
-    colour = _COLOURS.get(text)
-    return f"[{colour}]{text}[/]" if colour else escape(text)
+def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> tuple[dict[int, int], list[int]]:
+    """Return the widths of the columns by their numbers, and the columns whose text goes below each row.
+
+    Columns of a rank are left out where all their cells are blank, then from the highest rank on until the others
+    fit. Where even columns of rank 0 are too wide together, those that wrap go below the row. What is left over is
+    shared by the columns that wrap, by how much their text lacks.
+    """
+    from rich.cells import cell_len
+
+    def longest(number: int, separator: str) -> int:
+        texts = [columns[number].name, *(line[number] for line in cells)]
+        return max(cell_len(part) for text in texts for part in re.split(separator, text))
+
+    natural = {number: longest(number, "\n") for number in range(len(columns))}
+    least = {
+        number: min(longest(number, r"\s"), LONGEST_WORD) if columns[number].wrap else natural[number]
+        for number in natural
+    }
+    shown = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
+
+    def room() -> int:
+        return width - sum(least[n] for n in shown) - GAP * (len(shown) - 1)
+
+    while room() < 0 and (optional := [n for n in shown if columns[n].rank]):
+        shown.remove(max(optional, key=lambda n: columns[n].rank))
+    below = [n for n in shown if columns[n].wrap] if room() < 0 else []
+    if len(below) == len(shown):
+        below = []  # nothing would stay above the text
+    shown = [n for n in shown if n not in below]
+    lacks = {n: natural[n] - least[n] for n in shown}
+    share = min(1.0, max(room(), 0) / (sum(lacks.values()) or 1))
+    return {n: least[n] + int(lacks[n] * share) for n in shown}, below
+
+
+def cell(value: object) -> str:
+    """Return a value as a cell shows it: `-` for None, times to the second."""
+    if value is None:
+        return "-"
+    return moment(value) if isinstance(value, datetime) else printable(str(value))
+
+
+def styled(word: str) -> str:
+    """Return a word that names a state as markup in the state's colour."""
+    style = _STYLES.get(word)
+    return f"[{style}]{word}[/]" if style else escape(word)
+
+
+def details(event: Mapping[str, Any]) -> str:
+    """Return the details of an event as `name=value`."""
+    return " ".join(f"{name}={value}" for name, value in event.items() if value not in (None, ""))
+
+
+def moment(at: datetime | str | None) -> str:
+    """Return a time in UTC to the second; `at` may be in ISO 8601, as the API has it."""
+    if at is None:
+        return "-"
+    parsed = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return f"{parsed if parsed.tzinfo is None else parsed.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def size(count: float | None) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes in a unit that suits it."""
     if count is None:
         return "-"
     for unit in ("B", "KB", "MB", "GB"):
@@ -97,179 +206,15 @@ def size(count: float | None) -> str:
     return f"{count:.1f} TB"
 
 
-def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
-    """Return a job as `run --json` prints it."""
-    return {
-        "table": str(job.ref),
-        "job_id": job.job_id,
-        "state": str(job.state),
-        "dry_run": job.dry_run,
-        "operations": [_outcome_document(o, files=files or job.dry_run) for o in job.outcomes],
-        "summary": job.summary,
-    }
-
-
-def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "operation": str(outcome.operation),
-        "state": str(outcome.state),
-        "reason": outcome.reason,
-        "summary": outcome.summary,
-        "metrics": dict(outcome.metrics),
-        "notes": list(outcome.notes),
-    }
-    if outcome.statements:
-        document["statements"] = list(outcome.statements)
-    if outcome.partitions:
-        document["partitions"] = [asdict(change) for change in outcome.partitions]
-    if outcome.kept:
-        document["kept"] = [{"snapshot_id": pin.snapshot_id, "by": pin.by} for pin in outcome.kept]
-    if files:
-        document["files"] = [{"path": f.path, "bytes": f.bytes, "kind": f.kind} for f in outcome.files]
-    return document
-
-
-def cycle_document(result: CycleResult) -> dict[str, Any]:
-    """Return a cycle as `cycle --json` prints it."""
-    return {
-        "funnel": {"tables": result.tables, "changed": result.changed, "due": result.due, "run": result.run},
-        "jobs": [job_document(job) for job in result.jobs],
-        "deferred": [
-            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
-            for d in result.deferred
-        ],
-        "errors": [{"source": source, "error": error} for source, error in result.errors],
-    }
-
-
-def vacuum_document(result: VacuumResult) -> dict[str, Any]:
-    """Return a vacuum as `--json` prints it."""
-    return {
-        "catalog": result.catalog,
-        "state": str(result.state),
-        "dry_run": result.dry_run,
-        "reason": result.reason,
-        "cutoff": result.cutoff,
-        "deleted_files_count": result.files,
-        "deleted_files_total_size_mb": result.megabytes,
-        "deleted_bytes": result.bytes,
-        "metrics": asdict(result.counts),
-        "jobs": [job_document(job) for job in result.jobs],
-        "errors": [{"subject": subject, "error": error} for subject, error in result.errors],
-    }
-
-
-def show_cycle(result: CycleResult) -> None:
-    """The funnel, what ran, what waits."""
-    OUT.print(
-        f"[bold]{result.tables}[/] tables > [bold]{result.changed}[/] changed > [bold]{result.due}[/] due > "
-        f"[bold]{result.run}[/] run"
-    )
-    if result.jobs:
-        rows("Jobs", ("table", "state", "summary"), [(j.ref, j.state, j.summary) for j in result.jobs])
-    if result.deferred:
-        rows("Waiting", ("table", "operation", "reason"), [(d.ref, d.operation, d.reason) for d in result.deferred])
-    if result.errors:
-        rows("Errors", ("source", "error"), result.errors)
-
-
-def show_job(job: JobResult, *, files: bool) -> None:
-    """A job's operations with what they came to."""
-    title = f"{job.ref}: " + (
-        "dry run, nothing was changed" if job.dry_run else f"{job.state}  job {job.job_id or '-'}"
-    )
-    if not job.outcomes:
-        OUT.print(f"{escape(title)}: {escape(job.reason)}")
-        return
-    shown = {OperationState.COMMITTED: "planned"} if job.dry_run else {}
-    lines = [(o.operation, shown.get(o.state, o.state), o.summary) for o in job.outcomes]
-    rows(title, ("operation", "state", "summary"), lines)
-    for outcome in job.outcomes:
-        for note in outcome.notes:
-            OUT.print(f"  {outcome.operation}: {escape(note)}")
-        if job.dry_run and outcome.kept:
-            kept = [(pin.snapshot_id, pin.by) for pin in outcome.kept]
-            rows(f"{outcome.operation}: old snapshots that stay", ("snapshot", "kept as or by"), kept)
-        if files and outcome.files:
-            listed = [(f.kind, size(f.bytes), f.path) for f in outcome.files]
-            rows(f"{outcome.operation}: files", ("kind", "size", "path"), listed)
-
-
-def job_row_document(job: JobRow) -> dict[str, Any]:
-    """Return a job of the history."""
-    return {
-        "job_id": job.job_id,
-        "table": str(job.ref),
-        "state": str(job.state),
-        "operations": [str(op) for op in job.operations],
-        "trigger": job.trigger,
-        "actor": job.actor,
-        "started": job.started,
-        "finished": job.finished,
-        "summary": job.summary,
-    }
-
-
-def alert_document(alert: Alert) -> dict[str, Any]:
-    """Return an alert with what became of telling it."""
-    return {
-        "rule": str(alert.rule),
-        "severity": str(alert.severity),
-        "subject": alert.subject,
-        "table": str(alert.ref) if alert.ref else None,
-        "message": alert.message,
-        "since": alert.since,
-        "raised_at": alert.raised_at,
-        "resolved_at": alert.resolved_at,
-        "tellings": [asdict(telling) for telling in alert.tellings],
-    }
-
-
-def exit_code(states: Sequence[JobState]) -> int:
-    """0 done or nothing to do, 1 failed, 3 partial."""
-    bad = {JobState.FAILED, JobState.INTERRUPTED}
-    if states and all(s in bad for s in states):
-        return 1
-    partial = any(s in bad or s in (JobState.PARTIAL, JobState.CANCELLED) for s in states)
-    return 3 if partial else 0
-
-
 @contextmanager
 def progress() -> Iterator[Listener]:
-    """Progress of a pass: bars on a terminal, the log's lines elsewhere, always on standard error."""
-    if not ERR.is_terminal:
+    """Yield a listener that shows bars on a terminal, and writes log lines elsewhere, on standard error."""
+    if not sys.stderr.isatty():
+        from icewright.app import logs
+
         yield logs.listener()
         return
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TimeElapsedColumn(),
-        console=ERR,
-        transient=True,
-    ) as bars:
-        tasks: dict[str, Any] = {}
+    from icewright.app.progress_bars import job_bars
 
-        def tell(kind: str, details: Mapping[str, Any]) -> None:
-            match kind:
-                case "job_started":
-                    name = escape(str(details["table"]))
-                    tasks[details["job_id"]] = bars.add_task(name, total=len(details["operations"]))
-                case "operation_started":
-                    task = tasks.get(details["job_id"])
-                    if task is not None:
-                        bars.update(task, description=f"{escape(str(details['table']))} {details['operation']}")
-                case "operation_finished":
-                    task = tasks.get(details["job_id"])
-                    if task is not None:
-                        bars.advance(task)
-                    if details["state"] is not OperationState.SKIPPED:
-                        bars.console.print(f"  {escape(details['table'])}: {escape(details['summary'])}")
-                case "job_finished":
-                    task = tasks.pop(details["job_id"], None)
-                    if task is not None:
-                        bars.remove_task(task)
-                case "catalog_failed" | "unreadable":
-                    bars.console.print(f"[red]{escape(details['error'])}[/]")
-
-        yield tell
+    with job_bars(console(stderr=True)) as listener:
+        yield listener

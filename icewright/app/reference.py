@@ -1,4 +1,4 @@
-"""The reference pages, made from the code: knobs, metrics, commands, permissions and so on. `make docs` writes them."""
+"""Generates the reference pages from the code: knobs, metrics, commands and so on. `make docs` writes them."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def _commands() -> Iterator[str]:
 
 def _leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
     if hasattr(command, "commands"):
-        for name, sub in command.commands.items():
-            yield from _leaves((*path, name), sub)
+        for name in command.list_commands(None):
+            yield from _leaves((*path, name), command.commands[name])
     else:
         yield path, command
 

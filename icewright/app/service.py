@@ -30,7 +30,6 @@ from icewright.flow.runtime import Runtime
 from icewright.ports import JobRow, ProcessRow
 
 HEARTBEAT = timedelta(seconds=10)
-GRACE_SECONDS = 300  # for running jobs after a request to stop
 _SECOND = timedelta(seconds=1)
 
 

@@ -34,7 +34,7 @@ BEGIN = datetime(2026, 1, 5, tzinfo=UTC)  # of made-up fleets, a Monday
 _LONG = 20_000  # tables times days, from which on each policy has a process of its own
 _POLL_SECONDS = 0.2
 
-Tell = Callable[[str, float], None]  # a policy's name, and the share of the time that it has simulated
+Progress = Callable[[str, float], None]  # takes a policy's name and the share of its time that is simulated
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ def simulate_all(
     policies: Mapping[str, Policy | None],
     span: Span,
     room: Slots,
-    tell: Tell,
+    progress: Progress,
 ) -> dict[str, Result]:
     """Return each policy's result, by its name."""
     days = (span.end - span.begin).total_seconds() / 86_400
     if len(policies) > 1 and len(sources) * days >= _LONG and (os.cpu_count() or 1) > 1:
-        return _side_by_side(origin, policies, span, room, tell)
+        return _side_by_side(origin, policies, span, room, progress)
     with _uncollected():
-        return {name: simulate(sources, p, span, room, tell=partial(tell, name)) for name, p in policies.items()}
+        return {name: simulate(sources, p, span, room, tell=partial(progress, name)) for name, p in policies.items()}
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _side_by_side(
-    origin: Origin | Replayed, policies: Mapping[str, Policy | None], span: Span, room: Slots, tell: Tell
+    origin: Origin | Replayed, policies: Mapping[str, Policy | None], span: Span, room: Slots, progress: Progress
 ) -> dict[str, Result]:
     import multiprocessing  # noqa: PLC0415 - other commands start sooner without it
 
@@ -167,9 +167,9 @@ def _side_by_side(
             while not result.ready():
                 result.wait(_POLL_SECONDS)
                 for place, other in enumerate(waiting):
-                    tell(other, shares[place])
+                    progress(other, shares[place])
             results[name] = result.get()
-            tell(name, shares[number])
+            progress(name, shares[number])
     return results
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.group import Answer, Bin, DeleteFile, DeleteKind, FileSlice, Layout, Written
 from icewright.adapters.engines.arrow.kernel import rewrite
+from icewright.adapters.engines.arrow.tasks import Bin, BinResult, BinWritten, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.policy import MEGABYTE, TASK_MEMORY
 
@@ -67,7 +67,7 @@ class Folder:
         pq.write_table(pa.Table.from_pylist(list(rows), arrow_schema(fields or self.fields)), path, **options)
         return str(path)
 
-    def piece(self, path: str, *deletes: DeleteFile, **more: Any) -> FileSlice:
+    def file_slice(self, path: str, *deletes: DeleteFile, **more: Any) -> FileSlice:
         """The whole of a file as the planner names it."""
         size = Path(path).stat().st_size
         known = {"bytes": size, "file_bytes": size, "records": pq.read_metadata(path).num_rows, "sequence_number": 1}
@@ -91,14 +91,14 @@ class Folder:
         path.write_bytes(b"PFA1" + blob)
         return DeleteFile(DeleteKind.VECTOR, str(path), 4, len(blob), len(positions))
 
-    def rewrite(self, *pieces: FileSlice, outputs: int = 1, partition: Mapping[int, Any] | None = None) -> Answer:
+    def rewrite(self, *slices: FileSlice, outputs: int = 1, partition: Mapping[int, Any] | None = None) -> BinResult:
         """What a task answers."""
-        return rewrite(self.layout, Bin(0, pieces, partition or {}, f"{self.place}/out", outputs), 7)
+        return rewrite(self.layout, Bin(0, slices, partition or {}, f"{self.place}/out", outputs), 7)
 
-    def rows(self, *pieces: FileSlice, **more: Any) -> list[dict[str, Any]]:
+    def rows(self, *slices: FileSlice, **more: Any) -> list[dict[str, Any]]:
         """The rows that a task writes, in its order."""
-        found = self.rewrite(*pieces, **more)
-        assert isinstance(found, Written), found
+        found = self.rewrite(*slices, **more)
+        assert isinstance(found, BinWritten), found
         tables = [pq.ParquetFile(one["file-path"]).read() for one in found.files]
         assert all(table.schema.metadata is None for table in tables)
         return [row for table in tables for row in table.to_pylist()]

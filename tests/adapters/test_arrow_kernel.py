@@ -17,8 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icewright.adapters.engines.arrow import order
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, Failed, FileSlice, Written, bins
-from icewright.adapters.engines.arrow.metrics import leaves, truncated
+from icewright.adapters.engines.arrow.metrics import leaves, truncate_bounds
+from icewright.adapters.engines.arrow.tasks import (
+    BinFailed,
+    BinWritten,
+    DeleteFile,
+    DeleteKind,
+    FileSlice,
+    split_into_bins,
+)
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 from icewright.core.sortedness import overlap
 from tests.adapters.arrow_tables import DEFAULT_MEMORY, ID, MEMORY, NAME, Folder, column
@@ -99,25 +106,25 @@ def test_columns_are_found_by_field_id(had: Field, row: object, wanted: Field, f
     folder = Folder(tmp_path, [wanted])
     path = folder.write([{had["name"]: row}, {had["name"]: None}], [had])
     nothing = found if wanted.get("initial-default") is not None else None
-    assert [one[wanted["name"]] for one in folder.rows(folder.piece(path))] == [found, nothing]
+    assert [one[wanted["name"]] for one in folder.rows(folder.file_slice(path))] == [found, nothing]
 
 
 def test_a_required_column_that_a_file_lacks_names_the_file(tmp_path: Path) -> None:
     """There is no value to write: nothing is written."""
     folder = Folder(tmp_path, [column(5, "must", "int", required=True)])
     path = folder.write([{"id": 1}], [ID])
-    found = folder.rewrite(folder.piece(path))
-    assert isinstance(found, Failed)
-    assert path in found.why
-    assert "must" in found.why
+    found = folder.rewrite(folder.file_slice(path))
+    assert isinstance(found, BinFailed)
+    assert path in found.error
+    assert "must" in found.error
     assert not list(tmp_path.glob("out*"))
 
 
 def test_partition_values_stand_for_their_columns(folder: Folder) -> None:
     """An identity partition's value holds whether the file has the column or not."""
     path = folder.write([{"id": 1}], [ID])
-    assert folder.rows(folder.piece(path), partition={2: "here"}) == [{"id": 1, "name": "here"}]
-    assert folder.rows(folder.piece(path), partition={1: 5, 2: None}) == [{"id": 5, "name": None}]
+    assert folder.rows(folder.file_slice(path), partition={2: "here"}) == [{"id": 1, "name": "here"}]
+    assert folder.rows(folder.file_slice(path), partition={1: 5, 2: None}) == [{"id": 5, "name": None}]
 
 
 def test_files_without_ids_need_a_name_mapping(folder: Folder, tmp_path: Path) -> None:
@@ -126,13 +133,13 @@ def test_files_without_ids_need_a_name_mapping(folder: Folder, tmp_path: Path) -
 
     path = str(tmp_path / "foreign.parquet")
     pq.write_table(pa.table({"ID": [1], "label": ["a"], "more": [2]}), path)
-    refused = folder.rewrite(folder.piece(path))
-    assert isinstance(refused, Failed)
-    assert refused.unfit
-    assert "name mapping" in refused.why
+    refused = folder.rewrite(folder.file_slice(path))
+    assert isinstance(refused, BinFailed)
+    assert refused.unsupported
+    assert "name mapping" in refused.error
     mapping = '[{"field-id": 1, "names": ["id", "ID"]}, {"field-id": 2, "names": ["label"]}]'
     folder.of(properties={"schema.name-mapping.default": mapping})
-    assert folder.rows(folder.piece(path)) == [{"id": 1, "name": "a"}]
+    assert folder.rows(folder.file_slice(path)) == [{"id": 1, "name": "a"}]
 
 
 @pytest.mark.cases(27, 29)
@@ -141,7 +148,7 @@ def test_positions_are_deleted_once(folder: Folder) -> None:
     one, other = folder.write(ROWS), folder.write(ROWS)
     mixed = folder.positions((one, 9), (other, 0), (one, 3), (one, 9), ("elsewhere", 4))
     more = folder.positions((one, 0))
-    rows = folder.rows(folder.piece(one, mixed, more), folder.piece(other, mixed))
+    rows = folder.rows(folder.file_slice(one, mixed, more), folder.file_slice(other, mixed))
     assert [row["id"] for row in rows] == [1, 2, 4, 5, 6, 7, 8, *range(1, 10)]
 
 
@@ -149,10 +156,10 @@ def test_positions_are_deleted_once(folder: Folder) -> None:
 def test_a_deletion_vector_is_read_from_its_place(folder: Folder) -> None:
     """Its positions go, also those of other row groups than the first."""
     path = folder.write(ROWS, row_group_size=4)
-    found = folder.rewrite(folder.piece(path, folder.vector(0, 5, 9)))
-    assert isinstance(found, Written)
+    found = folder.rewrite(folder.file_slice(path, folder.vector(0, 5, 9)))
+    assert isinstance(found, BinWritten)
     assert (found.read, found.deleted) == (10, 3)
-    assert [row["id"] for row in folder.rows(folder.piece(path, folder.vector(0, 5, 9)))] == [1, 2, 3, 4, 6, 7, 8]
+    assert [row["id"] for row in folder.rows(folder.file_slice(path, folder.vector(0, 5, 9)))] == [1, 2, 3, 4, 6, 7, 8]
 
 
 @pytest.mark.cases(20, 24, 25, 26)
@@ -174,7 +181,7 @@ def test_keys_delete_what_equals_them(tmp_path: Path) -> None:
     path = folder.write(rows, [ID, value, place, dropped])
     folder.of(older_fields={8: dropped})
     found = folder.rows(
-        folder.piece(
+        folder.file_slice(
             path,
             folder.keys([value], [3], {"value": -0.0}, {"value": math.nan}, {"value": None}),
             folder.keys([ID], [1], {"id": None}, {"id": 60}),
@@ -199,9 +206,9 @@ def test_rows_keep_their_ids(folder: Folder) -> None:
     )
     old = folder.write(ROWS[:1])
     rows = folder.rows(
-        folder.piece(fresh, folder.vector(1), first_row_id=100, sequence_number=8),
-        folder.piece(moved, first_row_id=200, sequence_number=9),
-        folder.piece(old),
+        folder.file_slice(fresh, folder.vector(1), first_row_id=100, sequence_number=8),
+        folder.file_slice(moved, first_row_id=200, sequence_number=9),
+        folder.file_slice(old),
     )
     lineage = [(row["id"], row["_row_id"], row["_last_updated_sequence_number"]) for row in rows]
     assert lineage == [(0, 100, 8), (2, 102, 8), (5, 77, 9), (6, 201, 4), (0, None, None)]
@@ -210,8 +217,8 @@ def test_rows_keep_their_ids(folder: Folder) -> None:
 def test_outputs_share_the_rows(folder: Folder) -> None:
     """Each file gets about the same number; entries say size, rows and row groups as they are."""
     paths = [folder.write(ROWS) for _ in range(5)]
-    found = folder.rewrite(*map(folder.piece, paths), outputs=3)
-    assert isinstance(found, Written)
+    found = folder.rewrite(*map(folder.file_slice, paths), outputs=3)
+    assert isinstance(found, BinWritten)
     assert [one["record-count"] for one in found.files] == [17, 17, 16]
     for one in found.files:
         footer = pq.read_metadata(one["file-path"])
@@ -236,10 +243,10 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
         before, measured = pa.default_memory_pool(), pa.proxy_memory_pool(pa.system_memory_pool())
         pa.set_memory_pool(measured)
         try:
-            found = folder.rewrite(folder.piece(str(path)))
+            found = folder.rewrite(folder.file_slice(str(path)))
         finally:
             pa.set_memory_pool(before)
-        assert isinstance(found, Written), found
+        assert isinstance(found, BinWritten), found
         assert found.files[0]["record-count"] == 40_000
         assert measured.max_memory() < DEFAULT_MEMORY
 
@@ -248,8 +255,8 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder) -> None:
 def test_no_rows_no_file(folder: Folder) -> None:
     """When every row is deleted nothing is written."""
     path = folder.write(ROWS)
-    found = folder.rewrite(folder.piece(path, folder.vector(*range(10))))
-    assert found == Written(0, (), 10, 10)
+    found = folder.rewrite(folder.file_slice(path, folder.vector(*range(10))))
+    assert found == BinWritten(0, (), 10, 10)
     assert not list(folder.place.glob("out*"))
 
 
@@ -288,27 +295,27 @@ def test_a_broken_file_is_named_and_nothing_is_left(
 ) -> None:
     """The answer names the file; outputs that were begun are gone."""
     well, broken = folder.write(ROWS), folder.write(ROWS, compression="none", write_page_checksum=True)
-    piece = folder.piece(broken, **lie)
+    file_slice = folder.file_slice(broken, **lie)
     break_it(Path(broken))
-    found = folder.rewrite(folder.piece(well), piece, outputs=4)
-    assert isinstance(found, Failed)
-    assert broken in found.why
-    assert said in found.why
-    assert not found.unfit
+    found = folder.rewrite(folder.file_slice(well), file_slice, outputs=4)
+    assert isinstance(found, BinFailed)
+    assert broken in found.error
+    assert said in found.error
+    assert not found.unsupported
     assert not list(folder.place.glob("out*"))
 
 
 def test_a_broken_deletion_vector_is_named(folder: Folder) -> None:
     """A vector whose checksum is wrong, or that has not as many positions as its entry says, deletes nothing."""
     path = folder.write(ROWS)
-    spoilt = folder.rewrite(folder.piece(path, folder.vector(1, spoil=True)))
+    spoilt = folder.rewrite(folder.file_slice(path, folder.vector(1, spoil=True)))
     vector = folder.vector(1, 2)
     short = DeleteFile(DeleteKind.VECTOR, vector.path, vector.offset, vector.length, 3)
-    counted = folder.rewrite(folder.piece(path, short))
-    assert isinstance(spoilt, Failed)
-    assert isinstance(counted, Failed)
-    assert "checksum" in spoilt.why
-    assert "2 positions where its entry says 3" in counted.why
+    counted = folder.rewrite(folder.file_slice(path, short))
+    assert isinstance(spoilt, BinFailed)
+    assert isinstance(counted, BinFailed)
+    assert "checksum" in spoilt.error
+    assert "2 positions where its entry says 3" in counted.error
 
 
 BY_NAME: Sequence[tuple[int, bool, bool]] = ((2, True, True), (1, False, False))
@@ -320,9 +327,9 @@ def test_rows_are_sorted(budget: int, folder: Folder, monkeypatch: pytest.Monkey
     names = ["b", None, "a", "c", "a"]
     rows = [{"id": n, "name": names[n % 5]} for n in range(2000)]
     paths = [folder.write(rows[start::4], row_group_size=100) for start in range(4)]
-    monkeypatch.setattr(order, "_ROWS_OF_MEMORY", MEMORY // budget)
+    monkeypatch.setattr(order, "_ROW_MEMORY_SHARE", MEMORY // budget)
     folder.of(order=tuple(BY_NAME))
-    found = folder.rows(*(folder.piece(path, folder.positions((path, 0))) for path in paths))
+    found = folder.rows(*(folder.file_slice(path, folder.positions((path, 0))) for path in paths))
     kept = [row for number, row in enumerate(rows) if number >= 4]
     wanted = [row for name in ("c", "b", "a", None) for row in kept if row["name"] == name]
     assert found == wanted
@@ -332,10 +339,10 @@ def test_keys_beyond_the_memory_are_left_to_others(folder: Folder) -> None:
     """A bin that cannot be ordered in the memory of a task is no failure: another path does it."""
     path = folder.write([{"id": n, "name": "x" * 500} for n in range(2000)])
     folder.of(order=((2, False, False),), memory_bytes=1 << 20)
-    found = folder.rewrite(folder.piece(path))
-    assert isinstance(found, Failed)
-    assert found.unfit
-    assert "do not fit into the memory of a task" in found.why
+    found = folder.rewrite(folder.file_slice(path))
+    assert isinstance(found, BinFailed)
+    assert found.unsupported
+    assert "do not fit into the memory of a task" in found.error
 
 
 @pytest.mark.parametrize("different", [2000, 50], ids=["all differ", "come again"])
@@ -344,9 +351,9 @@ def test_texts_are_sorted_however_many_there_are(different: int, folder: Folder)
     rows = [{"id": n, "name": f"name {n * 7919 % different:05d}"} for n in range(2000)]
     path = folder.write(rows)
     folder.of(order=((2, True, False), (1, False, False)))
-    assert folder.rows(folder.piece(path)) == sorted(rows, key=lambda row: (-int(str(row["name"])[5:]), row["id"]))
+    assert folder.rows(folder.file_slice(path)) == sorted(rows, key=lambda row: (-int(str(row["name"])[5:]), row["id"]))
     folder.of(order=((2, True, False), (1, False, False)), memory_bytes=300_000)
-    assert isinstance(folder.rewrite(folder.piece(path)), Failed) is (different == 2000)
+    assert isinstance(folder.rewrite(folder.file_slice(path)), BinFailed) is (different == 2000)
 
 
 @pytest.mark.parametrize("outputs", [1, 4, 5])
@@ -355,8 +362,8 @@ def test_a_z_order_keeps_neighbours_together(outputs: int, tmp_path: Path) -> No
     folder = Folder(tmp_path, [column(1, "x", "int"), column(2, "y", "double")])
     grid = [{"x": x, "y": float(y)} for x, y in itertools.product(range(16), repeat=2)]
     folder.of(order=((1, False, False), (2, False, False)), zorder=True)
-    found = folder.rewrite(folder.piece(folder.write(grid)), outputs=outputs)
-    assert isinstance(found, Written)
+    found = folder.rewrite(folder.file_slice(folder.write(grid)), outputs=outputs)
+    assert isinstance(found, BinWritten)
     files = [pq.ParquetFile(one["file-path"]).read().to_pylist() for one in found.files]
     boxes = [[(min(row[c] for row in rows), max(row[c] for row in rows)) for c in ("x", "y")] for rows in files]
     assert len(files) == outputs
@@ -376,21 +383,21 @@ def _piece(number: int, size: int, groups: int = 1) -> FileSlice:
     sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=30),
     outputs=st.integers(1, 12),
     groups=st.integers(1, 5),
-    whole=st.booleans(),
+    single_bin=st.booleans(),
 )
-def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, whole: bool) -> None:
+def test_bins_hold_every_byte_once(sizes: list[int], outputs: int, groups: int, single_bin: bool) -> None:
     """Whatever the sizes: each range of each file is in one bin, and there are about as many outputs as asked for."""
     files = [_piece(number, size, groups) for number, size in enumerate(sizes)]
-    found = bins(files, outputs=outputs, split_bytes=1000, whole=whole)
-    held = sorted((p.path, p.start, p.end) for pieces, _ in found for p in pieces)
+    found = split_into_bins(files, outputs=outputs, split_bytes=1000, single_bin=single_bin)
+    held = sorted((p.path, p.start, p.end) for slices, _ in found for p in slices)
     for path, ranges in itertools.groupby(held, key=lambda one: one[0]):
         parts = list(ranges)
         assert parts[0][1] == 0
         assert parts[-1][2] == sizes[int(path[1:])]
         assert all(one[2] == following[1] for one, following in itertools.pairwise(parts))
     assert {path for path, _, _ in held} == {file.path for file in files}
-    assert all(pieces and count >= 1 for pieces, count in found)
-    assert not whole or len(found) == 1
+    assert all(slices and count >= 1 for slices, count in found)
+    assert not single_bin or len(found) == 1
 
 
 def test_metrics_of_many_columns() -> None:
@@ -431,5 +438,5 @@ def test_bounds_are_cut_to_be_bounds_still(
     def raw(value: str | bytes) -> bytes:
         return value.encode() if isinstance(value, str) else value
 
-    low_cut, high_cut = truncated(kind, raw(low), raw(high), 2)
+    low_cut, high_cut = truncate_bounds(kind, raw(low), raw(high), 2)
     assert (low_cut, high_cut) == (raw(found[0]), None if found[1] is None else raw(found[1]))

@@ -1,27 +1,27 @@
-"""Dashboard and alert rules: current, about metrics that exist, and understood by Prometheus's own tool."""
+"""Dashboard and alert rules: every metric has a panel, every expression a metric, and Prometheus's tool takes them."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from icewright.app.catalogue import AGES, CATALOGUE, MetricKind
-from icewright.app.monitoring import LAYOUT, RULES, dashboard, files
-from icewright.app.prometheus_rules import rules
 from icewright.core.runs import OperationState
 from icewright.ports.views import STATES
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy" / "monitoring"
-EXPRESSIONS = [
-    *(target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())),
-    *(rule["expr"] for group in rules()["groups"] for rule in group["rules"]),
-]
+RULES = FOLDER / "prometheus-rules.yaml"
+DASHBOARD: Any = json.loads((FOLDER / "grafana-dashboard.json").read_text(encoding="utf-8"))
+ALERTS: Any = [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+PANELS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+EXPRESSIONS = [*PANELS, *(rule["expr"] for rule in ALERTS)]
 ENDS = {MetricKind.HISTOGRAM: ("_bucket", "_count", "_sum"), MetricKind.SPREAD: ("_bucket", "_gcount", "_gsum")}
 SERIES = {name + end: metric for name, metric in CATALOGUE.items() for end in ENDS.get(metric.kind, ("",))}
 VALUES = {
@@ -35,30 +35,25 @@ TOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(TOOL is None, reason="promtool is not installed (Debian: prometheus)")
 
 
-@pytest.mark.parametrize("name", sorted(files()))
-def test_files_are_as_the_code_makes_them(name: str) -> None:
-    """`make monitoring` writes them."""
-    assert (FOLDER / name).read_text(encoding="utf-8") == files()[name]
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_expression_names_known_series_labels_and_values(expression: str) -> None:
-    """No panel and no alert is about something that nobody exposes."""
-    found = re.findall(r"(icewright_\w+)(?:\{([^}]*)\})?", expression)
-    assert found
-    for series, selection in found:
-        labels = {*SERIES[series].labels, "le"} if series.endswith("_bucket") else set(SERIES[series].labels)
-        for label, operator, value in re.findall(r'(\w+)(=~|=)"([^"]*)"', selection):
-            assert label in labels
-            assert value == f"${label}" if operator == "=~" else value in VALUES[label]
-    grouped = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(", ")}
-    assert grouped <= {"le", "instance"}.union(*(SERIES[series].labels for series, _ in found))
+def test_expressions_name_known_series_labels_and_values() -> None:
+    """Every expression of a panel or an alert is about series, labels and values that the metrics catalogue has."""
+    for expression in EXPRESSIONS:
+        found = re.findall(r"(icewright_\w+)(?:\{([^}]*)\})?", expression)
+        assert found, expression
+        for series, selection in found:
+            labels = {*SERIES[series].labels, "le"} if series.endswith("_bucket") else set(SERIES[series].labels)
+            for label, operator, value in re.findall(r'(\w+)(=~|=)"([^"]*)"', selection):
+                assert label in labels, expression
+                assert value == f"${label}" if operator == "=~" else value in VALUES[label], expression
+        grouped = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(", ")}
+        assert grouped <= {"le", "instance"}.union(*(SERIES[series].labels for series, _ in found)), expression
 
 
 def test_dashboard_shows_every_metric_once() -> None:
-    """A new metric needs its place in the layout; panels do not overlap, and ids are unique."""
-    assert Counter(name for names in LAYOUT.values() for name in names) == Counter(list(CATALOGUE))
-    panels = dashboard()["panels"]
+    """Each metric of the catalogue has one panel with its help; panels do not overlap, and ids are unique."""
+    descriptions = [panel["description"] for panel in DASHBOARD["panels"] if panel.get("targets")]
+    assert sorted(descriptions) == sorted(f"{metric.name}: {metric.help}" for metric in CATALOGUE.values())
+    panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [
         (x, y)
@@ -76,7 +71,7 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     panels = tmp_path / "panels.yaml"
     recorded = [{"record": f"panel:{i}", "expr": expression} for i, expression in enumerate(asked)]
     panels.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}), encoding="utf-8")
-    for path in (FOLDER / RULES, panels):
+    for path in (RULES, panels):
         said = subprocess.run([str(TOOL), "check", "rules", path], capture_output=True, text=True, check=False)
         assert said.returncode == 0, said.stdout + said.stderr
 
@@ -104,7 +99,7 @@ CASES = {
 def test_rule_fires(alert: str, tmp_path: Path) -> None:
     """Two replicas that say the same raise one alert, and none where a service lives and nothing is wrong."""
     series, labels = CASES[alert]
-    (rule,) = [r for group in rules()["groups"] for r in group["rules"] if r["alert"] == alert]
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == alert]
     bare = tmp_path / "rules.yaml"
     bare.write_text(
         yaml.safe_dump({"groups": [{"name": "icewright", "rules": [{**rule, "annotations": {}}]}]}), encoding="utf-8"

@@ -65,7 +65,7 @@ def test_archive(lived: Workspace) -> None:
 def test_archive_for_people(lived: Workspace) -> None:
     """A table of tables."""
     dry, went = lived("archive", "--dry-run"), lived("archive")
-    assert "rows that would go" in dry.out
+    assert "rows to move" in dry.out
     assert "lake.ops.history.events" in went.out
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icewright.app.bootstrap import read_config
-from icewright.app.config import find_config
+from icewright.app.environment import find_config
 from icewright.core.errors import ConfigError, UsageError
 
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))

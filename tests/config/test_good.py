@@ -11,7 +11,8 @@ import pytest
 
 from icewright.app.alerting import AlertsConfig
 from icewright.app.bootstrap import directory, read_config
-from icewright.app.config import Config, find_config
+from icewright.app.config import Config
+from icewright.app.environment import find_config
 from icewright.app.web.application import Settings
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.errors import ConfigError

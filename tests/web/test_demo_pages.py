@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from icewright.app.bootstrap import application, read_config
-from icewright.app.config import has_display
 from icewright.app.demo.live import pages
 from icewright.app.demo.rot import events
+from icewright.app.environment import has_display
 from tests.cli.workspace import Workspace
 
 PAGE = "/tables/lake/web/events"

@@ -188,7 +188,7 @@ def test_the_commands_ask_a_service(
         assert there["bytes"] == waiting["bytes"] > 0
         plain = [said(*words, server=True) for words in (("deletions",), ("show", job_id))]
         assert all(job_id in text and "expire_snapshots" in text for text in plain)
-        assert "outlived led to snapshot" in plain[1]
+        assert "outlived pointed to snapshot" in plain[1]
         shown = [said("show", job_id, "--json", server=server) for server in (False, True)]
         assert _times(shown[0]["removed"]) == _times(shown[1]["removed"])
         assert _times(shown[0]["waiting"]) == _times(shown[1]["waiting"])

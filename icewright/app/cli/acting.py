@@ -1,174 +1,272 @@
-"""Commands that do: cycle, run, cancel, pause, resume, demo, db upgrade."""
+"""Commands that change tables or jobs: cycle, run, vacuum, cancel, undo, give-up, pause, resume, pin, unpin, adopt."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.bootstrap import upgrade_store
-from icewright.app.cli import remote
-from icewright.app.cli.archiving import archive_days
+from icewright.app.cli import views
+from icewright.app.cli.backend import RunRequest, backend
 from icewright.app.cli.base import (
     CatalogOption,
+    Job,
     Json,
     Sets,
     Table,
+    Yes,
     app,
-    chosen_catalogs,
-    configuration,
-    db_app,
-    given_knobs,
-    knob_settings,
+    confirm,
+    exit_code,
     known_table,
     leave,
-    opened_application,
+    open_application,
+    parse_operations,
+    select_catalogs,
+    split_settings,
 )
+from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
-from icewright.core.policy import Operation
-from icewright.flow.alert import alert_due
-from icewright.flow.cycle import run_cycle
-from icewright.flow.execute import execute
-from icewright.flow.operation import Request
-from icewright.flow.reconcile import reconcile_interrupted
+
+if TYPE_CHECKING:
+    from icewright.ports import Adoptable
+
+Reader = Annotated[str, typer.Option("--reader", metavar="NAME", help="The reader that goes on from the snapshot.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 
 
 @app.command()
 def cycle(
     catalog: CatalogOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change no table.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Look past the evaluation cooldown.")] = False,
+    dry_run: DryRun = False,
+    force: Annotated[bool, typer.Option("--force", help="Evaluate tables before their cooldown has ended.")] = False,
     as_json: Json = False,
 ) -> None:
-    """One pass: detect, evaluate, plan, execute, record. For cron, Airflow, Kubernetes jobs."""
-    with output.progress() as tell, opened_application("cycle", tell=tell) as opened:
+    """Detect, evaluate, plan and run what is due, once.
+
+    For cron, Airflow and Kubernetes jobs.
+    """
+    from icewright.app.cli.archiving import archive_old_days
+    from icewright.app.documents import cycle_document
+    from icewright.flow.alert import alert_due
+    from icewright.flow.cycle import run_cycle
+    from icewright.flow.reconcile import reconcile_interrupted
+
+    with output.progress() as listener, open_application("cycle", tell=listener) as opened:
         for line in [] if dry_run else reconcile_interrupted(opened.runtime):
-            output.ERR.print(escape(line))
-        result = run_cycle(opened.runtime, chosen_catalogs(opened, catalog), dry_run=dry_run, force=force)
+            output.note(line)
+        result = run_cycle(opened.runtime, select_catalogs(opened, catalog), dry_run=dry_run, force=force)
         if not dry_run:
             alert_due(opened.runtime, opened.alerting)
-        kept_up = dry_run or archive_days(opened)
+        archived = dry_run or archive_old_days(opened)
+    document = cycle_document(result)
     if as_json:
-        output.print_json(output.cycle_document(result))
+        output.print_json(document)
     else:
-        output.show_cycle(result)
-    code = output.exit_code([job.state for job in result.jobs])
+        views.show_cycle(document)
+    code = exit_code([job.state for job in result.jobs])
     if result.errors:
         code = 3 if result.tables else 1
-    leave(code or (0 if kept_up else 3))
+    leave(code or (0 if archived else 3))
 
 
 @app.command()
 def run(
     table: Table,
     op: Annotated[
-        str | None,
-        typer.Option("--op", metavar="OP[,OP]", help="Operations; default: all that are due, but expire_rows."),
+        list[str] | None,
+        typer.Option(
+            "--op", metavar="OP[,OP]", help="May be given several times; default: all due ones but expire_rows."
+        ),
     ] = None,
     sets: Sets = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be done; change nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Run though the table is paused.")] = False,
-    files: Annotated[bool, typer.Option("--files", help="List the files that were rewritten or deleted.")] = False,
+    dry_run: DryRun = False,
+    force: Annotated[bool, typer.Option("--force", help="Run although the table is paused.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List every file that is rewritten or deleted.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run operations on one table now, past cooldowns and cadence, never past guardrails or leases."""
-    operations = _operations(op)
-    if to := remote.client():
-        given = given_knobs("--set", sets)
-        remote.run(to, table, operations, given, dry_run=dry_run, force=force, as_json=as_json)
-        return
-    with output.progress() as tell, opened_application(command=knob_settings("--set", sets), tell=tell) as opened:
-        knob_settings("--set", sets, opened.runtime.policy().guardrails)  # refuses what a guardrail would replace
-        if not dry_run:
-            reconcile_interrupted(opened.runtime)
-        row = known_table(opened, table)
-        if row.paused and not force and not dry_run:
-            raise UsageError(f"{row.ref} is paused ({row.paused}): `icewright resume {row.ref}`, or run with --force")
-        request = Request(row.ref, operations, manual=True, force=force, dry_run=dry_run)
-        result = execute(opened.runtime, request)
+    """Run operations on one table now.
+
+    A manual run ignores cooldowns and windows, never guardrails or leases.
+    """
+    from icewright.core.policy import Operation
+
+    operations = parse_operations("--op", op) or [o for o in Operation if o is not Operation.EXPIRE_ROWS]
+    request = RunRequest(table, operations, split_settings("--set", sets), dry_run, force, files)
+    document = backend().run(request)
     if as_json:
-        output.print_json(output.job_document(result, files=files))
+        output.print_json(document)
     else:
-        output.show_job(result, files=files or dry_run)
-    leave(output.exit_code([result.state]))
-
-
-def _operations(text: str | None) -> tuple[Operation, ...]:
-    """Return the named operations in the canonical order. When none is named, all but the one that deletes rows."""
-    harmless = [op for op in Operation if op is not Operation.EXPIRE_ROWS]
-    asked = [_operation(name.strip()) for name in text.split(",")] if text else harmless
-    return tuple(op for op in Operation if op in asked)
-
-
-def _operation(name: str) -> Operation:
-    try:
-        return Operation(name)
-    except ValueError:
-        raise UsageError(f"--op {name}: there is no such operation; there is: {', '.join(Operation)}") from None
+        views.show_job(document, files=files)
+    leave(exit_code([document["state"]]))
 
 
 @app.command()
-def cancel(job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
+def vacuum(
+    catalog: Annotated[str, typer.Argument(metavar="CATALOG")],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Expire and delete what no table of a catalog needs.
+
+    Old snapshots of all tables expire, and files that nothing reaches are deleted. On a terminal the command asks
+    for confirmation first.
+    """
+    from icewright.app.documents import vacuum_document
+    from icewright.flow.reconcile import reconcile_interrupted
+    from icewright.flow.vacuum import vacuum as vacuum_catalog
+
+    if not dry_run:
+        question = f"Expire snapshots and delete files of all tables of {catalog}?"
+        confirm(question, yes=yes or not sys.stdin.isatty())
+    with output.progress() as listener, open_application(tell=listener) as opened:
+        select_catalogs(opened, catalog)
+        for line in [] if dry_run else reconcile_interrupted(opened.runtime):
+            output.note(line)
+        result = vacuum_catalog(opened.runtime, catalog, dry_run=dry_run)
+    document = vacuum_document(result)
+    if as_json:
+        output.print_json(document)
+    else:
+        views.show_vacuum(document)
+    leave({"failed": 1, "partial": 3}.get(document["state"], 0))
+
+
+@app.command()
+def cancel(job: Job, as_json: Json = False) -> None:
     """Ask a running job to stop before its next step."""
-    if to := remote.client():
-        remote.cancel(to, job)
-        return
-    with opened_application() as opened:
-        found = opened.runtime.store.jobs.get(job)
-        if found is None:
-            raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
-        if not opened.runtime.store.jobs.request_cancel(found.job_id, opened.runtime.clock.now()):
-            raise UsageError(f"job {found.job_id} does not run: it is {found.state}")
-    output.OUT.print(f"job {found.job_id} was asked to stop")
+    document = backend().cancel(job)
+    _print(document, as_json, f"job {document['job_id']} was asked to stop")
+
+
+@app.command()
+def undo(job: Job, dry_run: DryRun = False, as_json: Json = False) -> None:
+    """Undo a job: restore snapshots, drop planned deletions.
+
+    The snapshots and refs that the job expired return to the table.
+    """
+    document = backend().undo(job, dry_run=dry_run)
+    if as_json:
+        output.print_json(document)
+    else:
+        views.show_undo(document)
+
+
+@app.command("give-up")
+def give_up(job: Job, yes: Yes = False, as_json: Json = False) -> None:
+    """Drop the planned deletions of a job; its files stay.
+
+    Only the removal of orphans can delete them afterwards.
+    """
+    confirm("Only the removal of orphans can delete these files afterwards; go on?", yes=yes)
+    document = backend().give_up(job)
+    _print(document, as_json, f"{document['files']} file(s) of job {document['job_id']} stay where they are")
 
 
 @app.command()
 def pause(
-    table: Table, reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is.")] = "by hand"
-) -> None:
-    """Keep a table from being maintained by itself."""
-    if to := remote.client():
-        remote.pause(to, table, reason)
-        return
-    with opened_application() as opened:
-        row = known_table(opened, table)
-        opened.runtime.store.tables.pause(row.ref, reason)
-    output.OUT.print(f"{escape(str(row.ref))} is paused: {escape(reason)}")
-
-
-@app.command()
-def resume(table: Table) -> None:
-    """Let a paused table be maintained again."""
-    if to := remote.client():
-        remote.pause(to, table, None)
-        return
-    with opened_application() as opened:
-        row = known_table(opened, table)
-        opened.runtime.store.tables.pause(row.ref, None)
-    output.OUT.print(f"{escape(str(row.ref))} is {'maintained again' if row.paused else 'not paused'}")
-
-
-@app.command()
-def demo(
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where the lakehouse is made; default: a new folder.")
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Maintain until nothing is due, prove it, and end, without serving pages.")
-    ] = False,
+    table: Table,
+    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the table is shown.")] = "by hand",
     as_json: Json = False,
 ) -> None:
-    """Create a neglected lakehouse, maintain it and prove that every row is still there."""
-    from icewright.app.demo.show import run_demo  # noqa: PLC0415 - brings PyIceberg's writers, needed here alone
+    """Stop the automatic maintenance of a table."""
+    document = backend().pause(table, reason)
+    _print(document, as_json, f"{document['table']} is paused: {reason}")
 
-    leave(run_demo(directory, once=once, as_json=as_json))
+
+@app.command()
+def resume(table: Table, as_json: Json = False) -> None:
+    """Maintain a paused table again."""
+    document = backend().pause(table, None)
+    _print(
+        document, as_json, f"{document['table']} is {'maintained again' if document['was_paused'] else 'not paused'}"
+    )
 
 
-@db_app.command("upgrade")
-def db_upgrade() -> None:
-    """Bring the state store to the newest revision."""
-    upgrade_store(configuration())
-    output.OUT.print("the state store has the newest revision")
+@app.command()
+def pin(
+    table: Table,
+    snapshot: Annotated[int, typer.Argument(metavar="SNAPSHOT", help="Id of the snapshot that was read last.")],
+    reader: Reader,
+    hours: Annotated[
+        int | None, typer.Option("--hours", min=1, help="For how long; default: expire_snapshots.max_pin_age_hours.")
+    ] = None,
+) -> None:
+    """Keep a snapshot and all later ones for a streaming reader.
+
+    A later pin of the same reader replaces it.
+    """
+    from icewright.core.policy import MAX_PIN_AGE
+    from icewright.ports import SnapshotPin
+
+    with open_application() as opened:
+        runtime, row = opened.runtime, known_table(opened, table)
+        metadata = runtime.catalog(row.ref).load(row.ref)
+        if snapshot not in metadata.by_id:
+            raise UsageError(f"{row.ref} has no snapshot {snapshot}; it may have been expired already")
+        now = runtime.clock.now()
+        longest = runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
+        until = now + timedelta(hours=min(hours or longest, longest))
+        made = SnapshotPin(_reader_name(reader), snapshot, now, until, runtime.trigger.actor)
+        if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
+            raise UsageError(f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
+    echo(f"{escape(made.reader)} holds snapshot {snapshot} of {escape(row.ref)} until {output.moment(until)} UTC")
+
+
+@app.command()
+def unpin(table: Table, reader: Reader) -> None:
+    """Release the pin of a reader."""
+    with open_application() as opened:
+        row = known_table(opened, table)
+        if not opened.runtime.store.pins.remove(row.ref, _reader_name(reader)):
+            raise UsageError(f"{reader} holds no snapshot of {row.ref}; `icewright pins {row.ref}` lists who does")
+    echo(f"{escape(reader)} holds no snapshot of {escape(row.ref)} any more")
+
+
+def _reader_name(reader: str) -> str:
+    if not reader.strip():
+        raise UsageError("--reader: give the reader a name, such as the job's")
+    return f"reader {reader.strip()}"
+
+
+@app.command()
+def adopt(table: Table, dry_run: DryRun = False, yes: Yes = False, as_json: Json = False) -> None:
+    """Declare that files in a table's locations belong to it.
+
+    Files of earlier tables and dead versions may then be deleted.
+    """
+    from icewright.flow.adopt import adopt as adopt_files
+
+    with open_application() as opened:
+        ref = known_table(opened, table).ref
+        found = adopt_files(opened.runtime, ref, dry_run=True)
+        if not as_json:
+            _show_adoptable(str(ref), found)
+        if found.what and not dry_run:
+            confirm("Does no other table, in any catalog, need any of this?", yes=yes)
+        if not dry_run:
+            adopt_files(opened.runtime, ref)
+    if as_json:
+        parts = {"tables": found.tables, "files": found.files, "places": found.places}
+        lists = {name: list(values) for name, values in parts.items()}
+        output.print_json({"table": str(ref), "dry_run": dry_run, **lists})
+
+
+def _show_adoptable(table: str, found: Adoptable) -> None:
+    if not found.what:
+        echo(f"nothing stands in the way of {escape(table)}")
+        return
+    kinds = {"earlier table": found.tables, "dead version": found.files, "location": found.places}
+    lines = [(kind, value) for kind, values in kinds.items() for value in values]
+    output.rows(f"What {table} takes over", (output.Column("kind"), "uuid, file or folder"), lines)
+
+
+def _print(document: Any, as_json: bool, text: str) -> None:  # noqa: ANN401 - JSON
+    if as_json:
+        output.print_json(document)
+    else:
+        echo(escape(text))

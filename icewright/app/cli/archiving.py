@@ -1,56 +1,41 @@
-"""The command that moves old history out of the store."""
+"""Moving old history out of the state store, as `icewright archive` does at once and each cycle at its end."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
-
-import typer
-from rich.markup import escape
+from typing import TYPE_CHECKING, Any
 
 from icewright.app import output
-from icewright.app.bootstrap import Application
-from icewright.app.cli.base import Json, app, opened_application
 from icewright.core.errors import IcewrightError, UsageError
 from icewright.flow.archive import archive_batches, archive_due
 from icewright.ports.archive import SOURCES
 
+if TYPE_CHECKING:
+    from icewright.app.bootstrap import Application
 
-@app.command()
-def archive(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would go; move nothing.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Move history that is old enough into the archive's Iceberg tables, and out of the store."""
-    with output.progress() as tell, opened_application(tell=tell) as opened:
-        archiving, said = opened.archiving, opened.config.archive
-        if archiving is None or said is None:
-            raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
-        before = opened.runtime.clock.now() - archiving.after
-        rows: Counter[str] = Counter(archiving.history.waiting(before) if dry_run else {})
-        for batch in () if dry_run else archive_batches(opened.runtime, archiving, before):
-            rows[batch.source] += batch.rows
-    place = f"{said.catalog}.{said.namespace}"
+
+def archive_history(app: Application, *, dry_run: bool) -> dict[str, Any]:
+    """Move history that is old enough into the archive, or count it; return the rows by source."""
+    archiving, section = app.archiving, app.config.archive
+    if archiving is None or section is None:
+        raise UsageError("there is no archive: write `archive: {catalog: NAME}` into the configuration")
+    before = app.runtime.clock.now() - archiving.after
+    rows: Counter[str] = Counter(archiving.history.waiting(before) if dry_run else {})
+    for batch in () if dry_run else archive_batches(app.runtime, archiving, before):
+        rows[batch.source] += batch.rows
+    place = f"{section.catalog}.{section.namespace}"
     moved = {source: rows[source] for source in SOURCES}
-    if as_json:
-        output.print_json({"dry_run": dry_run, "archive": place, "before": before, "rows": moved})
-        return
-    would = "would go" if dry_run else "went"
-    output.rows(
-        f"History before {before:%Y-%m-%d %H:%M} UTC",
-        ("table", f"rows that {would}"),
-        [(f"{place}.{source}", count) for source, count in moved.items()],
-    )
+    return {"dry_run": dry_run, "archive": place, "before": before, "rows": moved}
 
 
-def archive_days(opened: Application) -> bool:
-    """At the end of a pass: all days that are old enough. What goes wrong is told, and tried again by the next pass."""
-    if opened.archiving is None:
+def archive_old_days(app: Application) -> bool:
+    """Archive all days that are old enough; return False, with a message, when that failed. The next cycle retries."""
+    if app.archiving is None:
         return True
     try:
-        while archive_due(opened.runtime, opened.archiving):
+        while archive_due(app.runtime, app.archiving):
             pass
     except IcewrightError as error:
-        output.ERR.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
+        output.error(error)
         return False
     return True

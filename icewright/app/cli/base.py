@@ -1,42 +1,117 @@
-"""What the commands share: the Typer applications, common options, opening the application."""
+"""What the commands share: the Typer applications, common options, and how the application is opened.
+
+Command modules load what a command needs when it runs: `icewright --help` and shell completion import neither
+adapters nor Rich (`tests/cli/test_start.py`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from icewright import __version__
-from icewright.app import logs, output
-from icewright.app.bootstrap import Application, application, read_config
-from icewright.app.config import Config, find_config
 from icewright.core.errors import UsageError
-from icewright.core.guardrails import Guardrail
-from icewright.core.layering import parse_settings
-from icewright.core.table import TableRef
-from icewright.ports import TableRow
+
+if TYPE_CHECKING:
+    from icewright.app.bootstrap import Application
+    from icewright.app.config import Config
+    from icewright.core.guardrails import Guardrail
+    from icewright.core.policy import Operation
+    from icewright.core.runs import JobState
+    from icewright.ports import TableRow
+
+#: The commands in the order in which `--help` lists them, by purpose.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Look": ("tables", "health", "explain", "plan", "history", "show", "alerts", "deletions", "pins"),
+    "Maintain": ("cycle", "run", "vacuum", "cancel", "undo", "give-up", "pause", "resume", "pin", "unpin", "adopt"),
+    "Run as a service": ("serve", "worker", "token", "archive", "db", "mcp"),
+    "Set up and try out": ("demo", "config", "doctor", "simulate"),
+}
+_AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
+EXAMPLES = """\
+Examples:
+  icewright demo --once                    make a neglected lakehouse and maintain it
+  icewright explain lake.sales.orders      why each operation is due or not
+  icewright run lake.sales.orders --op compact --dry-run
+  icewright history --state failed --since 7d
+"""
+
+
+class _SectionedGroup(TyperGroup):
+    """The group of all commands, whose help lists them by purpose."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - Typer's context
+        listed = [name for names in SECTIONS.values() for name in names if name in self.commands]
+        return listed + [name for name in super().list_commands(ctx) if name not in listed]
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        width = max(map(len, self.commands))
+        for section, names in SECTIONS.items():
+            with formatter.section(section):
+                lines = [(name.ljust(width), self.commands[name].get_short_help_str(limit=200)) for name in names]
+                formatter.write_dl(lines)
+
+    def format_epilog(self, _ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        formatter.write("\n" + EXAMPLES)
+
 
 app = typer.Typer(
+    cls=_SectionedGroup,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Keeps Apache Iceberg tables healthy by itself.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Keep Apache Iceberg tables healthy.",
 )
-config_app = typer.Typer(no_args_is_help=True, help="Check the configuration, explain or set knobs.")
-db_app = typer.Typer(no_args_is_help=True, help="The state store.")
+config_app = typer.Typer(no_args_is_help=True, help="Check the configuration; explain, set and unset knobs.")
+db_app = typer.Typer(no_args_is_help=True, help="Migrate the state store.")
+token_app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API tokens.")
 app.add_typer(config_app, name="config")
 app.add_typer(db_app, name="db")
+app.add_typer(token_app, name="token")
+
+
+def complete_table(incomplete: str) -> list[str]:
+    """Return the tables of the state store whose names begin with the text, for the shell's completion."""
+    from icewright.app.bootstrap import open_store
+
+    try:
+        store = open_store(configuration())
+        try:
+            names = [str(row.ref) for row in store.tables.list() if not row.dropped]
+        finally:
+            store.engine.dispose()
+    except Exception:  # noqa: BLE001 - a completion that fails offers nothing, and prints nothing
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Table = Annotated[
-    str, typer.Argument(metavar="TABLE", help="catalog.namespace.table; quote a part with dots by backticks.")
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="catalog.namespace.table; a part that holds a dot is quoted with backticks.",
+        autocompletion=complete_table,
+    ),
 ]
-CatalogOption = Annotated[str | None, typer.Option("--catalog", help="This catalog alone.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run alone.")]
+OptionalTable = Annotated[
+    str | None, typer.Argument(metavar="[TABLE]", help="Default: all tables.", autocompletion=complete_table)
+]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A job id, or a unique prefix of one.")]
+CatalogOption = Annotated[str | None, typer.Option("--catalog", help="Only this catalog.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Only tables of this namespace, such as sales.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run only.")]
 
 
 @dataclass
@@ -50,92 +125,132 @@ OPTIONS = _Options()
 
 def _version(wanted: bool) -> None:
     if wanted:
-        output.OUT.print(__version__)
+        typer.echo(__version__)
         raise typer.Exit
 
 
 @app.callback()
 def _main(
-    config: Annotated[str | None, typer.Option("--config", help="Configuration file (or ICEWRIGHT_CONFIG).")] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Configuration file (or ICEWRIGHT_CONFIG).")
+    ] = None,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", envvar="ICEWRIGHT_SERVER", help="Ask this service (ICEWRIGHT_TOKEN)."),
+        typer.Option(
+            "--server",
+            metavar="URL",
+            envvar="ICEWRIGHT_SERVER",
+            help="Ask this service instead; its token is in ICEWRIGHT_TOKEN.",
+        ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - the callback acts on it
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
     OPTIONS.config, OPTIONS.server = config, server
-    logs.configure()
 
 
 def configuration() -> Config:
-    """Return the configuration that --config or the environment names."""
+    """Return the configuration that --config or the environment names, and set up logging by it."""
+    from icewright.app import logs
+    from icewright.app.bootstrap import read_config
+    from icewright.app.environment import find_config
+
+    logs.configure()  # for what is logged before the configuration is read
     config = read_config(find_config(OPTIONS.config))
     logs.configure_by(config)
     return config
 
 
 @contextmanager
-def opened_application(kind: str = "manual", **more: Any) -> Iterator[Application]:  # noqa: ANN401 - see `application`
-    """The application over the configuration."""
+def open_application(kind: str = "manual", **more: Any) -> Iterator[Application]:  # noqa: ANN401 - see `application`
+    """Open the application over the configuration; its pools, catalogs and store close with the block."""
+    from icewright.app.bootstrap import application
+
     with application(configuration(), kind=kind, **more) as opened:
         yield opened
 
 
-def chosen_catalogs(opened: Application, catalog: str | None) -> list[str]:
-    """Return the named catalog, or all of them."""
+def select_catalogs(app: Application, catalog: str | None) -> list[str]:
+    """Return the named catalog, or all of them. Raises `UsageError` for an unknown name."""
+    catalogs = sorted(app.runtime.catalogs)
     if catalog is None:
-        return sorted(opened.runtime.catalogs)
-    if catalog not in opened.runtime.catalogs:
-        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(opened.runtime.catalogs))}")
+        return catalogs
+    if catalog not in catalogs:
+        raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(catalogs)}")
     return [catalog]
 
 
-def given_knobs(said: str, sets: list[str] | None) -> dict[str, Any]:
-    """Knobs as the command line gives them; `said` is how messages call the place."""
-    pairs = [text.partition("=") for text in sets or []]
+def split_settings(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """Return `knob=value` texts as a dictionary. Raises `UsageError`, which names the option."""
+    pairs = [text.partition("=") for text in texts or []]
     if bad := [name for name, equals, _ in pairs if not equals]:
-        raise UsageError(f"{said} {bad[0]}: write knob=value, such as compact.min_input_files=2")
+        raise UsageError(f"{option} {bad[0]}: write knob=value, such as compact.min_input_files=2")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def knob_settings(said: str, sets: list[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
-    """Parse `--set` options and check them against the guardrails."""
-    return parse_settings(said, given_knobs(said, sets), guardrails)
+def parse_knobs(option: str, texts: Sequence[str] | None, guardrails: Sequence[Guardrail] = ()) -> dict[str, Any]:
+    """Return `knob=value` texts as checked values. Raises `UsageError` for what a guardrail would replace."""
+    from icewright.core.layering import parse_settings
+
+    return parse_settings(option, split_settings(option, texts), guardrails)
 
 
-def known_table(opened: Application, text: str) -> TableRow:
-    """Return what the store knows of a table, looked up in the catalog first."""
-    ref = TableRef.parse(text)
-    opened.runtime.catalog(ref)
-    runtime = opened.runtime
-    if not any(row.ref == ref and not row.dropped for row in runtime.store.tables.list()):
-        runtime.store.tables.record_listing(ref.catalog, runtime.catalogs[ref.catalog].pointers(), runtime.clock.now())
-    row = next((row for row in runtime.store.tables.list() if row.ref == ref and not row.dropped), None)
-    if row is None:
+def parse_operations(option: str, texts: Sequence[str] | None) -> list[Operation]:
+    """Return the operations that an option names, each time one or several with commas. Raises `UsageError`."""
+    from icewright.core.policy import Operation
+
+    named = set()
+    for name in (part.strip() for text in texts or [] for part in text.split(",")):
+        try:
+            named.add(Operation(name))  # takes the names of Iceberg's procedures, too
+        except ValueError:
+            known = ", ".join(Operation)
+            raise UsageError(f"{option} {name}: there is no such operation; there is: {known}") from None
+    return [operation for operation in Operation if operation in named]
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Return the time that `--since` names: an age such as 90m, 24h or 7d, or a date or time in ISO 8601 (UTC)."""
+    if age := _AGE.fullmatch(text.strip()):
+        return now - timedelta(minutes=int(age[1]) * _MINUTES[age[2]])
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(f"--since {text}: write an age such as 24h or 7d, or a date such as 2026-11-24") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def known_table(app: Application, text: str) -> TableRow:
+    """Return the store's row of a table; a table that the store does not know is looked up in its catalog."""
+    from icewright.core.table import TableRef
+
+    ref, runtime = TableRef.parse(text), app.runtime
+    catalog = runtime.catalog(ref)
+    row = runtime.store.tables.get(ref)
+    if row is None or row.dropped:
+        runtime.store.tables.record_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
+        row = runtime.store.tables.get(ref)
+    if row is None or row.dropped:
         raise UsageError(f"{ref}: the catalog has no such table; `icewright tables` lists what it has")
     return row
 
 
-def show_ignored(found: Sequence[Mapping[str, str]]) -> None:
-    """Say which properties of a table set nothing, and what would open them."""
-    if found:
-        lines = [(f"{one['property']} = {one['value']!r}", one["reason"]) for one in found]
-        output.rows("Ignored table properties", ("property", "why"), lines)
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation on standard error, unless `yes` is set; exit with code 1 on any other answer."""
+    if not yes and not typer.confirm(question, err=True):
+        raise typer.Exit(1)
 
 
-def show_knobs(document: Mapping[str, Any]) -> None:
-    """Every knob of a table with who set or bounded it, and the properties that set nothing."""
-    lines = [
-        (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t))
-        for k in document["knobs"]
-    ]
-    output.rows(f"Knobs of {document['table']}", ("knob", "value", "unit", "level", "set by"), lines)
-    show_ignored(document["ignored_properties"])
+def exit_code(states: Sequence[JobState | str]) -> int:
+    """Return the exit code of jobs: 0 done or nothing to do, 1 all failed, 3 some failed or ended early."""
+    bad = {"failed", "interrupted"}
+    if states and all(state in bad for state in states):
+        return 1
+    return 3 if bad.union(("partial", "cancelled")).intersection(map(str, states)) else 0
 
 
 def leave(code: int) -> None:
-    """End with an exit code other than 0."""
+    """Exit with a code other than 0; return when it is 0."""
     if code:
         raise typer.Exit(code)

@@ -1,281 +1,257 @@
-"""Commands that look: tables, health, explain, plan, history, show, doctor."""
+"""Commands that look: tables, health, explain, plan, history, show, alerts, deletions, pins."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from icewright.app import output
-from icewright.app.cli import remote
+from icewright.app.cli import views
+from icewright.app.cli.backend import JobFilter, TableFilter, backend
 from icewright.app.cli.base import (
     CatalogOption,
+    Job,
     Json,
+    Namespace,
+    OptionalTable,
     Table,
     app,
-    chosen_catalogs,
     known_table,
     leave,
-    opened_application,
-    show_ignored,
+    open_application,
+    parse_operations,
 )
-from icewright.app.cli.shown import show_removed
-from icewright.app.undoing import removal_document, waiting_document
-from icewright.core.describe import evaluation_document
 from icewright.core.errors import MetadataUnreadable, UsageError
-from icewright.flow.cycle import look
-from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_and_record, maintained
-from icewright.flow.queue import plan_now
-from icewright.ports import TableRow
+
+if TYPE_CHECKING:
+    from icewright.app.bootstrap import Application
+    from icewright.core.policy import Operation
+
+States = Annotated[
+    list[str] | None, typer.Option("--state", metavar="STATE", help="Only this state; may be given several times.")
+]
+OneOperation = Annotated[
+    str | None, typer.Option("--operation", "--op", metavar="OP", help="Only this operation, such as compact.")
+]
+
+
+def _operation(name: str | None) -> Operation | None:
+    found = parse_operations("--operation", [name] if name else None)
+    return found[0] if found else None
 
 
 @app.command()
-def tables(as_json: Json = False) -> None:
-    """All tables with health and state."""
-    if to := remote.client():
-        remote.tables(to, as_json=as_json)
-        return
-    with opened_application() as opened:
-        runtime = opened.runtime
-        found = detect(runtime, chosen_catalogs(opened, None))
-        known = [row for row in runtime.store.tables.list() if not row.dropped]
-        if as_json:
-            output.print_json({"tables": [_table_document(row) for row in known], "errors": list(found.errors)})
-        else:
-            output.rows("Tables", ("table", "health", "state"), [(row.ref, row.health, _state(row)) for row in known])
-            for name, error in found.errors:
-                output.ERR.print(f"[red]{escape(name)}: {escape(error)}[/]")
-    leave(1 if found.errors else 0)
-
-
-def _state(row: TableRow) -> str:
-    if row.error:
-        return f"unreadable: {row.error}"
-    if row.paused:
-        return f"paused: {row.paused}"
-    if row.held_by:
-        return f"running {row.held_by}"
-    if row.evaluated_at is None:
-        return "not evaluated yet"
-    if row.metadata_location != row.evaluated_location:
-        return "changed"
-    return "due" if row.due_since else "nothing due"
-
-
-def _table_document(row: TableRow) -> dict[str, Any]:
-    return {
-        "table": str(row.ref),
-        "health": row.health,
-        "state": _state(row),
-        "evaluated_at": row.evaluated_at,
-        "evaluate_at": row.evaluate_at,
-        "paused": row.paused,
-        "error": row.error,
-    }
+def tables(
+    catalog: CatalogOption = None,
+    namespace: Namespace = None,
+    state: States = None,
+    operation: OneOperation = None,
+    sort: Annotated[
+        str,
+        typer.Option("--sort", metavar="COLUMN", help="name, health (worst first), files, bytes, succeeded_at, ..."),
+    ] = "name",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many tables.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List tables with health, state and due operations."""
+    wanted = TableFilter(catalog, namespace, state or (), _operation(operation), sort, limit)
+    document = backend().tables(wanted)
+    if as_json:
+        output.print_json(document)
+    else:
+        views.show_tables(document["tables"])
+        for source, error in document["errors"]:
+            output.error(f"{source}: {error}")
+    leave(1 if document["errors"] else 0)
 
 
 @app.command()
 def health(table: Table, as_json: Json = False) -> None:
-    """Evaluate one table now: health and its parts, facts, verdicts."""
-    with opened_application() as opened:
+    """Evaluate one table now: health, facts and verdicts."""
+    from icewright.core.describe import evaluation_document
+    from icewright.flow.evaluate import evaluate_and_record, maintained
+
+    with open_application() as opened:
         row = known_table(opened, table)
         evaluation = evaluate_and_record(opened.runtime, row.ref, opened.runtime.clock.now())
         if evaluation is None:
-            said = next((r.error for r in opened.runtime.store.tables.list() if r.ref == row.ref), None)
-            raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {said or 'it was dropped'}")
-        standing = maintained(opened.runtime, row, evaluation.facts.metadata)
-        document = evaluation_document(evaluation)
-        if as_json:
-            output.print_json({**document, "maintenance": {op: asdict(said) for op, said in standing.items()}})
-            return
-        score = document["health"]
-        output.OUT.print(f"[bold]{escape(str(row.ref))}[/]  health [bold]{'unknown' if score is None else score}[/]")
-        output.rows(
-            "Parts",
-            ("part", "score", "behind it"),
-            [(n, p["score"], p["behind"]) for n, p in document["parts"].items()],
-        )
-        shown = {k: v for k, v in document["facts"].items() if not isinstance(v, list | dict)}
-        shown |= {k: output.size(shown[k]) for k in shown if k.endswith("bytes")}
-        output.rows("Facts", ("fact", "value"), list(shown.items()))
-        _show_verdicts(document)
-        lines = [(op, said.status, said.last_run, said.message) for op, said in standing.items()]
-        output.rows("Maintenance", ("operation", "status", "last run", "message"), lines)
-        show_ignored(document["ignored_properties"])
-
-
-def _show_verdicts(document: Any) -> None:  # noqa: ANN401 - JSON
-    lines = [
-        (v["operation"], v["verdict"], "; ".join([v["reason"], *v.get("notes", [])])) for v in document["verdicts"]
-    ]
-    output.rows("Verdicts", ("operation", "verdict", "reason"), lines)
+            found = opened.runtime.store.tables.get(row.ref)
+            error = found.error if found is not None else None
+            raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {error or 'it was dropped'}")
+        maintenance = maintained(opened.runtime, row, evaluation.facts.metadata)
+    states = {operation: asdict(state) for operation, state in maintenance.items()}
+    document = {**evaluation_document(evaluation), "maintenance": states}
+    if as_json:
+        output.print_json(document)
+    else:
+        views.show_health(document)
 
 
 @app.command()
-def explain(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table, else all.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Why each operation is due or not, for one table or for all."""
-    if to := remote.client():
-        remote.explain(to, table, as_json=as_json)
-        return
-    with opened_application() as opened:
-        runtime = opened.runtime
-        if table is not None:
-            refs = [known_table(opened, table).ref]
-        else:
-            detect(runtime, chosen_catalogs(opened, None))
-            refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
-        documents = []
-        for ref in refs:
-            evaluation = evaluate_and_record(runtime, ref, runtime.clock.now())
-            row = next(r for r in runtime.store.tables.list() if r.ref == ref)
-            document: dict[str, Any] = {"table": str(ref), "paused": row.paused, "error": row.error, "verdicts": []}
-            if evaluation is not None:
-                full = evaluation_document(evaluation)
-                document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
-            documents.append(document)
+def explain(table: OptionalTable = None, namespace: Namespace = None, as_json: Json = False) -> None:
+    """Say for each operation whether it is due, and why."""
+    documents = backend().explain(table, namespace)
     if as_json:
-        output.print_json(documents[0] if table is not None else documents)
+        output.print_json(documents[0] if table is not None and documents else documents)
         return
     for document in documents:
-        paused = f"  paused: {document['paused']}" if document["paused"] else ""
-        output.OUT.print(f"[bold]{escape(document['table'])}[/]{escape(paused)}")
-        if document["error"]:
-            output.OUT.print(f"[red]{escape(document['error'])}[/]")
-        else:
-            _show_verdicts(document)
-            show_ignored(document.get("ignored_properties", []))
+        views.show_explained(document)
 
 
 @app.command()
-def plan(catalog: CatalogOption = None, as_json: Json = False) -> None:
-    """What the next cycle would start, in order, and what would wait. Changes nothing."""
-    if to := remote.client():
-        remote.plan(to, catalog, as_json=as_json)
-        return
-    with opened_application() as opened:
-        catalogs = chosen_catalogs(opened, catalog)
-        found, _ = look(opened.runtime, catalogs)
-        made = plan_now(opened.runtime, catalogs)
+def plan(
+    catalog: CatalogOption = None,
+    namespace: Namespace = None,
+    operation: OneOperation = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many lines of each list.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which jobs would start now, and what would wait.
+
+    Changed tables are evaluated; no table is changed.
+    """
+    only = _operation(operation)
+    document = backend().plan(catalog)
+    if namespace is not None:
+        for part in ("jobs", "deferred"):
+            document[part] = [d for d in document[part] if _namespace(d["table"]) == namespace]
+    if only is not None:
+        document["jobs"] = [job for job in document["jobs"] if only in job["operations"]]
+        document["deferred"] = [d for d in document["deferred"] if d["operation"] == only]
+    document |= {part: document[part][:limit] for part in ("jobs", "deferred")}
     if as_json:
-        output.print_json(
-            {
-                "tables": found.tables,
-                "jobs": [
-                    {
-                        "table": str(j.ref),
-                        "operations": [str(op) for op in j.operations],
-                        "score": round(j.score, 3),
-                        "benefit_mb": round(j.benefit, 3),
-                        "cost_gb_hours": round(j.cost, 6),
-                        "why": j.why,
-                    }
-                    for j in made.jobs
-                ],
-                "deferred": [
-                    {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
-                    for d in made.deferred
-                ],
-            }
-        )
-        return
-    jobs = [(i, j.ref, ", ".join(j.operations), f"{j.score:.3g}", j.why) for i, j in enumerate(made.jobs, 1)]
-    output.rows("To start now", ("#", "table", "operations", "score", "why"), jobs)
-    if made.deferred:
-        waiting = [(d.position, d.ref, d.operation, d.reason) for d in made.deferred]
-        output.rows("Waiting", ("place", "table", "operation", "reason"), waiting)
+        output.print_json(document)
+    else:
+        views.show_plan(document)
+
+
+def _namespace(table: str) -> str:
+    from icewright.core.table import TableRef
+
+    return ".".join(TableRef.parse(table).namespace)
 
 
 @app.command()
 def history(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table, else all.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many jobs.")] = 50,
+    table: OptionalTable = None,
+    state: States = None,
+    operation: OneOperation = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="AGE|TIME", help="Such as 24h, 7d or 2026-11-24 (UTC).")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many jobs.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Jobs that ran, newest first."""
-    if to := remote.client():
-        remote.history(to, table, limit, as_json=as_json)
-        return
-    with opened_application() as opened:
-        jobs = opened.runtime.store.jobs.list(known_table(opened, table).ref if table else None, limit)
+    """List the jobs that ran, newest first."""
+    from icewright.core.runs import JobState
+
+    if unknown := [name for name in state or () if name not in list(JobState)]:
+        raise UsageError(f"--state {unknown[0]}: there is no such state; there is: {', '.join(JobState)}")
+    jobs = backend().history(JobFilter(table, state or (), _operation(operation), since, limit))
     if as_json:
-        output.print_json({"jobs": [output.job_row_document(job) for job in jobs]})
-        return
-    lines = [
-        (j.job_id, j.ref, j.state, j.trigger, f"{j.started:%Y-%m-%d %H:%M:%S}" if j.started else None, j.summary)
-        for j in jobs
-    ]
-    output.rows("Jobs", ("job", "table", "state", "trigger", "started (UTC)", "summary"), lines)
+        output.print_json({"jobs": jobs})
+    else:
+        views.show_jobs(jobs)
 
 
 @app.command()
 def show(
-    job: Annotated[str, typer.Argument(metavar="RUN", help="A job id, or a unique prefix of one.")],
+    job: Job,
+    files: Annotated[bool, typer.Option("--files", help="List every file, however many.")] = False,
     as_json: Json = False,
 ) -> None:
-    """One job: operations, metrics, statements, before and after, what expired and what waits, its log, its files."""
-    if to := remote.client():
-        remote.show(to, job, as_json=as_json)
-        return
-    with opened_application() as opened:
-        store = opened.runtime.store
-        found = store.jobs.get(job)
-        if found is None:
-            raise UsageError(f"no job, or more than one, begins with {job!r}; `icewright history` lists them")
-        runs = [dict(r) for r in store.runs.list(found.job_id)]
-        deleted = list(store.ledger.files(found.job_id))
-        log = list(store.activity.list(found.job_id))
-        removed = [removal_document(removal) for removal in store.ledger.removals(found.job_id)]
-        waiting = [waiting_document(w) for w in store.ledger.pending(found.ref) if w.job_id == found.job_id]
-    document = output.job_row_document(found)
-    document |= {"runs": runs, "removed": removed, "waiting": waiting, "files": deleted, "log": log}
+    """Show one job: operations, metrics, changes, log and files."""
+    document = backend().show(job)
     if as_json:
         output.print_json(document)
-        return
-    output.OUT.print(
-        f"[bold]{found.job_id}[/]  {escape(str(found.ref))}  {output.coloured(found.state)}  "
-        f"{found.trigger} by {escape(found.actor)}"
-    )
-    for r in runs:
-        changes = [
-            (k, r["before"].get(k), r["after"].get(k)) for k in r["before"] if r["before"].get(k) != r["after"].get(k)
-        ]
-        output.OUT.print(f"\n{r['operation']}: {output.coloured(r['state'])}  {escape(r['summary'])}")
-        for text in (*r["notes"], *r["statements"]):
-            output.OUT.print(f"  {escape(text)}")
-        output.rows("Metrics", ("metric", "value"), list(r["metrics"].items()))
-        if r["partitions"]:
-            columns = ("partition", "files_in", "bytes_in", "files_out", "bytes_out")
-            sized = [{**p, **{c: output.size(p[c]) for c in ("bytes_in", "bytes_out")}} for p in r["partitions"]]
-            output.rows("Partitions", columns, [[p[c] for c in columns] for p in sized])
-        output.rows("Changes", ("fact", "before", "after"), changes)
-    show_removed(removed, waiting)
-    told = [(f"{e['at']:%H:%M:%S}", e["kind"], output.details(e["details"])) for e in log]
-    output.rows("Log", ("at", "event", "details"), told)
-    if deleted:
-        output.rows(
-            "Files",
-            ("state", "kind", "size", "path"),
-            [(f["state"], f["kind"], output.size(f["bytes"]), f["path"]) for f in deleted],
-        )
+    else:
+        views.show_job_detail(document, files=files)
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Check the store, every catalog, its storage and Spark; say how to mend what fails."""
-    from icewright.app.doctor import examine  # noqa: PLC0415 - starts Spark, and is needed here alone
+def alerts(
+    resolved: Annotated[bool, typer.Option("--all", help="List resolved alerts too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many alerts.")] = 1000,
+    test: Annotated[bool, typer.Option("--test", help="Send a test message to each channel.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List open alerts, newest first, or test the channels."""
+    from icewright.app.documents import alert_document
 
-    with opened_application() as opened:
-        checks = examine(opened)
+    with open_application() as opened:
+        if test:
+            results = _test_channels(opened)
+        else:
+            found = [alert_document(a) for a in opened.runtime.store.alerts.list(resolved=resolved, limit=limit)]
+    if not test:
+        if as_json:
+            output.print_json({"alerts": found})
+        else:
+            views.show_alerts(found)
+        return
     if as_json:
-        output.print_json({"checks": [{"check": c.name, "ok": c.ok, "said": c.said} for c in checks]})
+        output.print_json({"channels": [{"channel": n, "ok": not error, "error": error} for n, error in results]})
     else:
-        output.rows(
-            "Doctor", ("check", "result", "said"), [(c.name, "ok" if c.ok else "failed", c.said) for c in checks]
-        )
-    leave(0 if all(c.ok for c in checks) else 1)
+        lines = [(name, error or "took the message") for name, error in results]
+        output.rows("Channels", (output.Column("channel"), "result"), lines)
+    leave(1 if any(error for _, error in results) else 0)
+
+
+def _test_channels(opened: Application) -> list[tuple[str, str | None]]:
+    """Send a test message to each channel; return its name and its error, None where it took the message."""
+    from icewright.core.alerts import Severity
+    from icewright.core.errors import ChannelUnavailable
+
+    channels = opened.alerting.channels
+    if not channels:
+        raise UsageError("no channel is configured: name Apprise URLs under alerts.channels, as ${env:NAME}")
+    results: list[tuple[str, str | None]] = []
+    for name, channel in channels.items():
+        try:
+            channel.send(
+                "[test] Icewright", "This channel receives Icewright's alerts. Nothing is wrong.", Severity.INFO
+            )
+        except ChannelUnavailable as error:
+            results.append((name, str(error)))
+        else:
+            results.append((name, None))
+    return results
+
+
+@app.command()
+def deletions(table: OptionalTable = None, catalog: CatalogOption = None, as_json: Json = False) -> None:
+    """List files that wait to be deleted, by job.
+
+    Each line says until when they wait, and why a deletion failed.
+    """
+    items = backend().deletions(table, catalog)
+    document: dict[str, Any] = {
+        "deletions": items,
+        "files": sum(item["files"] for item in items),
+        "bytes": sum(item["bytes"] for item in items),
+    }
+    if as_json:
+        output.print_json(document)
+        return
+    views.show_waiting(items)
+    if items:
+        output.echo(f"{document['files']} file(s) wait, {output.size(document['bytes'])}")
+
+
+@app.command()
+def pins(table: Table, as_json: Json = False) -> None:
+    """List the readers that keep snapshots of a table."""
+    with open_application() as opened:
+        row = known_table(opened, table)
+        metadata = opened.runtime.catalog(row.ref).load(row.ref)
+        found = opened.runtime.store.pins.list(row.ref, metadata.table_uuid)
+        now = opened.runtime.clock.now()
+    if as_json:
+        fields = ("reader", "snapshot_id", "pinned_at", "until", "author")
+        output.print_json([{f: getattr(pin, f) for f in fields} | {"aged_out": pin.until <= now} for pin in found])
+        return
+    lines = [(p.reader, p.snapshot_id, p.until, p.author, "aged out" if p.until <= now else "") for p in found]
+    columns = ("reader", output.Column("snapshot"), output.Column("until (UTC)"), output.Column("author", rank=1), "")
+    output.rows(f"Pins of {row.ref}", columns, lines)

@@ -1,159 +1,131 @@
-"""The commands against a service, where --server names one: the same words, answered by its API."""
+"""The commands against a service: its API answers, and no configuration is needed here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
 
-from rich.markup import escape
-
-from icewright.app import output
-from icewright.app.cli.base import OPTIONS, leave, show_ignored, show_knobs
-from icewright.app.cli.shown import show_removed
-from icewright.app.config import server_token
+from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
+from icewright.app.cli.base import parse_since
+from icewright.app.environment import server_token
 from icewright.client import Client
 from icewright.core.layering import parse_settings
-from icewright.core.policy import Operation
-from icewright.core.runs import JobState
+
+_MOST = 1_000_000  # tables that are listed where no limit is given
+_EXPLAINED = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
+_RUN = ("operation", "state", "reason", "summary", "metrics", "notes", "statements", "partitions")
 
 
-def client() -> Client | None:
-    """Return the service that --server names; None where the command works by itself."""
-    return Client(OPTIONS.server, server_token()) if OPTIONS.server else None
+class RemoteBackend:
+    """Asks the service at a URL; the token is that of ICEWRIGHT_TOKEN."""
 
+    def __init__(self, url: str) -> None:
+        self._url = url
 
-def tables(to: Client, *, as_json: bool) -> None:
-    """Run `icewright tables` against a service."""
-    with to:
-        found = list(to.tables())
-    if as_json:
-        output.print_json({"tables": found, "errors": []})
-        return
-    output.rows("Tables", ("table", "health", "state"), [(t["table"], t["health"], _state(t)) for t in found])
+    def _client(self) -> Client:
+        return Client(self._url, server_token())
 
+    def tables(self, wanted: TableFilter) -> Document:
+        """Return the service's tables that pass the filter."""
+        order: Literal["asc", "desc"] = "asc" if wanted.sort in ("name", "health") else "desc"
+        filters = {"catalog": wanted.catalog, "namespace": wanted.namespace, "due": wanted.operation}
+        with self._client() as client:
+            found = client.tables(sort=wanted.sort, order=order, state=list(wanted.states) or None, **filters)
+            tables = [table for _, table in zip(range(wanted.limit or _MOST), found, strict=False)]
+        return {"tables": tables, "errors": []}
 
-def explain(to: Client, table: str | None, *, as_json: bool) -> None:
-    """As `icewright explain`, by the service's last evaluations."""
-    with to:
-        names = [table] if table is not None else [t["table"] for t in to.tables()]
-        same = ("table", "paused", "error", "health", "verdicts", "ignored_properties")
-        found = [{k: t[k] for k in same} for t in map(to.table, names)]
-    if as_json:
-        output.print_json(found[0] if table is not None else found)
-        return
-    for one in found:
-        output.OUT.print(f"[bold]{escape(one['table'])}[/]")
-        lines = [(v["operation"], v["verdict"], v["reason"]) for v in one["verdicts"]]
-        output.rows("Verdicts", ("operation", "verdict", "reason"), lines)
-        show_ignored(one["ignored_properties"])
+    def explain(self, table: str | None, namespace: str | None) -> list[Document]:
+        """Return the verdicts of the service's last evaluations."""
+        with self._client() as client:
+            names = [table] if table is not None else [t["table"] for t in client.tables(namespace=namespace)]
+            return [{name: t[name] for name in _EXPLAINED} for t in map(client.table, names)]
 
+    def plan(self, catalog: str | None) -> Document:
+        """Return the plan that the service makes now."""
+        with self._client() as client:
+            return client.plan(catalog)
 
-def plan(to: Client, catalog: str | None, *, as_json: bool) -> None:
-    """Run `icewright plan` against a service."""
-    with to:
-        made = to.plan(catalog)
-    if as_json:
-        output.print_json(made)
-        return
-    jobs = [
-        (i, j["table"], ", ".join(j["operations"]), f"{j['score']:.3g}", j["why"])
-        for i, j in enumerate(made["jobs"], 1)
-    ]
-    output.rows("To start now", ("#", "table", "operations", "score", "why"), jobs)
-    waiting = [(d["position"], d["table"], d["operation"], d["reason"]) for d in made["deferred"]]
-    output.rows("Waiting", ("place", "table", "operation", "reason"), waiting)
+    def run(self, request: RunRequest) -> Document:
+        """Queue a job for the service's workers and wait for its end."""
+        settings = parse_settings("--set", request.settings)
+        with self._client() as client:
+            document = client.start(
+                request.table, request.operations, settings, dry_run=request.dry_run, force=request.force
+            )
+            if document["job_id"] is not None:
+                job = client.follow(document["job_id"])
+                runs = [{name: run[name] for name in _RUN} for run in job["runs"]]
+                document |= {"state": job["state"], "summary": job["summary"], "operations": runs}
+        return document
 
+    def history(self, wanted: JobFilter) -> list[Document]:
+        """Return the service's jobs that pass the filter."""
+        since = None if wanted.since is None else parse_since(wanted.since, datetime.now(UTC))  # noqa: TID251 - an age counts from this machine's time
+        filters = {"state": list(wanted.states) or None, "operation": wanted.operation}
+        with self._client() as client:
+            jobs = list(client.jobs(wanted.table, limit=wanted.limit, **filters))
+        return [
+            job for job in jobs if since is None or datetime.fromisoformat(job["started"] or job["created"]) >= since
+        ]
 
-def run(
-    to: Client,
-    table: str,
-    operations: Sequence[Operation],
-    sets: dict[str, Any],
-    *,
-    dry_run: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """As `icewright run`: the service's workers do it, and this waits for the end."""
-    with to:
-        document = to.start(table, operations, parse_settings("--set", sets), dry_run=dry_run, force=force)
-        if document["job_id"] is not None:
-            job = to.follow(document["job_id"])
-            same = ("operation", "state", "reason", "summary", "metrics", "notes", "statements", "partitions")
-            runs = [{k: r[k] for k in same} for r in job["runs"]]
-            document |= {"state": job["state"], "summary": job["summary"], "operations": runs}
-    if as_json:
-        output.print_json(document)
-    else:
-        lines = [(o["operation"], o["state"], o["summary"]) for o in document["operations"]]
-        output.rows(f"{document['table']}: {document['state']}", ("operation", "state", "summary"), lines)
-    leave(output.exit_code([JobState(document["state"])]))
+    def show(self, job: str) -> Document:
+        """Return a job of the service with its files."""
+        with self._client() as client:
+            found = client.job(job)
+            return found | {"files": list(client.files(found["job_id"]))}
 
+    def cancel(self, job: str) -> Document:
+        """Ask a job of the service to stop."""
+        with self._client() as client:
+            return client.cancel(job)
 
-def history(to: Client, table: str | None, limit: int, *, as_json: bool) -> None:
-    """Run `icewright history` against a service."""
-    with to:
-        jobs = to.jobs(table, limit=limit)
-    if as_json:
-        output.print_json({"jobs": list(jobs)})
-        return
-    columns = ("job_id", "table", "state", "trigger", "started", "summary")
-    output.rows("Jobs", columns, [[job[c] for c in columns] for job in jobs])
+    def pause(self, table: str, reason: str | None) -> Document:
+        """Pause or resume a table of the service."""
+        with self._client() as client:
+            was_paused = client.table(table)["paused"]
+            if reason is None:
+                client.resume(table)
+            else:
+                client.pause(table, reason)
+        return {"table": table, "paused": reason, "was_paused": was_paused}
 
+    def knobs(self, table: str) -> Document:
+        """Return the knobs of a table of the service."""
+        with self._client() as client:
+            return client.knobs(table)
 
-def show(to: Client, job_id: str, *, as_json: bool) -> None:
-    """Run `icewright show` against a service."""
-    with to:
-        job = to.job(job_id)
-        document = job | {"files": list(to.files(job["job_id"]))}
-    if as_json:
-        output.print_json(document)
-        return
-    output.OUT.print(f"[bold]{job['job_id']}[/]  {escape(job['table'])}  {output.coloured(job['state'])}")
-    for one in job["runs"]:
-        output.OUT.print(f"\n{one['operation']}: {output.coloured(one['state'])}  {escape(one['summary'])}")
-        output.rows("Metrics", ("metric", "value"), list(one["metrics"].items()))
-    show_removed(job["removed"], job["waiting"])
-    files = [(f["state"], f["kind"], output.size(f["bytes"]), f["path"]) for f in document["files"]]
-    if files:
-        output.rows("Files", ("state", "kind", "size", "path"), files)
+    def set_rule(self, scope: str, settings: Mapping[str, str]) -> Mapping[str, Any]:
+        """Add knobs to the service's stored rule."""
+        new = parse_settings("config set", settings)
+        with self._client() as client:
+            old = client.rule(scope)
+            before = old["settings"] if old else {}
+            client.set_rule(scope, {**before, **new}, old["version"] if old else 0)
+        return new
 
+    def unset_rule(self, scope: str, knobs: Sequence[str]) -> Mapping[str, Any]:
+        """Remove knobs from the service's stored rule."""
+        with self._client() as client:
+            old = client.rule(scope) or {"settings": {}, "version": 0}
+            removed = removed_settings(scope, old["settings"], knobs)
+            if rest := {name: value for name, value in old["settings"].items() if name not in removed}:
+                client.set_rule(scope, rest, old["version"])
+            else:
+                client.delete_rule(scope)
+        return removed
 
-def cancel(to: Client, job_id: str) -> None:
-    """Run `icewright cancel` against a service."""
-    with to:
-        output.OUT.print(f"job {to.cancel(job_id)['job_id']} was asked to stop")
+    def undo(self, job: str, *, dry_run: bool) -> Document:
+        """Undo a job of the service."""
+        with self._client() as client:
+            return client.undo(job, dry_run=dry_run)
 
+    def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
+        """Return the service's planned deletions."""
+        with self._client() as client:
+            return list(client.deletions(table=table, catalog=catalog))
 
-def pause(to: Client, table: str, reason: str | None) -> None:
-    """As `icewright pause`, or without a reason `icewright resume`."""
-    with to:
-        if reason is None:
-            to.resume(table)
-        else:
-            to.pause(table, reason)
-    output.OUT.print(f"{escape(table)} is {'maintained again' if reason is None else 'paused: ' + escape(reason)}")
-
-
-def config_explain(to: Client, table: str, *, as_json: bool) -> None:
-    """Run `icewright config explain` against a service."""
-    with to:
-        found = to.knobs(table)
-    if as_json:
-        output.print_json(found)
-        return
-    show_knobs(found)
-
-
-def config_set(to: Client, scope: str, settings: dict[str, Any]) -> None:
-    """As `icewright config set`: what the scope's stored rule says already stays."""
-    with to:
-        new, old = parse_settings("config set", settings), to.rule(scope)
-        before = old["settings"] if old else {}
-        to.set_rule(scope, {**before, **new}, old["version"] if old else 0)
-    output.OUT.print(f"{escape(scope)}: {escape(', '.join(f'{k} = {v}' for k, v in new.items()))}")
-
-
-def _state(table: dict[str, Any]) -> str:
-    why = table["error"] or table["paused"]
-    return f"{table['state']}: {why}" if why else str(table["state"])
+    def give_up(self, job: str) -> Document:
+        """Drop the planned deletions of a job of the service."""
+        with self._client() as client:
+            return client.give_up(job)

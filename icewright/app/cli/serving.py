@@ -1,64 +1,124 @@
-"""The commands that run for ever: the service and further workers."""
+"""Commands of the service: serve, worker, archive, db upgrade, mcp."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icewright.app import logs
-from icewright.app.bootstrap import Application
-from icewright.app.cli.base import app, opened_application
-from icewright.app.service import GRACE_SECONDS, Service, running, until_asked_to_stop
+from icewright.app import output
+from icewright.app.cli.base import OPTIONS, Json, app, configuration, db_app, open_application
+from icewright.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from icewright.app.bootstrap import Application
+    from icewright.app.service import Service
+
+GRACE_SECONDS = 300  # for running jobs, once the process was asked to stop
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Jobs at the same time; default: limits.per_worker.")]
 Grace = Annotated[
-    int, typer.Option("--grace-seconds", min=0, help="How long running jobs may go on when the process is to stop.")
+    int, typer.Option("--grace-seconds", min=0, help="How long running jobs may continue after a request to stop.")
 ]
 
 
 @app.command()
 def serve(
-    no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Plan only; workers of their own run the jobs.")
-    ] = False,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only plan; separate workers run the jobs.")] = False,
     slots: Slots = None,
     grace_seconds: Grace = GRACE_SECONDS,
 ) -> None:
-    """Detect, evaluate, plan and execute until asked to stop (SIGTERM, Ctrl-C). Any number share one PostgreSQL."""
+    """Run the service with API and pages.
+
+    It runs until SIGTERM or Ctrl-C; several may share one PostgreSQL.
+    """
     _run("service", slots, grace_seconds, no_worker=no_worker)
 
 
 @app.command()
 def worker(slots: Slots = None, grace_seconds: Grace = GRACE_SECONDS) -> None:
-    """Run queued jobs until asked to stop: one more worker beside the service's own."""
+    """Run queued jobs: one more worker for the service.
+
+    It runs until SIGTERM or Ctrl-C.
+    """
     _run("worker", slots, grace_seconds)
 
 
 def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = False) -> None:
-    tell = logs.listener()  # a service has a log, on a terminal too
-    with opened_application("service", tell=tell) as opened:
+    from icewright.app import logs
+    from icewright.app.service import running, until_asked_to_stop
+
+    log = logs.listener()  # a service writes a log, on a terminal too
+    with open_application("service", tell=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
         with running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service:
             with ExitStack() as stack:
                 address = stack.enter_context(_listening(opened, service)) if kind == "service" else None
-                said = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
-                tell("started", {"kind": kind, **said})
+                started = {"slots": places, "catalogs": sorted(opened.runtime.catalogs), "address": address}
+                log("started", {"kind": kind, **started})
                 until_asked_to_stop()
-            tell("stopping", {"kind": kind, "grace_seconds": grace_seconds})
+            log("stopping", {"kind": kind, "grace_seconds": grace_seconds})
 
 
 @contextmanager
 def _listening(opened: Application, service: Service) -> Iterator[str]:
-    """Events come in, and probes are answered, while the block lasts; yields the address."""
-    from icewright.app.web.app_state import ServiceStatus  # noqa: PLC0415
-    from icewright.app.web.application import Settings, create_app  # noqa: PLC0415 - needed by the service alone
-    from icewright.app.web.running import serving  # noqa: PLC0415
+    """Serve API, pages and probes while the block lasts; yield the address."""
+    from icewright.app.web.app_state import ServiceStatus
+    from icewright.app.web.application import Settings, create_app
+    from icewright.app.web.running import serving
 
     server = opened.config.server
-    watch = ServiceStatus(service.faults, service.telemetry.exposition)
-    with serving(create_app(opened, Settings.of(opened.config), watch), server.host, server.port) as port:
+    status = ServiceStatus(service.faults, service.telemetry.exposition)
+    with serving(create_app(opened, Settings.of(opened.config), status), server.host, server.port) as port:
         yield f"http://{server.host}:{port}"
+
+
+@app.command()
+def archive(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be moved; move nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Move old history into the archive's Iceberg tables."""
+    from icewright.app.cli.archiving import archive_history
+
+    with output.progress() as listener, open_application(tell=listener) as opened:
+        document = archive_history(opened, dry_run=dry_run)
+    if as_json:
+        output.print_json(document)
+        return
+    output.rows(
+        f"History before {output.moment(document['before'])} UTC",
+        ("table", output.Column("rows to move" if dry_run else "rows moved", right=True)),
+        [(f"{document['archive']}.{source}", count) for source, count in document["rows"].items()],
+    )
+
+
+@db_app.command("upgrade")
+def db_upgrade() -> None:
+    """Migrate the state store to the newest revision."""
+    from icewright.app.bootstrap import upgrade_store
+
+    upgrade_store(configuration())
+    output.echo("the state store has the newest revision")
+
+
+@app.command()
+def mcp(
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Offer the tool that runs operations, too.")
+    ] = False,
+) -> None:
+    """Serve agents by the Model Context Protocol.
+
+    The server reads standard input and writes standard output.
+    """
+    from icewright.app.environment import find_config
+
+    try:
+        from icewright.app.agents import server
+    except ImportError as error:
+        raise ConfigError([f"this command needs more packages: install icewright[mcp] ({error})"]) from error
+    configuration()  # reports its faults now, and not with each question of an agent
+    server(str(find_config(OPTIONS.config)), allow_changes=allow_changes).run()

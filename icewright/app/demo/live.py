@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from icewright.app.bootstrap import Application
-from icewright.app.config import has_display
 from icewright.app.demo.lake import Lake
+from icewright.app.environment import has_display
 from icewright.app.service import running, until_asked_to_stop
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app

@@ -10,8 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from icewright.app import logs, output
 from icewright.app.bootstrap import Application, application
 from icewright.app.demo import rot
@@ -21,6 +19,8 @@ from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
 from icewright.app.demo.serving import CATALOG, DemoLocation, place
 from icewright.app.demo.undoing import remember, show_undo
+from icewright.app.documents import cycle_document
+from icewright.app.output import escape
 from icewright.core.describe import facts_summary
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -53,7 +53,7 @@ class State:
 def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
     """Run the demo; the exit code is 0 when every proof holds."""
     here = place(directory or Path("icewright-demo"))
-    console = output.ERR if as_json else output.OUT
+    console = output.console(stderr=as_json)
     logs.configure_by(here.config)
     with output.progress() as tell, application(here.config, kind="demo", tell=tell) as app:
         lake = _lake(app, here)
@@ -119,7 +119,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
     failures += _failures(cycles)
     if undone is not None and not (undone["same"] and undone["expired_again"]):
         failures.append(f"{undone['table']}: the undo of job {undone['job_id']} did not restore what was there")
-    documents = [output.cycle_document(c) for c in cycles]
+    documents = [cycle_document(c) for c in cycles]
     return {
         "ok": not failures,
         "failures": failures,
@@ -218,10 +218,10 @@ def _show(report: dict[str, Any], home: Path) -> None:
     headings = ("table", "files", "deletes", "manifests", "snapshots", "orphans", "size", "plan ms", "rows", "content")
     output.rows("Before → after", headings, lines)
     for text in report["left_alone"]:
-        output.OUT.print(f"[dim]left alone[/]  {escape(text)}")
+        output.echo(f"[dim]left alone[/]  {escape(text)}")
     for text in report["failures"]:
-        output.OUT.print(f"[red]FAILED  {escape(text)}[/]")
+        output.echo(f"[red]FAILED  {escape(text)}[/]")
     if report["ok"]:
-        output.OUT.print("[green]Every table, tag and branch reads the same rows as before.[/]")
+        output.echo("[green]Every table, tag and branch reads the same rows as before.[/]")
     example = f"icewright --config {home}/icewright.yaml"
-    output.OUT.print(f"Look around: {example} tables | {example} health {CATALOG}.web.clicks", soft_wrap=True)
+    output.echo(f"Look around: {example} tables | {example} health {CATALOG}.web.clicks")

@@ -1,6 +1,6 @@
-"""Spark's Python daemon with all that a task of ours imports: the workers that it forks have it at once.
+"""Spark's Python daemon with the kernel's modules imported, so that forked workers need not import them.
 
-Spark lets a worker end that had nothing to do for a minute; without this each that comes after it would load it anew.
+Spark ends a worker that is idle for a minute; without this daemon each new worker would import the modules again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rows of a data file its deletes leave: positions, deletion vectors, and keys (spec, Row-level Deletes)."""
+"""Apply position deletes, deletion vectors and equality deletes (spec, Row-level Deletes)."""
 
 from __future__ import annotations
 
@@ -14,67 +14,67 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, FileSlice, Layout
-from icewright.adapters.engines.arrow.opening import Broken, Opener
-from icewright.adapters.engines.arrow.resolve import Unfit, field_id, resolved, with_ids
-from icewright.adapters.engines.arrow.types import Field, plain
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, resolved, with_ids
+from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, Layout
+from icewright.adapters.engines.arrow.types import Field, storage_array
 
 _FILE_PATH, _POSITION = 2147483546, 2147483545  # reserved ids of position delete files
 _MAGIC = b"\xd1\xd3\x39\x64"
-_A_BATCH = 1 << 17
+_BATCH_ROWS = 1 << 17
 _FLOAT_BITS = 32
 
-_Leaf = tuple[Field, tuple[str, ...], Field]  # a top-level field, the way down from it, and the field itself
+_KeyColumn = tuple[Field, tuple[str, ...], Field]  # a top-level field, the names down to the key field, the key field
 
 
 @dataclass(frozen=True)
-class Keys:
-    """What equality deletes of the same columns say: rows with these values are gone."""
+class EqualityKeys:
+    """Key values of equality deletes on the same columns: rows with these values are deleted."""
 
-    leaves: tuple[_Leaf, ...]
+    key_columns: tuple[_KeyColumn, ...]
     values: pl.DataFrame
 
     @property
     def columns(self) -> tuple[Field, ...]:
-        """Return the columns of the table, of now or of before, that hold them."""
-        return tuple({top["id"]: top for top, _, _ in self.leaves}.values())
+        """Return the top-level columns that hold the keys, dropped columns included."""
+        return tuple({top["id"]: top for top, _, _ in self.key_columns}.values())
 
 
 @dataclass
 class Deletes:
-    """The deletes of a bin, each file read once."""
+    """The deletes of a bin; each position delete file is read once."""
 
     layout: Layout
     opener: Opener
-    wanted: frozenset[str]  # data files of the bin
+    data_paths: frozenset[str]  # of the bin's data files
     _positions: dict[str, Mapping[str, pl.Series]] = field(default_factory=dict)
-    _keys: dict[tuple[DeleteFile, ...], Keys] = field(default_factory=dict)
+    _keys: dict[tuple[DeleteFile, ...], EqualityKeys] = field(default_factory=dict)
 
-    def positions(self, piece: FileSlice) -> pl.Series | None:
-        """Return the positions of the file's rows that are gone, each once and ascending; None when there are none."""
-        found: list[pl.Series] = []
-        for delete in piece.deletes:
+    def positions(self, file_slice: FileSlice) -> pl.Series | None:
+        """Return the distinct deleted positions of a data file, ascending; None when there are none."""
+        positions: list[pl.Series] = []
+        for delete in file_slice.deletes:
             if delete.kind is DeleteKind.VECTOR:
-                found.append(self._vector(delete))
+                positions.append(self._vector(delete))
             elif delete.kind is DeleteKind.POSITION:
                 if delete.path not in self._positions:
                     self._positions[delete.path] = self._read_positions(delete)
-                if (own := self._positions[delete.path].get(piece.path)) is not None:
-                    found.append(own)
-        return pl.concat(found).unique().sort() if found else None
+                if (own := self._positions[delete.path].get(file_slice.path)) is not None:
+                    positions.append(own)
+        return pl.concat(positions).unique().sort() if positions else None
 
-    def keys(self, piece: FileSlice) -> list[Keys]:
-        """Return what the file's equality deletes say, those of the same columns together."""
+    def keys(self, file_slice: FileSlice) -> list[EqualityKeys]:
+        """Return the equality deletes of a data file, merged by their columns."""
         by_ids: dict[tuple[int, ...], list[DeleteFile]] = {}
-        for delete in piece.deletes:
+        for delete in file_slice.deletes:
             if delete.kind is DeleteKind.EQUALITY:
                 by_ids.setdefault(tuple(sorted(delete.equality_ids)), []).append(delete)
         result = []
         for ids, files in by_ids.items():
-            same = tuple(files)
-            if same not in self._keys:
-                self._keys[same] = self._read_keys(ids, same)
-            result.append(self._keys[same])
+            files_key = tuple(files)
+            if files_key not in self._keys:
+                self._keys[files_key] = self._read_keys(ids, files_key)
+            result.append(self._keys[files_key])
         return result
 
     def _vector(self, delete: DeleteFile) -> pl.Series:
@@ -84,19 +84,19 @@ class Deletes:
         try:
             positions = _bitmap(blob)
         except (struct.error, ValueError) as error:
-            raise Broken(f"{delete.path}: the deletion vector at {delete.offset} is broken: {error}") from error
+            raise UnreadableFile(f"{delete.path}: the deletion vector at {delete.offset} is broken: {error}") from error
         if delete.cardinality and len(positions) != delete.cardinality:
-            said = f"{len(positions)} positions where its entry says {delete.cardinality}"
-            raise Broken(f"{delete.path}: the deletion vector at {delete.offset} has {said}")
+            present = f"{len(positions)} positions where its entry says {delete.cardinality}"
+            raise UnreadableFile(f"{delete.path}: the deletion vector at {delete.offset} has {present}")
         return pl.Series(positions.to_array(), dtype=pl.UInt64).cast(pl.Int64)
 
     def _read_positions(self, delete: DeleteFile) -> Mapping[str, pl.Series]:
         with self.opener.parquet(delete.path) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
             path, position = names.get(_FILE_PATH, "file_path"), names.get(_POSITION, "pos")
-            batches = source.iter_batches(_A_BATCH, columns=[path, position], use_threads=False)
+            batches = source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False)
             frames = [
-                frame.filter(pl.col("path").is_in(list(self.wanted)))
+                frame.filter(pl.col("path").is_in(list(self.data_paths)))
                 for batch in batches
                 if (frame := _frame(batch, {path: "path", position: "pos"})).height
             ]
@@ -105,97 +105,97 @@ class Deletes:
         parts = pl.concat(frames).partition_by("path", as_dict=True)
         return {str(name): part["pos"] for (name,), part in parts.items()}
 
-    def _read_keys(self, ids: Sequence[int], files: Sequence[DeleteFile]) -> Keys:
-        leaves = tuple(_found(self.layout, number) for number in ids)
-        alone = [_alone(top, path, leaf) for top, path, leaf in leaves]
+    def _read_keys(self, ids: Sequence[int], files: Sequence[DeleteFile]) -> EqualityKeys:
+        key_columns = tuple(_field_path(self.layout, number) for number in ids)
+        alone = [_projected(top, path, leaf) for top, path, leaf in key_columns]
         frames: list[pl.DataFrame] = []
         for delete in files:
             with self.opener.parquet(delete.path) as source:
                 schema = with_ids(source.schema_arrow, self.layout.properties.get("schema.name-mapping.default"))
-                batches = source.iter_batches(_A_BATCH, use_threads=False)
-                frames += [_keyed(resolved(batch, list(schema), alone, {}), leaves) for batch in batches]
-        return Keys(leaves, pl.concat(frames).unique())
+                batches = source.iter_batches(_BATCH_ROWS, use_threads=False)
+                frames += [_key_frame(resolved(batch, list(schema), alone, {}), key_columns) for batch in batches]
+        return EqualityKeys(key_columns, pl.concat(frames).unique())
 
 
-def unmatched(length: int, columns: Mapping[int, pa.Array], keys: Sequence[Keys]) -> pa.BooleanArray | None:
-    """Return which of the rows no equality delete matches; None when all stay. `columns` by the id of their field.
+def equality_mask(length: int, columns: Mapping[int, pa.Array], keys: Sequence[EqualityKeys]) -> pa.BooleanArray | None:
+    """Return a mask of the rows that no equality delete matches; None when all rows stay. `columns` are by field id.
 
-    Null equals null, NaN equals NaN, and zero is not minus zero, as in Iceberg's own reader.
+    Null equals null, NaN equals NaN, and zero is not minus zero, as in Iceberg's Java reader.
     """
-    gone: list[pl.Series] = []
+    deleted: list[pl.Series] = []
     for one in keys:
-        frame = _keyed([columns[top["id"]] for top, _, _ in one.leaves], one.leaves).with_row_index("row")
-        gone.append(frame.join(one.values, on=one.values.columns, how="semi", nulls_equal=True)["row"])
-    rows = pl.concat(gone).unique() if gone else pl.Series(dtype=pl.UInt32)
+        frame = _key_frame([columns[top["id"]] for top, _, _ in one.key_columns], one.key_columns).with_row_index("row")
+        deleted.append(frame.join(one.values, on=one.values.columns, how="semi", nulls_equal=True)["row"])
+    rows = pl.concat(deleted).unique() if deleted else pl.Series(dtype=pl.UInt32)
     return None if rows.is_empty() else _mask(length, rows)
 
 
-def without(positions: pl.Series, start: int, length: int) -> pa.BooleanArray | None:
-    """Return which of the rows from `start` on are not at a deleted position; None when all stay."""
+def position_mask(positions: pl.Series, start: int, length: int) -> pa.BooleanArray | None:
+    """Return a mask of the rows from `start` on that are not at a deleted position; None when all rows stay."""
     low = int(positions.search_sorted(start))
     high = int(positions.search_sorted(start + length))
     return None if low == high else _mask(length, positions[low:high] - start)
 
 
-def both(masks: Sequence[pa.BooleanArray | None]) -> pa.BooleanArray | None:
-    """Return the rows that stay by all masks."""
-    said = [mask for mask in masks if mask is not None]
-    return reduce(pc.and_, said) if said else None
+def and_masks(masks: Sequence[pa.BooleanArray | None]) -> pa.BooleanArray | None:
+    """Return the conjunction of the masks; None when all are None."""
+    present = [mask for mask in masks if mask is not None]
+    return reduce(pc.and_, present) if present else None
 
 
 def _frame(batch: pa.RecordBatch, names: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(batch)).rename(names).select(names.values())
 
 
-def _found(layout: Layout, number: int) -> _Leaf:
-    """Return the field of this id in the table's schema, else in an older one."""
+def _field_path(layout: Layout, number: int) -> _KeyColumn:
+    """Return the key field of this id in the current schema, else among dropped columns."""
     for top in (*layout.schema["fields"], *layout.older_fields.values()):
-        if (found := _within(top, number)) is not None:
-            return top, *found
-    raise Unfit(f"an equality delete names column {number}, which is inside another and was dropped")
+        if (positions := _path_to(top, number)) is not None:
+            return top, *positions
+    raise UnsupportedByArrow(f"an equality delete names column {number}, which is inside another and was dropped")
 
 
-def _within(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Field] | None:
+def _path_to(field: Field, number: int, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Field] | None:
     if field["id"] == number:
         return path, field
     kind = field["type"]
     if isinstance(kind, Mapping) and kind["type"] == "struct":
         for child in kind["fields"]:
-            if (found := _within(child, number, (*path, child["name"]))) is not None:
-                return found
+            if (positions := _path_to(child, number, (*path, child["name"]))) is not None:
+                return positions
     return None
 
 
-def _alone(top: Field, path: Sequence[str], leaf: Field) -> Field:
-    """Return the column with nothing in it but the way to the leaf, as delete files have it."""
+def _projected(top: Field, path: Sequence[str], leaf: Field) -> Field:
+    """Return the column reduced to the path to the key field, as delete files have it."""
     if not path:
         return top
     name, *rest = path
     child = next(field for field in top["type"]["fields"] if field["name"] == name)
-    inner = _alone(child, rest, leaf)
+    inner = _projected(child, rest, leaf)
     return {**top, "required": False, "type": {"type": "struct", "fields": [inner]}}
 
 
-def _keyed(columns: Sequence[pa.Array], leaves: Sequence[_Leaf]) -> pl.DataFrame:
-    """Return a column for each leaf, of values that are equal exactly where Iceberg calls them equal."""
-    # a field is null where the struct around it is
-    inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, leaves, strict=True)]
+def _key_frame(columns: Sequence[pa.Array], key_columns: Sequence[_KeyColumn]) -> pl.DataFrame:
+    """Return the key columns as values that are equal exactly where Iceberg's rules call them equal."""
+    # struct_field: a field is null where its struct is
+    inside = [reduce(pc.struct_field, path, column) for column, (_, path, _) in zip(columns, key_columns, strict=True)]
     arrays = [_comparable(array) for array in inside]
-    names = [str(leaf["id"]) for _, _, leaf in leaves]
+    names = [str(leaf["id"]) for _, _, leaf in key_columns]
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names)))
 
 
 def _comparable(array: pa.Array) -> pa.Array:
-    """Floats as their bits, all NaN alike; what Polars has no type for as bytes."""
+    """Return floats as their bits with one NaN, and types that Polars lacks as binary."""
     if pa.types.is_floating(array.type):
         nan = pa.scalar(math.nan, array.type)
         array = pc.if_else(pc.is_nan(array), nan, array)
         return array.view(pa.int32() if array.type.bit_width == _FLOAT_BITS else pa.int64())
-    return plain(array)
+    return storage_array(array)
 
 
-def _mask(length: int, gone: pl.Series) -> pa.BooleanArray:
-    mask = pl.repeat(value=True, n=length, eager=True).scatter(gone, values=False)
+def _mask(length: int, deleted: pl.Series) -> pa.BooleanArray:
+    mask = pl.repeat(value=True, n=length, eager=True).scatter(deleted, values=False)
     return mask.to_arrow()
 
 

@@ -1,4 +1,4 @@
-"""Which columns are worth a dictionary: one that overflows costs time and leaves both codes and values."""
+"""Decide which columns have a dictionary: one that overflows costs time and stores both codes and values."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import math
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SAMPLES, _OF_ROWS = 16, 512  # slices of a row group
+_SAMPLES, _SAMPLE_ROWS = 16, 512  # sampled slices of a row group, and rows of each
 
 
-def repeats(column: pa.ChunkedArray, limit: int) -> bool:
-    """Return whether the values come again so often that their dictionary is small: within `limit` bytes.
+def dictionary_pays(column: pa.ChunkedArray, limit: int) -> bool:
+    """Return whether the dictionary of the column is estimated to stay within `limit` bytes.
 
-    The number of different values is estimated from a sample as if all were as frequent: of n drawn from d, about
-    n - n²/2d are different. Columns that Arrow cannot count, such as nested ones, are taken to repeat.
+    The estimate assumes equally frequent values: a sample of n out of d distinct values has about n - n²/2d distinct
+    ones. Columns that Arrow cannot count, such as nested columns, have a dictionary.
     """
     sample = _sample(column).drop_null()
     if not len(sample) or pa.types.is_nested(column.type):
         return True
     if isinstance(column.type, pa.BaseExtensionType):
         sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], column.type.storage_type)
-    drawn, different = len(sample), int(pc.count_distinct(sample).as_py())
-    width = float(sample.nbytes / drawn)
-    if drawn == len(column):
-        codes = drawn * math.ceil(math.log2(different + 1)) / 8
-        return different * width + codes < drawn * width
-    estimated = drawn**2 / (2 * max(drawn - different, 1))
+    sampled, distinct = len(sample), int(pc.count_distinct(sample).as_py())
+    width = float(sample.nbytes / sampled)
+    if sampled == len(column):
+        codes = sampled * math.ceil(math.log2(distinct + 1)) / 8
+        return distinct * width + codes < sampled * width
+    estimated = sampled**2 / (2 * max(sampled - distinct, 1))
     return estimated * width <= limit
 
 
 def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if len(column) <= _SAMPLES * _OF_ROWS:
+    if len(column) <= _SAMPLES * _SAMPLE_ROWS:
         return column
     step = len(column) // _SAMPLES
-    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, _OF_ROWS).chunks]
+    chunks = [chunk for number in range(_SAMPLES) for chunk in column.slice(number * step, _SAMPLE_ROWS).chunks]
     return pa.chunked_array(chunks, column.type)

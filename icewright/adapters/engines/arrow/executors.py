@@ -1,4 +1,4 @@
-"""Whether the executors of an application can run tasks of ours: the same packages are there, and the same Python."""
+"""Check that the executors of a Spark application have the same Python and packages as the driver."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ _REMEDY = "give them this environment (spark.archives and spark.pyspark.python)"
 _TASKS = 4
 
 
-def trouble(session: SparkSession) -> str | None:
-    """Return what the executors lack, and the remedy; None when nothing."""
+def environment_mismatch(session: SparkSession) -> str | None:
+    """Return how the executors' environment differs, with the remedy; None when it does not differ."""
     from pyspark.errors import PySparkException
 
-    (here,) = _question()(())
+    (expected,) = _version_query()(())
     try:
-        # a function of the standard library alone: what is missing there must not hinder the question
-        found = session.sparkContext.parallelize(range(_TASKS), _TASKS).mapPartitions(_question()).collect()
+        # the query uses only the standard library, so that a missing package cannot break it
+        answers = session.sparkContext.parallelize(range(_TASKS), _TASKS).mapPartitions(_version_query()).collect()
     except (PySparkException, OSError) as error:
         return f"the executors run no Python: {str(error).splitlines()[0]}"
-    for there in found:
-        different = [_differs(name, there[name], said) for name, said in here.items() if there[name] != said]
-        if different:
-            return f"the executors have {', '.join(different)}: {_REMEDY}"
+    for actual in answers:
+        differences = [
+            _difference(name, actual[name], version) for name, version in expected.items() if actual[name] != version
+        ]
+        if differences:
+            return f"the executors have {', '.join(differences)}: {_REMEDY}"
     return None
 
 
-def _differs(name: str, there: str | None, here: str | None) -> str:
-    return f"no {name}" if there is None else f"{name} {there} and not {here}"
+def _difference(name: str, actual: str | None, expected: str | None) -> str:
+    return f"no {name}" if actual is None else f"{name} {actual} and not {expected}"
 
 
-def _question() -> Callable[[Iterable[int]], Iterator[dict[str, str | None]]]:
-    """Travels by value, as no function of a module does: the module may be what is missing."""
+def _version_query() -> Callable[[Iterable[int]], Iterator[dict[str, str | None]]]:
+    """Return a nested function, which is pickled by value: this module may be missing on the executors."""
     packages = _PACKAGES
 
     def ask(_: Iterable[int]) -> Iterator[dict[str, str | None]]:
-        import importlib.metadata as installed  # noqa: PLC0415 - where it runs
+        import importlib.metadata as installed  # noqa: PLC0415 - imported on the executor
         import platform as runs_on  # noqa: PLC0415
 
-        found: dict[str, str | None] = {"Python": ".".join(runs_on.python_version_tuple()[:2])}
+        answers: dict[str, str | None] = {"Python": ".".join(runs_on.python_version_tuple()[:2])}
         for name in packages:
             try:
-                found[name] = installed.version(name)
+                answers[name] = installed.version(name)
             except installed.PackageNotFoundError:
-                found[name] = None
-        yield found
+                answers[name] = None
+        yield answers
 
     return ask

@@ -1,4 +1,4 @@
-"""Iceberg's own planner and commit, in the JVM of a Spark application, reached through py4j."""
+"""A rewritten table through Iceberg's Java planner and commit, called in Spark's JVM by py4j."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from icewright.adapters.engines.arrow.group import DeleteFile, DeleteKind, FileSlice, SortField
-from icewright.adapters.engines.arrow.table import Done, FileGroup
+from icewright.adapters.engines.arrow.table import FileGroup, RewrittenGroup
+from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, SortField
 from icewright.core.predicates import quoted
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_NOT_JSON = ("NaN", "Infinity", "-Infinity")  # which Iceberg's parser of partition values does not take
+_NOT_JSON = ("NaN", "Infinity", "-Infinity")  # Iceberg's JSON parser of partition values rejects these
 
 
 class _Java:
-    """Classes and methods of an application's JVM: looking one up is a question to it, as dear as a call."""
+    """Classes and methods of the JVM, looked up once: each py4j lookup costs as much as a call."""
 
-    def __init__(self, session: Any) -> None:  # noqa: ANN401 - with what PySpark keeps to itself
+    def __init__(self, session: Any) -> None:  # noqa: ANN401 - PySpark's private attributes are used
         java, self.session = session._jvm, session._jsparkSession  # noqa: SLF001 - there is no other way to Iceberg
         iceberg, spark = java.org.apache.iceberg, java.org.apache.spark.sql
         responses = iceberg.rest.responses
@@ -51,7 +51,7 @@ class _Java:
         self.hash_set = java.java.util.HashSet
 
     def plain(self, value: Any) -> Any:  # noqa: ANN401 - a Java map or collection
-        """Return the same of Python's, in one call."""
+        """Return a Java map or collection as Python values, in one call."""
         return json.loads(self.to_json(value))
 
 
@@ -59,9 +59,9 @@ _java = lru_cache(maxsize=1)(_Java)
 
 
 class IcebergTable:
-    """A table as the application's catalog loads it now; `where` narrows what is planned.
+    """A table loaded by the application's catalog; `where` filters the files that are planned.
 
-    What a group has planned is the planner's own group, and the partition as JSON single values.
+    The handle of a group is the Java planner's group and its partition as JSON single values.
     """
 
     def __init__(self, session: SparkSession, ref: TableRef, where: str | None) -> None:
@@ -70,7 +70,7 @@ class IcebergTable:
         self._java.activate(self._java.session)
         self._name = ".".join(quoted(part) for part in ref.parts)
         self._table = self._java.load(self._java.session, self._name)
-        self._spec = self._table.spec()  # of the plan: a commit may meet another one
+        self._spec = self._table.spec()  # at planning: a concurrent commit may change the default spec
         self._snapshot: int | None = None
         self._where = where
 
@@ -96,13 +96,13 @@ class IcebergTable:
 
     @cached_property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
-        """Id and fields of the table's sort order; None when it has none."""
+        """Return the id and fields of the table's sort order; None when the table is unsorted."""
         order = json.loads(self._java.order_json(self._table.sortOrder()))
         fields = ((f["source-id"], f["direction"] == "desc", f["null-order"] == "nulls-last") for f in order["fields"])
         return (order["order-id"], tuple(fields)) if order["fields"] else None
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
-        """Top-level columns of older schemas that the current one has not, each as it was last."""
+        """Return dropped top-level columns by id, each in its latest form."""
         now = {field["id"] for field in self.schema["fields"]}
         older = self._table.schemas()
         return {
@@ -113,49 +113,46 @@ class IcebergTable:
         }
 
     def storage(self) -> Mapping[str, str]:
-        """By which properties the table's files are opened, credentials that the catalog vends too."""
+        """Return the FileIO properties of the table, vended credentials included."""
         return dict(self._java.plain(self._table.io().properties()))
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
-        """Return what `rewrite_data_files` would rewrite, group by group."""
+        """Return the file groups that `rewrite_data_files` would rewrite."""
         snapshot = self._table.currentSnapshot()
         if snapshot is None:
             return []
         self._snapshot = int(snapshot.snapshotId())
         planner = self._java.planner(self._table, self._expression(self._where), self._snapshot, False)
-        known = self._java.plain(planner.validOptions())
-        planner.init({name: value for name, value in step.options.items() if name in known})
+        valid_options = self._java.plain(planner.validOptions())
+        planner.init({name: value for name, value in step.options.items() if name in valid_options})
         groups = planner.plan().groups()
         try:
-            return [self._group(group) for group in _each(groups)]
+            return [self._group(group) for group in _iterate(groups)]
         finally:
             groups.close()
 
-    def place(self, group: FileGroup, number: int) -> str:
-        """Return how the paths of a bin's outputs begin, as the table's location provider wants them."""
+    def output_prefix(self, group: FileGroup, number: int) -> str:
+        """Return the path prefix of a bin's outputs, from the table's location provider."""
         name = f"{number:05d}-{uuid.uuid4()}"
         provider = self._table.locationProvider()
         if self._spec.isUnpartitioned():
-            place = provider.newDataLocation(f"{name}.parquet")
+            output_prefix = provider.newDataLocation(f"{name}.parquet")
         else:
-            place = provider.newDataLocation(self._spec, group.planned[0].info().partition(), f"{name}.parquet")
-        return str(place).removesuffix(".parquet")
+            output_prefix = provider.newDataLocation(self._spec, group.handle[0].info().partition(), f"{name}.parquet")
+        return str(output_prefix).removesuffix(".parquet")
 
-    def commit(self, done: Sequence[Done], *, starting_sequence: bool, job_id: str) -> None:
-        """One commit of groups with the entries of their outputs, by Iceberg's own means for rewrites.
-
-        Conflicts are validated since the plan, and the outputs of a commit that failed are removed.
-        """
+    def commit(self, done: Sequence[RewrittenGroup], *, starting_sequence: bool, job_id: str) -> None:
+        """Replace the files of the groups by their outputs through Iceberg's RewriteDataFilesCommitManager."""
         committer = self._java.committer(self._table, self._snapshot, starting_sequence, {JOB_ID: job_id})
         spec_id = int(self._spec.specId())
         groups, specs = self._java.hash_set(), self._table.specs()
         try:
             for group, entries in done:
-                java, partition = group.planned
+                java, partition = group.handle
                 files = self._java.hash_set()
                 for entry in entries:
-                    whole = {**entry, "spec-id": spec_id, "partition": partition}
-                    files.add(self._java.file(self._java.read_tree(json.dumps(whole)), specs))
+                    content_file = {**entry, "spec-id": spec_id, "partition": partition}
+                    files.add(self._java.file(self._java.read_tree(json.dumps(content_file)), specs))
                 java.setOutputFiles(files)
                 groups.add(java)
         except Exception:
@@ -164,12 +161,12 @@ class IcebergTable:
         committer.commitOrClean(groups)
 
     def discard(self, paths: Iterable[str]) -> None:
-        """Remove outputs that nobody will commit."""
+        """Delete outputs that will not be committed."""
         for path in paths:
             self._table.io().deleteFile(path)
 
     def remove_dangling_deletes(self) -> None:
-        """Drop delete files that apply to nothing any more."""
+        """Remove delete files that apply to no data file any more."""
         self._table.refresh()
         self._java.actions(self._java.session).removeDanglingDeleteFiles(self._table).execute()
 
@@ -178,7 +175,7 @@ class IcebergTable:
         return read
 
     def _expression(self, where: str | None) -> Any:  # noqa: ANN401
-        """Return the filter as the procedure reads it."""
+        """Return the Iceberg expression of a `where` text, parsed as Spark's procedure parses it."""
         if where is None:
             return self._java.always()
         converter = self._java.converter
@@ -186,32 +183,39 @@ class IcebergTable:
         return converter.convertToIcebergExpression(resolved)
 
     def _group(self, group: Any) -> FileGroup:  # noqa: ANN401
-        """Return what the planner chose, in one call: each question to the JVM takes longer than its answer."""
+        """Return the planner's group, converted through one JSON document to save py4j round trips."""
         tasks = group.fileScanTasks()
         response = self._java.tasks(self._table.specs()).withFileScanTasks(tasks).build()
-        said = json.loads(self._java.tasks_json(response))
-        deletes = said.get("delete-files", ())
-        entries = [task["data-file"] for task in said["file-scan-tasks"]]
+        response_json = json.loads(self._java.tasks_json(response))
+        deletes = response_json.get("delete-files", ())
+        entries = [task["data-file"] for task in response_json["file-scan-tasks"]]
         numbers = (
-            [int(task.file().dataSequenceNumber()) for task in _each(tasks)] if self.lineage else [0] * len(entries)
+            [int(task.file().dataSequenceNumber()) for task in _iterate(tasks)] if self.lineage else [0] * len(entries)
         )
         output = int(group.outputSpecId())
-        unfit = next((why for one in (*entries, *deletes) if (why := _unfit(one, output)) is not None), None)
+        unsupported = next(
+            (reason for entry in (*entries, *deletes) if (reason := _unsupported_reason(entry, output)) is not None),
+            None,
+        )
         values = entries[0]["partition"]
         return FileGroup(
-            planned=(group, values),
+            handle=(group, values),
             files=tuple(
-                _piece(task["data-file"], number, [_delete(deletes[i]) for i in task.get("delete-file-references", ())])
-                for task, number in zip(said["file-scan-tasks"], numbers, strict=True)
+                _file_slice(
+                    task["data-file"],
+                    number,
+                    [_delete_file(deletes[i]) for i in task.get("delete-file-references", ())],
+                )
+                for task, number in zip(response_json["file-scan-tasks"], numbers, strict=True)
             ),
             outputs=int(group.expectedOutputFiles()),
             split_bytes=int(group.inputSplitSize()),
-            constants={} if unfit is not None else self._constants(values),
-            unfit=unfit,
+            constants={} if unsupported is not None else self._constants(values),
+            unsupported=unsupported,
         )
 
     def _constants(self, values: Sequence[Any]) -> Mapping[int, Any]:
-        """Return the values of identity partition fields, by their source."""
+        """Return identity partition values by source field id."""
         by_field = zip(self._fields, values, strict=True)
         return {field["source-id"]: value for field, value in by_field if field["transform"] == "identity"}
 
@@ -222,14 +226,14 @@ class IcebergTable:
         return fields
 
 
-def _each(found: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable, which py4j does not always know for one
-    iterator = found.iterator()
+def _iterate(iterable: Any) -> Iterator[Any]:  # noqa: ANN401 - a Java iterable, which py4j may not convert
+    iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
-def _unfit(entry: Mapping[str, Any], output_spec: int) -> str | None:
-    """Return why only Spark's own path reads a file."""
+def _unsupported_reason(entry: Mapping[str, Any], output_spec: int) -> str | None:
+    """Return why only Spark's own engine can rewrite a file; None when Arrow can."""
     if entry["content"] == "data" and entry["spec-id"] != output_spec:
         return "files of an older partition spec are partitioned anew"
     if any(value in _NOT_JSON for value in entry["partition"]):
@@ -239,7 +243,7 @@ def _unfit(entry: Mapping[str, Any], output_spec: int) -> str | None:
     return f"{entry['file-path']} is encrypted" if entry.get("key-metadata") else None
 
 
-def _piece(entry: Mapping[str, Any], sequence_number: int, deletes: Sequence[DeleteFile]) -> FileSlice:
+def _file_slice(entry: Mapping[str, Any], sequence_number: int, deletes: Sequence[DeleteFile]) -> FileSlice:
     return FileSlice(
         path=entry["file-path"],
         bytes=entry["file-size-in-bytes"],
@@ -252,7 +256,7 @@ def _piece(entry: Mapping[str, Any], sequence_number: int, deletes: Sequence[Del
     )
 
 
-def _delete(entry: Mapping[str, Any]) -> DeleteFile:
+def _delete_file(entry: Mapping[str, Any]) -> DeleteFile:
     path = entry["file-path"]
     if entry["file-format"] == "puffin":
         offset, length = entry["content-offset"], entry["content-size-in-bytes"]

@@ -1,4 +1,4 @@
-"""What a task of Spark does: a bin of data files in, the table's files out, in bounded memory."""
+"""The rewrite of one bin inside a Spark task: read live rows, sort them if asked, write Parquet files."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ import math
 
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, Written
-from icewright.adapters.engines.arrow.opening import Broken, Opener
-from icewright.adapters.engines.arrow.order import TooLarge, ordered
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
+from icewright.adapters.engines.arrow.order import SortExceedsMemory, sorted_batches
 from icewright.adapters.engines.arrow.reading import BatchScan
-from icewright.adapters.engines.arrow.resolve import Unfit
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, Layout
 from icewright.adapters.engines.arrow.writing import Outputs
 
 
-def rewrite(layout: Layout, one: Bin, attempt: int) -> Answer:
-    """Rewrite a bin. What is wrong with a file is an answer, not an error: other bins go on, and Spark tries no more.
+def rewrite(layout: Layout, bin_: Bin, attempt: int) -> BinResult:
+    """Rewrite the files of a bin, in the memory that the layout allows.
 
-    Whatever else goes wrong is raised, after the outputs were removed.
+    A file that cannot be read makes a `BinFailed`, not an error: other bins go on, and Spark does not retry the task.
+    Any other exception is raised. Outputs of a bin that fails are deleted.
     """
     opener = Opener(layout.storage)
-    reading = BatchScan(layout, opener, one)
-    names = (f"{one.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
-    share = math.ceil(sum(piece.rows for piece in one.pieces) / one.outputs)
-    outputs = Outputs(layout, opener, reading.fields, names, one.outputs, max(1, share))
+    scan = BatchScan(layout, opener, bin_)
+    paths = (f"{bin_.output}-{attempt}-{number:05d}.parquet" for number in itertools.count(1))
+    rows_per_file = math.ceil(sum(file_slice.rows for file_slice in bin_.slices) / bin_.outputs)
+    outputs = Outputs(layout, opener, scan.fields, paths, bin_.outputs, max(1, rows_per_file))
     try:
-        for batch in ordered(reading) if layout.order else reading.batches():
+        for batch in sorted_batches(scan) if layout.order else scan.batches():
             outputs.add(batch)
-        files = outputs.done()
-    except Broken as error:
+        files = outputs.finish()
+    except UnreadableFile as error:
         outputs.discard()
-        return Failed(one.group, str(error))
-    except (TooLarge, Unfit) as error:
+        return BinFailed(bin_.group, str(error))
+    except (SortExceedsMemory, UnsupportedByArrow) as error:
         outputs.discard()
-        return Failed(one.group, str(error), unfit=True)
+        return BinFailed(bin_.group, str(error), unsupported=True)
     except BaseException:
         outputs.discard()
         raise
     finally:
         pa.default_memory_pool().release_unused()
-    return Written(one.group, tuple(files), reading.read, reading.deleted)
+    return BinWritten(bin_.group, tuple(files), scan.read, scan.deleted)

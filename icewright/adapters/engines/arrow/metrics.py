@@ -1,4 +1,4 @@
-"""What the entry of a written file says: counts and bounds by field id (spec, Manifests; Iceberg's ParquetMetrics)."""
+"""Counts and bounds of a written file by field id (spec, Manifests; Iceberg's ParquetMetrics)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from icewright.adapters.engines.arrow.types import Field
 
 _DEFAULT = "write.metadata.metrics.default"
 _COLUMN = "write.metadata.metrics.column."
-_MOST_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
+_MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 _FALLBACK = "truncate(16)"
-_HIGHEST = 0x10FFFF
+_MAX_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A primitive column that is in no list and no map: what Iceberg keeps metrics of."""
+    """A primitive column outside of lists and maps, of which Iceberg keeps metrics."""
 
     id: int
-    names: tuple[str, ...]  # from the column of the table down
+    names: tuple[str, ...]  # from the top-level column down
     kind: str
     mode: str
 
@@ -37,49 +37,49 @@ class Leaf:
 
     @property
     def path(self) -> str:
-        """As Parquet names the column."""
+        """Return the dotted Parquet column path."""
         return ".".join(self.names)
 
 
 def leaves(fields: Sequence[Field], properties: Mapping[str, str], sorted_by: Sequence[int]) -> list[Leaf]:
-    """Return the columns with the mode of their metrics (Iceberg's MetricsConfig).
+    """Return the primitive columns with their metrics modes (Iceberg's MetricsConfig).
 
-    Tables of many columns keep metrics of the first alone unless a default is set; sorted columns keep bounds.
+    Without a default mode only the first columns of a wide table have metrics; sorted columns always have bounds.
     """
-    found = list(_primitives(fields))
+    columns = list(_primitives(fields))
     default = properties.get(_DEFAULT)
-    most = int(properties.get(_MOST_INFERRED, "100"))
-    inferred = {one.id for one in found} if default is not None else _first(fields, most)
+    limit = int(properties.get(_MAX_INFERRED, "100"))
+    inferred = {leaf.id for leaf in columns} if default is not None else _first_columns(fields, limit)
     result = []
-    for one in found:
-        mode = (default or _FALLBACK) if one.id in inferred else "none"
-        if one.id in sorted_by and mode in ("none", "counts"):
+    for leaf in columns:
+        mode = (default or _FALLBACK) if leaf.id in inferred else "none"
+        if leaf.id in sorted_by and mode in ("none", "counts"):
             mode = _FALLBACK
-        said = properties.get(_COLUMN + one.path)
-        result.append(replace(one, mode=(said or mode).lower()))
+        configured = properties.get(_COLUMN + leaf.path)
+        result.append(replace(leaf, mode=(configured or mode).lower()))
     return result
 
 
-def _primitives(fields: Sequence[Field], above: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def _primitives(fields: Sequence[Field], prefix: tuple[str, ...] = ()) -> Iterator[Leaf]:
     for field in fields:
-        kind, names = field["type"], (*above, field["name"])
+        kind, names = field["type"], (*prefix, field["name"])
         if isinstance(kind, str):
             yield Leaf(field["id"], names, kind, "")
         elif kind["type"] == "struct":
             yield from _primitives(kind["fields"], names)
 
 
-def every_path(fields: Sequence[Field], above: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the paths of all columns as Parquet names them, those in lists and maps too, and their ids."""
+def column_paths(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the Parquet path and id of each primitive column, in lists and maps too."""
     for field in fields:
-        yield from _paths_of(field["type"], field["id"], f"{above}{field['name']}")
+        yield from _paths_of(field["type"], field["id"], f"{prefix}{field['name']}")
 
 
 def _paths_of(kind: Any, number: int, path: str) -> Iterator[tuple[str, int]]:  # noqa: ANN401 - the spec's JSON
     if isinstance(kind, str):
         yield path, number
     elif kind["type"] == "struct":
-        yield from every_path(kind["fields"], f"{path}.")
+        yield from column_paths(kind["fields"], f"{path}.")
     elif kind["type"] == "list":
         yield from _paths_of(kind["element"], kind["element-id"], f"{path}.list.element")
     else:
@@ -87,18 +87,18 @@ def _paths_of(kind: Any, number: int, path: str) -> Iterator[tuple[str, int]]:  
         yield from _paths_of(kind["value"], kind["value-id"], f"{path}.key_value.value")
 
 
-def _first(fields: Sequence[Field], most: int) -> set[int]:
-    """Return the ids of so many primitive columns, those of a struct before what is inside its columns."""
+def _first_columns(fields: Sequence[Field], limit: int) -> set[int]:
+    """Return the ids of the first `limit` primitive columns, by level inside each struct (Iceberg's MetricsConfig)."""
     ids: list[int] = []
-    waiting = [[(field["type"], field["id"]) for field in fields]]
-    while waiting:
-        level = waiting.pop(0)
+    stack = [[(field["type"], field["id"]) for field in fields]]
+    while stack:
+        level = stack.pop(0)
         ids += [number for kind, number in level if isinstance(kind, str)]
-        waiting[:0] = [_inside(kind) for kind, _ in level if not isinstance(kind, str)]
-    return set(ids[:most])
+        stack[:0] = [_children(kind) for kind, _ in level if not isinstance(kind, str)]
+    return set(ids[:limit])
 
 
-def _inside(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's JSON of a nested type
+def _children(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's JSON of a nested type
     match kind["type"]:
         case "struct":
             return [(field["type"], field["id"]) for field in kind["fields"]]
@@ -108,14 +108,14 @@ def _inside(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's JS
 
 
 def entry_metrics(
-    footer: pq.FileMetaData, fields: Sequence[Field], wanted: Sequence[Leaf], nans: Mapping[int, int]
+    footer: pq.FileMetaData, fields: Sequence[Field], leaves_: Sequence[Leaf], nans: Mapping[int, int]
 ) -> dict[str, Any]:
-    """Return the metrics as maps by field id, of plain values: bounds are bytes, sizes and counts are numbers.
+    """Return the metrics as maps by field id: bounds as bytes, sizes and counts as integers.
 
-    Columns inside lists and maps have sizes alone.
+    Columns inside lists and maps have sizes only.
     """
-    by_path = {one.path: one for one in wanted}
-    inside = dict(every_path(fields))
+    by_path = {leaf.path: leaf for leaf in leaves_}
+    ids = dict(column_paths(fields))
     sizes: dict[int, int] = {}
     values: dict[int, int] = {}
     nulls: dict[int, int] = {}
@@ -127,59 +127,59 @@ def entry_metrics(
         if leaf is not None and leaf.mode == "none":
             continue
         chunks = [footer.row_group(number).column(index) for number in range(footer.num_row_groups)]
-        sizes[inside[path]] = sum(chunk.total_compressed_size for chunk in chunks)
+        sizes[ids[path]] = sum(chunk.total_compressed_size for chunk in chunks)
         if leaf is None:
             continue
         values[leaf.id] = sum(chunk.num_values for chunk in chunks)
         if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks):
             nulls[leaf.id] = sum(chunk.statistics.null_count for chunk in chunks)
-        if leaf.bounded and (found := _bounds(leaf, chunks)) is not None:
-            low, high = found
+        if leaf.bounded and (columns := _bounds(leaf, chunks)) is not None:
+            low, high = columns
             lower[leaf.id] = low
             if high is not None:
                 upper[leaf.id] = high
-    counted = {leaf.id: nans.get(leaf.id, 0) for leaf in wanted if leaf.kind in ("float", "double")}
-    counted = {number: count for number, count in counted.items() if number in values}
+    nan_counts = {leaf.id: nans.get(leaf.id, 0) for leaf in leaves_ if leaf.kind in ("float", "double")}
+    nan_counts = {number: count for number, count in nan_counts.items() if number in values}
     return {
         "column-sizes": sizes,
         "value-counts": values,
         "null-value-counts": nulls,
-        "nan-value-counts": counted,
+        "nan-value-counts": nan_counts,
         "lower-bounds": lower,
         "upper-bounds": upper,
     }
 
 
 def _bounds(leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[bytes, bytes | None] | None:
-    """Both bounds over all row groups; None where a row group with values has none."""
+    """Return the bounds over all row groups; None when a row group with values has no statistics."""
     lows, highs = [], []
     for chunk in chunks:
         statistics = chunk.statistics
         if statistics is None or (not statistics.has_min_max and statistics.null_count != chunk.num_values):
             return None
         if statistics.has_min_max:
-            lows.append(_number(leaf.kind, statistics.min_raw))
-            highs.append(_number(leaf.kind, statistics.max_raw))
+            lows.append(_comparable(leaf.kind, statistics.min_raw))
+            highs.append(_comparable(leaf.kind, statistics.max_raw))
     if not lows:
         return None
     low, high = min(lows), max(highs)
     if leaf.kind in ("string", "binary"):
-        return cut(leaf, low, high)
-    return _single(leaf.kind, low), _single(leaf.kind, high)
+        return truncated_bounds(leaf, low, high)
+    return _single_value(leaf.kind, low), _single_value(leaf.kind, high)
 
 
-def cut(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
-    """Bounds of a text or binary as long as its mode allows."""
+def truncated_bounds(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
+    """Return bounds of a string or binary column, truncated as its metrics mode asks."""
     length = _TRUNCATE.fullmatch(leaf.mode)
-    return truncated(leaf.kind, low, high, int(length[1])) if length is not None else (low, high)
+    return truncate_bounds(leaf.kind, low, high, int(length[1])) if length is not None else (low, high)
 
 
-def _number(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value
-    """Return a physical value that compares as its logical one: unscaled decimals as numbers."""
+def _comparable(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value
+    """Return a physical value that compares as its logical value: unscaled decimals as integers."""
     return int.from_bytes(raw, "big", signed=True) if kind.startswith("decimal") and isinstance(raw, bytes) else raw
 
 
-def _single(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a physical value
+def _single_value(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a physical value
     """Return the binary single value (spec, Appendix D)."""
     match kind:
         case "boolean":
@@ -200,20 +200,20 @@ def _single(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a physical value
     return struct.pack("<q", value)
 
 
-def truncated(kind: str, low: bytes, high: bytes, length: int) -> tuple[bytes, bytes | None]:
-    """Bounds of at most so many characters (bytes of a binary); no upper one where none that short is high enough."""
+def truncate_bounds(kind: str, low: bytes, high: bytes, length: int) -> tuple[bytes, bytes | None]:
+    """Return bounds of at most `length` characters (bytes for binary); the upper is None when no such bound exists."""
     if kind == "binary":
         if len(high) <= length:
             return low[:length], high
         head = high[:length].rstrip(b"\xff")
         return low[:length], (head[:-1] + bytes([head[-1] + 1])) if head else None
-    least, most = low.decode(), high.decode()
-    if len(most) <= length:
-        return least[:length].encode(), high
+    low_text, limit = low.decode(), high.decode()
+    if len(limit) <= length:
+        return low_text[:length].encode(), high
     for end in range(length, 0, -1):
-        following = ord(most[end - 1]) + 1
+        following = ord(limit[end - 1]) + 1
         if following in _SURROGATES:
             following = _SURROGATES.stop
-        if following <= _HIGHEST:
-            return least[:length].encode(), (most[: end - 1] + chr(following)).encode()
-    return least[:length].encode(), None
+        if following <= _MAX_CODE_POINT:
+            return low_text[:length].encode(), (limit[: end - 1] + chr(following)).encode()
+    return low_text[:length].encode(), None

@@ -1,4 +1,4 @@
-"""Files of a table as an executor opens them: local ones by Arrow, others by PyIceberg's FileIO over Arrow."""
+"""Open a table's files in an executor: local files by Arrow, others by PyIceberg's FileIO."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ import pyarrow.parquet as pq
 
 from icewright.core.paths import local_path
 
-_AT_ONCE = 8 << 20  # bytes of a file that is read whole: one request of a store, and a third less time of a processor
-_COALESCED = 64 << 20  # bytes of row groups that are read ahead as a whole; larger ones are read as a stream
-_BUFFER = 1 << 20  # of each column of a stream
+_IN_MEMORY_BYTES = 8 << 20  # smaller files are read in one request, at two thirds of the CPU time
+_PRE_BUFFER_BYTES = 64 << 20  # larger row groups are streamed
+_STREAM_BUFFER_BYTES = 1 << 20  # for each column
 
 
-class Broken(Exception):
-    """A file that is missing, cut short or not what it says it is; the message names it."""
+class UnreadableFile(Exception):
+    """A file is missing, truncated or corrupt; the message names the file."""
 
 
 @dataclass(frozen=True)
 class Opener:
-    """Opens by full path. What goes wrong is `Broken`."""
+    """Opens files by their full path with the table's storage properties. Raises `UnreadableFile`."""
 
     storage: Mapping[str, str]
 
     @contextmanager
     def reading(self, path: str) -> Iterator[pa.NativeFile]:
-        """A file to read; what goes wrong while it is open is told with its name."""
+        """Open a file for reading. Errors inside the block become `UnreadableFile` with the path."""
         try:
             with self._input(path) as source:
                 yield source
         except (pa.ArrowException, OSError, KeyError) as error:
-            raise Broken(f"{path}: {_said(error)}") from error
+            raise UnreadableFile(f"{path}: {_first_line(error)}") from error
 
     @contextmanager
     def parquet(self, path: str, file_bytes: int | None = None) -> Iterator[pq.ParquetFile]:
-        """A Parquet file, of this length where it is known: a small one at once, the columns of others in a stream."""
-        with self.reading(path) as stored:
-            if file_bytes is not None and stored.size() != file_bytes:
-                raise Broken(f"{path} has {stored.size()} bytes where its entry says {file_bytes}")
-            at_once = stored.size() <= _AT_ONCE
-            source = pa.BufferReader(stored.read_buffer()) if at_once else stored
+        """Open a Parquet file. Raises `UnreadableFile` when `file_bytes` is given and is not its length."""
+        with self.reading(path) as stream:
+            if file_bytes is not None and stream.size() != file_bytes:
+                raise UnreadableFile(f"{path} has {stream.size()} bytes where its entry says {file_bytes}")
+            in_memory = stream.size() <= _IN_MEMORY_BYTES
+            source = pa.BufferReader(stream.read_buffer()) if in_memory else stream
             metadata = pq.read_metadata(source)
-            most = max((metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)), default=0)
-            ahead = most <= _COALESCED and not at_once
+            group_bytes = (metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+            pre_buffer = max(group_bytes, default=0) <= _PRE_BUFFER_BYTES and not in_memory
             yield pq.ParquetFile(
                 source,
                 metadata=metadata,
-                pre_buffer=ahead,
-                buffer_size=0 if ahead or at_once else _BUFFER,
+                pre_buffer=pre_buffer,
+                buffer_size=0 if pre_buffer or in_memory else _STREAM_BUFFER_BYTES,
                 coerce_int96_timestamp_unit="us",
                 page_checksum_verification=True,
             )
@@ -64,31 +64,31 @@ class Opener:
                 Path(local).parent.mkdir(parents=True, exist_ok=True)
                 stream = pa.OSFile(local, "wb")
             else:
-                stream = self._elsewhere().new_output(path).create()
+                stream = self._file_io().new_output(path).create()
         except (pa.ArrowException, OSError) as error:
-            raise Broken(f"{path}: {_said(error)}") from error
+            raise UnreadableFile(f"{path}: {_first_line(error)}") from error
         return stream
 
     def delete(self, path: str) -> None:
-        """Remove what an attempt began; if that fails too, orphan removal finds it."""
+        """Delete a file of a failed attempt. A file that cannot be deleted is left to orphan removal."""
         with suppress(OSError):
             if (local := local_path(path)) is not None:
                 Path(local).unlink(missing_ok=True)
             else:
-                self._elsewhere().delete(path)
+                self._file_io().delete(path)
 
     def _input(self, path: str) -> pa.NativeFile:
         if (local := local_path(path)) is not None:
             return pa.OSFile(local, "rb")
-        stream: pa.NativeFile = self._elsewhere().new_input(path).open()
+        stream: pa.NativeFile = self._file_io().new_input(path).open()
         return stream
 
-    def _elsewhere(self) -> Any:  # noqa: ANN401 - PyIceberg's
-        from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - half a second that local files need not
+    def _file_io(self) -> Any:  # noqa: ANN401 - a PyIceberg FileIO
+        from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - takes half a second, which local files do not need
 
         return PyArrowFileIO(dict(self.storage))
 
 
-def _said(error: Exception) -> str:
-    """Return the first line of what Arrow says."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of the error message, or the error's class when the message is empty."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

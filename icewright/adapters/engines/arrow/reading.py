@@ -1,4 +1,4 @@
-"""The live rows of a bin's files, batch by batch, in the table's schema."""
+"""Scan the live rows of a bin's files in batches, in the table's current schema."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import Deletes, Keys, both, unmatched, without
-from icewright.adapters.engines.arrow.group import Bin, FileSlice, Layout
-from icewright.adapters.engines.arrow.opening import Broken, Opener
+from icewright.adapters.engines.arrow.deletes import Deletes, EqualityKeys, and_masks, equality_mask, position_mask
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
+from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 
-RANK = "rank of the row"  # the column that `ranks` fill
-_A_BATCH = 16 << 20  # bytes once decoded
-_MOST_ROWS = 1 << 13  # whatever the footer says: values of a dictionary are longer once decoded
-_LEAST_ROWS = 1 << 8
+SORT_RANK = "rank of the row"  # the name of the column of sort ranks
+_BATCH_BYTES = 16 << 20  # decoded
+_MAX_BATCH_ROWS = 1 << 13  # whatever the footer says: values of a dictionary are longer once decoded
+_MIN_BATCH_ROWS = 1 << 8
 
 
 @dataclass
 class BatchScan:
-    """What has been read of a bin."""
+    """A scan of one bin, and the counts of rows that it has read so far."""
 
     layout: Layout
     opener: Opener
     bin: Bin
-    read: int = 0  # rows, deleted ones too
+    read: int = 0  # rows, deleted rows included
     deleted: int = 0
-    ranks: pl.Series | None = None  # of each row, in the order of the files: told with the row
+    sort_ranks: pl.Series | None = None  # by row in scan order; appended as a column when set
     fields: tuple[Field, ...] = field(init=False)
     schema: pa.Schema = field(init=False)
 
@@ -39,82 +39,85 @@ class BatchScan:
         lineage = (ROW_ID, LAST_UPDATED) if self.layout.lineage else ()
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
-        wanted = frozenset(piece.path for piece in self.bin.pieces)
-        self._deletes = Deletes(self.layout, self.opener, wanted)
+        wanted_ids = frozenset(file_slice.path for file_slice in self.bin.slices)
+        self._deletes = Deletes(self.layout, self.opener, wanted_ids)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all live rows. Raises `Broken` with the name of the file at fault."""
-        for piece in self.bin.pieces:
-            yield from self._of(piece)
+        """Yield all live rows. Raises `UnreadableFile`, which names the file."""
+        for file_slice in self.bin.slices:
+            yield from self._live_batches(file_slice)
 
-    def every_row(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
-        """Yield some columns of all rows, deleted ones too, in the order of `batches` and as large."""
-        for piece in self.bin.pieces:
-            with self.opener.parquet(piece.path, piece.file_bytes) as source:
-                for batch, own, _ in self._raw(source, piece, fields):
-                    yield self._resolved(piece, batch, own, fields)
+    def scan_columns(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
+        """Yield the columns of all rows, deleted rows included, in the order of `batches`."""
+        for file_slice in self.bin.slices:
+            with self.opener.parquet(file_slice.path, file_slice.file_bytes) as source:
+                for batch, file_fields, _ in self._file_batches(source, file_slice, fields):
+                    yield self._resolve(file_slice, batch, file_fields, fields)
 
-    def _of(self, piece: FileSlice) -> Iterator[pa.RecordBatch]:
-        positions, keys = self._deletes.positions(piece), self._deletes.keys(piece)
-        known = {one["id"] for one in self.fields}
-        extra = [one for key in keys for one in key.columns if one["id"] not in known]
-        fields = (*self.fields, *{one["id"]: one for one in extra}.values())
-        with self.opener.parquet(piece.path, piece.file_bytes) as source:
-            for batch, own, start in self._raw(source, piece, fields):
-                yield self._live(piece, fields, self._resolved(piece, batch, own, fields), start, positions, keys)
+    def _live_batches(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
+        positions, keys = self._deletes.positions(file_slice), self._deletes.keys(file_slice)
+        known_ids = {schema_field["id"] for schema_field in self.fields}
+        extra = [schema_field for key in keys for schema_field in key.columns if schema_field["id"] not in known_ids]
+        fields = (*self.fields, *{schema_field["id"]: schema_field for schema_field in extra}.values())
+        with self.opener.parquet(file_slice.path, file_slice.file_bytes) as source:
+            for batch, file_fields, start in self._file_batches(source, file_slice, fields):
+                columns = self._resolve(file_slice, batch, file_fields, fields)
+                yield self._live_rows(file_slice, fields, columns, start, positions, keys)
 
-    def _live(
+    def _live_rows(
         self,
-        piece: FileSlice,
+        file_slice: FileSlice,
         fields: Sequence[Field],
         columns: list[pa.Array],
         start: int,
         positions: pl.Series | None,
-        keys: Sequence[Keys],
+        keys: Sequence[EqualityKeys],
     ) -> pa.RecordBatch:
         length = len(columns[0])
         if self.layout.lineage:
-            self._inherit(piece, columns, start)
-        whole = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
-        by_position = None if positions is None else without(positions, start, length)
-        by_id = {one["id"]: column for one, column in zip(fields, columns, strict=True)}
-        mask = both([by_position, unmatched(length, by_id, keys) if keys else None])
-        if self.ranks is not None:
-            own = self.ranks[self.read : self.read + length].to_arrow()
-            whole = whole.append_column(RANK, own)
-        left = whole if mask is None else whole.filter(mask)
+            self._inherit_lineage(file_slice, columns, start)
+        batch = pa.RecordBatch.from_arrays(columns[: len(self.fields)], schema=self.schema)
+        by_position = None if positions is None else position_mask(positions, start, length)
+        columns_by_id = {schema_field["id"]: column for schema_field, column in zip(fields, columns, strict=True)}
+        mask = and_masks([by_position, equality_mask(length, columns_by_id, keys) if keys else None])
+        if self.sort_ranks is not None:
+            file_fields = self.sort_ranks[self.read : self.read + length].to_arrow()
+            batch = batch.append_column(SORT_RANK, file_fields)
+        live = batch if mask is None else batch.filter(mask)
         self.read += length
-        self.deleted += length - left.num_rows
-        return left
+        self.deleted += length - live.num_rows
+        return live
 
-    def _inherit(self, piece: FileSlice, columns: list[pa.Array], start: int) -> None:
-        """Row ids and sequence numbers that the file leaves to its entry (spec, Row Lineage)."""
+    def _inherit_lineage(self, file_slice: FileSlice, columns: list[pa.Array], start: int) -> None:
+        """Fill row ids and sequence numbers that the file inherits from its manifest entry (spec, Row Lineage)."""
         at = len(self.fields) - 2
         length = len(columns[at])
-        if piece.first_row_id is None:
+        if file_slice.first_row_id is None:
             columns[at] = columns[at + 1] = pa.nulls(length, pa.int64())
             return
-        first = piece.first_row_id + start
+        first = file_slice.first_row_id + start
         ids = pl.int_range(first, first + length, dtype=pl.Int64, eager=True).to_arrow()
         columns[at] = pc.coalesce(columns[at], ids)
-        columns[at + 1] = columns[at + 1].fill_null(piece.sequence_number)
+        columns[at + 1] = columns[at + 1].fill_null(file_slice.sequence_number)
 
-    def _raw(
-        self, source: pq.ParquetFile, piece: FileSlice, fields: Sequence[Field]
+    def _file_batches(
+        self, source: pq.ParquetFile, file_slice: FileSlice, fields: Sequence[Field]
     ) -> Iterator[tuple[pa.RecordBatch, list[pa.Field], int]]:
-        """Batches of the columns that matter, as the file has them; with each its fields and its first row's number."""
+        """Yield batches of the columns with wanted ids, their file fields, and the position of the first row."""
         metadata = source.metadata
-        if metadata.num_rows != piece.records:
-            raise Broken(f"{piece.path} has {metadata.num_rows} rows where its entry says {piece.records}")
+        if metadata.num_rows != file_slice.records:
+            raise UnreadableFile(
+                f"{file_slice.path} has {metadata.num_rows} rows where its entry says {file_slice.records}"
+            )
         schema = with_ids(source.schema_arrow, self.layout.properties.get("schema.name-mapping.default"))
-        wanted = {one["id"] for one in fields} - self.bin.partition.keys()
-        names = [f.name for f in schema if field_id(f) in wanted]
+        wanted_ids = {schema_field["id"] for schema_field in fields} - self.bin.partition.keys()
+        names = [f.name for f in schema if field_id(f) in wanted_ids]
         by_name = {f.name: f for f in schema}
-        groups, start = _row_groups(metadata, piece)
+        groups, start = _row_groups(metadata, file_slice)
         if not groups:
             return
-        rows = _rows_of_a_batch(metadata, groups)
-        if not names:  # the file has none of the columns: constants alone, as many as it has rows
+        rows = _batch_rows(metadata, groups)
+        if not names:  # the file has none of the columns: yield their row count
             for number in groups:
                 length = metadata.row_group(number).num_rows
                 yield pa.RecordBatch.from_arrays([pa.nulls(length)], names=["none"]), [], start
@@ -124,22 +127,22 @@ class BatchScan:
             yield batch, [by_name[name] for name in batch.schema.names], start
             start += batch.num_rows
 
-    def _resolved(
-        self, piece: FileSlice, batch: pa.RecordBatch, own: list[pa.Field], fields: Sequence[Field]
+    def _resolve(
+        self, file_slice: FileSlice, batch: pa.RecordBatch, file_fields: list[pa.Field], fields: Sequence[Field]
     ) -> list[pa.Array]:
         try:
-            return resolved(batch, own, fields, self.bin.partition)
+            return resolved(batch, file_fields, fields, self.bin.partition)
         except Unresolvable as error:
-            raise Broken(f"{piece.path}: {error}") from error
+            raise UnreadableFile(f"{file_slice.path}: {error}") from error
 
 
-def _row_groups(metadata: pq.FileMetaData, piece: FileSlice) -> tuple[list[int], int]:
-    """Return the row groups that begin in the piece, and the number of the first row of the first of them."""
+def _row_groups(metadata: pq.FileMetaData, file_slice: FileSlice) -> tuple[list[int], int]:
+    """Return the row groups that begin in the slice, and the position of their first row."""
     groups: list[int] = []
     first = row = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        if piece.start <= offset(group) < piece.end:
+        if file_slice.start <= offset(group) < file_slice.end:
             if not groups:
                 first = row
             groups.append(number)
@@ -156,8 +159,8 @@ def offset(group: pq.RowGroupMetaData) -> int:
     return min(offsets)
 
 
-def _rows_of_a_batch(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
-    """So many that a batch takes about as much memory whatever the width of a row."""
+def _batch_rows(metadata: pq.FileMetaData, groups: Sequence[int]) -> int:
+    """Return how many rows take about `_BATCH_BYTES` once decoded."""
     rows: int = sum(metadata.row_group(number).num_rows for number in groups)
     size: int = sum(metadata.row_group(number).total_byte_size for number in groups)
-    return max(_LEAST_ROWS, min(_MOST_ROWS, _A_BATCH * rows // max(1, size)))
+    return max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))

@@ -1,4 +1,4 @@
-"""Columns of a file as the table's schema has them now, found by field id (spec, Column Projection)."""
+"""Project a file's columns onto the table's current schema by field id (spec, Column Projection)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from icewright.adapters.engines.arrow.types import (
 
 
 class Unresolvable(Exception):
-    """The file does not hold what the schema asks for."""
+    """The file lacks a required column, or a column has a type that cannot be promoted."""
 
 
-class Unfit(Exception):
-    """Nothing is wrong with the file, but it is not read here."""
+class UnsupportedByArrow(Exception):
+    """The file is intact, but only Spark's own engine reads it."""
 
 
 def field_id(field: pa.Field) -> int | None:
-    """Return the id that the writer gave the column."""
-    found = (field.metadata or {}).get(FIELD_ID)
-    return None if found is None else int(found)
+    """Return the field id in the column's metadata; None without one."""
+    raw_id = (field.metadata or {}).get(FIELD_ID)
+    return None if raw_id is None else int(raw_id)
 
 
 def with_ids(schema: pa.Schema, name_mapping: str | None) -> pa.Schema:
-    """The file's schema with field ids: its own, else those of the table's name mapping for files that have none.
+    """Return the file's schema with field ids: its own, else those of the table's name mapping.
 
-    Raises `Unfit` when there are neither: then columns are found by their position, which Spark does.
+    Raises `UnsupportedByArrow` when there are neither: Spark then finds columns by position.
     """
     if any(_has_ids(field) for field in schema) or not schema.names:
         return schema
     if name_mapping is None:
-        raise Unfit("there are files without field ids, and no name mapping (schema.name-mapping.default)")
-    return pa.schema(_mapped(list(schema), json.loads(name_mapping)))
+        raise UnsupportedByArrow("there are files without field ids, and no name mapping (schema.name-mapping.default)")
+    return pa.schema(_with_mapped_ids(list(schema), json.loads(name_mapping)))
 
 
 def _has_ids(field: pa.Field) -> bool:
@@ -62,16 +62,16 @@ def _is_list(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.ListType | pa.LargeListType)
 
 
-def _mapped(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
-    """Return the fields with ids by their names; those that nothing maps have none."""
-    by_name = {name: one for one in mapping for name in one["names"]}
+def _with_mapped_ids(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
+    """Return the fields with the ids that the name mapping gives; unmapped fields have no id."""
+    by_name = {name: mapped for mapped in mapping for name in mapped["names"]}
     result = []
     for field in fields:
-        one = by_name.get(field.name)
-        if one is not None:
-            kind = _mapped_type(field.type, one.get("fields", ()))
-            number = str(one["field-id"]).encode()
-            result.append(pa.field(field.name, kind, field.nullable, {FIELD_ID: number}))
+        mapped = by_name.get(field.name)
+        if mapped is not None:
+            kind = _mapped_type(field.type, mapped.get("fields", ()))
+            index = str(mapped["field-id"]).encode()
+            result.append(pa.field(field.name, kind, field.nullable, {FIELD_ID: index}))
         else:
             result.append(field)
     return result
@@ -79,82 +79,82 @@ def _mapped(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, Any]]) ->
 
 def _mapped_type(kind: pa.DataType, mapping: Sequence[Mapping[str, Any]]) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct(_mapped(_children(kind), mapping))
+        return pa.struct(_with_mapped_ids(_children(kind), mapping))
     if pa.types.is_map(kind):
         key, value = _children(kind)
-        named = _mapped([key.with_name("key"), value.with_name("value")], mapping)
+        named = _with_mapped_ids([key.with_name("key"), value.with_name("value")], mapping)
         return pa.map_(*named)
     if _is_list(kind):
-        return pa.list_(_mapped([kind.value_field.with_name("element")], mapping)[0])
+        return pa.list_(_with_mapped_ids([kind.value_field.with_name("element")], mapping)[0])
     return kind
 
 
 def resolved(
-    batch: pa.RecordBatch, file_fields: Sequence[pa.Field], wanted: Sequence[Field], constants: Mapping[int, Any]
+    batch: pa.RecordBatch, file_fields: Sequence[pa.Field], fields: Sequence[Field], constants: Mapping[int, Any]
 ) -> list[pa.Array]:
-    """Return the wanted columns of a batch whose columns are `file_fields`, with ids.
+    """Return the fields' columns from a batch whose columns are `file_fields`.
 
-    `constants`: identity partition values, which hold whatever the file says. Raises `Unresolvable`.
+    `constants` are identity partition values, which take precedence over the file. Raises `Unresolvable`.
     """
-    own = {field_id(field): number for number, field in enumerate(file_fields)}
+    index_by_id = {field_id(field): index for index, field in enumerate(file_fields)}
     columns = []
-    for field in wanted:
+    for field in fields:
         if field["id"] in constants:
             columns.append(constant(field["type"], constants[field["id"]], batch.num_rows))
-        elif (number := own.get(field["id"])) is not None:
-            columns.append(_column(batch.column(number), file_fields[number], field))
+        elif (index := index_by_id.get(field["id"])) is not None:
+            columns.append(_project(batch.column(index), file_fields[index], field))
         else:
-            columns.append(_missing(field, batch.num_rows))
+            columns.append(_default_column(field, batch.num_rows))
     return columns
 
 
-def _missing(field: Field, length: int) -> pa.Array:
+def _default_column(field: Field, length: int) -> pa.Array:
     default = field.get("initial-default")
     if default is None and field["required"]:
         raise Unresolvable(f"it has no column {field['name']}, which is required and has no initial default")
     return constant(field["type"], default, length)
 
 
-def _column(array: pa.Array, had: pa.Field, field: Field) -> pa.Array:
-    wanted = arrow_field(field)
-    if had.type.equals(wanted.type, check_metadata=True):
+def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
+    fields = arrow_field(field)
+    if file_field.type.equals(fields.type, check_metadata=True):
         return array
     kind = field["type"]
     if isinstance(kind, str):
-        return _cast(array, wanted.type)
+        return _cast(array, fields.type)
     match kind["type"]:
         case "struct":
-            return _struct(array, had.type, kind)
+            return _project_struct(array, file_field.type, kind)
         case "list":
             if pa.types.is_large_list(array.type):
-                array = array.cast(pa.list_(had.type.value_field))
-            values = _column(array.values, had.type.value_field, list_element(kind))
-            return _rebuilt(array, wanted.type, values)
+                array = array.cast(pa.list_(file_field.type.value_field))
+            values = _project(array.values, file_field.type.value_field, list_element(kind))
+            return _with_values(array, fields.type, values)
         case _:
-            keys = _column(array.keys, had.type.key_field, map_key(kind))
-            items = _column(array.items, had.type.item_field, map_value(kind))
-            entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.type.key_field, wanted.type.item_field])
-            return _rebuilt(array, wanted.type, entries)
+            keys = _project(array.keys, file_field.type.key_field, map_key(kind))
+            items = _project(array.items, file_field.type.item_field, map_value(kind))
+            entries = pa.StructArray.from_arrays([keys, items], fields=[fields.type.key_field, fields.type.item_field])
+            return _with_values(array, fields.type, entries)
 
 
-def _struct(array: pa.Array, had: pa.DataType, kind: Mapping[str, Any]) -> pa.Array:
-    own = {field_id(child): number for number, child in enumerate(_children(had))}
+def _project_struct(array: pa.Array, file_field: pa.DataType, kind: Mapping[str, Any]) -> pa.Array:
+    index_by_id = {field_id(child): index for index, child in enumerate(_children(file_field))}
     children = []
     for field in kind["fields"]:
-        number = own.get(field["id"])
-        if number is None:
-            children.append(_missing(field, len(array)))
+        index = index_by_id.get(field["id"])
+        if index is None:
+            children.append(_default_column(field, len(array)))
         else:
-            children.append(_column(array.field(number), had.field(number), field))
-    wanted = arrow_type(kind)
+            children.append(_project(array.field(index), file_field.field(index), field))
+    fields = arrow_type(kind)
     mask = array.is_null() if array.null_count else None
     if not children:
-        return pa.array([None if null else {} for null in array.is_null().to_pylist()], wanted)
-    return pa.StructArray.from_arrays(children, fields=_children(wanted), mask=mask)
+        return pa.array([None if null else {} for null in array.is_null().to_pylist()], fields)
+    return pa.StructArray.from_arrays(children, fields=_children(fields), mask=mask)
 
 
-def _rebuilt(array: pa.Array, kind: pa.DataType, values: pa.Array) -> pa.Array:
-    """Return the list or map with other values, of which there are as many."""
+def _with_values(array: pa.Array, kind: pa.DataType, values: pa.Array) -> pa.Array:
+    """Return the list or map with its child values replaced by as many others."""
     buffers = array.buffers()[:2]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset, children=[values])
 

@@ -1,4 +1,4 @@
-"""`rewrite_data_files` with tasks of ours in the place of Spark's rows."""
+"""`rewrite_data_files` with Arrow tasks on Spark's executors in the place of Spark SQL."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from icewright.adapters.engines.arrow.group import Answer, Bin, Failed, Layout, SortField, Written, bins
 from icewright.adapters.engines.arrow.kernel import rewrite
-from icewright.adapters.engines.arrow.table import Done, FileGroup, RewriteTable
+from icewright.adapters.engines.arrow.table import FileGroup, RewriteTable, RewrittenGroup
+from icewright.adapters.engines.arrow.tasks import (
+    Bin,
+    BinFailed,
+    BinResult,
+    BinWritten,
+    Layout,
+    SortField,
+    split_into_bins,
+)
 from icewright.adapters.engines.failures import is_conflict, telling
 from icewright.core.errors import CommitConflict
 from icewright.core.ordering import Ordering
@@ -29,23 +37,23 @@ _DONE, _ADDED, _FAILED = "rewritten_data_files_count", "added_data_files_count",
 
 
 @dataclass
-class Rewritten:
-    """What came of it, counted as the procedure does."""
+class RewriteResult:
+    """Counts as the procedure returns them, and what was not rewritten."""
 
     row: dict[str, int] = field(default_factory=lambda: dict.fromkeys((_DONE, _ADDED, _FAILED), 0))
-    failures: list[str] = field(default_factory=list)  # files and tasks at fault
-    conflicts: list[str] = field(default_factory=list)  # commits that writers were quicker than
-    unfit: list[str] = field(default_factory=list)  # why groups are left to Spark's own path
+    failures: list[str] = field(default_factory=list)  # of files and tasks
+    conflicts: list[str] = field(default_factory=list)  # of commits with concurrent writers
+    unsupported: list[str] = field(default_factory=list)  # why groups are left to Spark's own engine
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return notes for the run record."""
-        return (*self.failures, *(f"lost a commit to a writer: {why}" for why in self.conflicts))
+        return (*self.failures, *(f"lost a commit to a writer: {error}" for error in self.conflicts))
 
 
 @dataclass
 class ArrowRewrite:
-    """One call. `check` is asked before each commit."""
+    """One rewrite of a table. `check` raises before a commit when the job is cancelled or its lease is lost."""
 
     session: SparkSession
     table: RewriteTable
@@ -53,116 +61,116 @@ class ArrowRewrite:
     job_id: str
     check: Callable[[], None]
     progress: Callable[[Mapping[str, int]], None]
-    done: Rewritten = field(default_factory=Rewritten)
+    result: RewriteResult = field(default_factory=RewriteResult)
     _groups: int = field(default=0, init=False)
     _committed: int = field(default=0, init=False)
 
-    def run(self) -> Rewritten:
-        """Rewrite what the step's options choose.
+    def run(self) -> RewriteResult:
+        """Rewrite the files that the step's options choose.
 
-        Raises what the table raises, and what the JVM does; what was committed before stays.
+        Raises the errors of the table and of the JVM; earlier commits stay.
         """
-        groups = self._fit(self.table.plan(self.step))
+        groups = self._supported(self.table.plan(self.step))
         if not groups:
-            return self.done
+            return self.result
         layout = self._layout(groups)
         self._groups, self._committed = len(groups), 0
         self.progress({"groups": self._groups, "groups_done": 0, "files": sum(len(group.files) for group in groups)})
-        if self._said("partial-progress.enabled") == "true":
-            self._by_waves(layout, groups)
+        if self._option("partial-progress.enabled") == "true":
+            self._run_in_waves(layout, groups)
         else:
-            self._commit(self._rewritten(layout, groups))
-        if self._said("remove-dangling-deletes") == "true" and self.done.row[_DONE]:
+            self._commit(self._rewrite_groups(layout, groups))
+        if self._option("remove-dangling-deletes") == "true" and self.result.row[_DONE]:
             self.check()
             self.table.remove_dangling_deletes()
-        return self.done
+        return self.result
 
-    def _said(self, option: str, default: str = "") -> str:
+    def _option(self, option: str, default: str = "") -> str:
         return self.step.options.get(option, default)
 
-    def _fit(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
-        """Return the groups for this path: all or none where a second pass by Spark would take all of them again."""
-        reasons = [group.unfit for group in groups if group.unfit is not None]
-        self.done.unfit += dict.fromkeys(reasons)
-        if reasons and self._said("rewrite-all") == "true":
+    def _supported(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
+        """Return the groups that Arrow rewrites: all or none with `rewrite-all`, as Spark would rewrite all again."""
+        reasons = [group.unsupported for group in groups if group.unsupported is not None]
+        self.result.unsupported += dict.fromkeys(reasons)
+        if reasons and self._option("rewrite-all") == "true":
             return []
-        return [group for group in groups if group.unfit is None]
+        return [group for group in groups if group.unsupported is None]
 
-    def _by_waves(self, layout: Layout, groups: Sequence[FileGroup]) -> None:
-        """As many waves as there may be commits, some at a time, each committed when it is done.
+    def _run_in_waves(self, layout: Layout, groups: Sequence[FileGroup]) -> None:
+        """Rewrite the groups in as many waves as there may be commits, and commit each wave when its tasks end.
 
-        Raises once more waves have failed than may; what fails less often is told.
+        Raises once more waves have failed than `partial-progress.max-failed-commits` allows.
         """
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark import inheritable_thread_target
         from pyspark.errors import PySparkException
 
-        size = math.ceil(len(groups) / int(self._said("partial-progress.max-commits", "1")))
+        size = math.ceil(len(groups) / int(self._option("partial-progress.max-commits", "1")))
         waves = [groups[start : start + size] for start in range(0, len(groups), size)]
-        at_a_time = int(self._said("max-concurrent-file-group-rewrites", "1"))
-        # with the tags of this thread, by which the jobs are stopped and counted
-        rewritten = inheritable_thread_target(self.session)(partial(self._rewritten, layout))
-        with ThreadPoolExecutor(at_a_time, thread_name_prefix="wave") as threads:
-            running = {threads.submit(rewritten, wave): wave for wave in waves}
+        parallelism = int(self._option("max-concurrent-file-group-rewrites", "1"))
+        # threads inherit the job tags, by which jobs are cancelled and measured
+        rewrite_wave = inheritable_thread_target(self.session)(partial(self._rewrite_groups, layout))
+        with ThreadPoolExecutor(parallelism, thread_name_prefix="wave") as threads:
+            running = {threads.submit(rewrite_wave, wave_groups): wave_groups for wave_groups in waves}
             failed = 0
-            for one in as_completed(running):
+            for wave in as_completed(running):
                 try:
-                    self._commit(one.result())
+                    self._commit(wave.result())
                 except (PySparkException, Py4JError, CommitConflict) as error:
                     failed += 1
-                    if failed > int(self._said("partial-progress.max-failed-commits", "0")):
+                    if failed > int(self._option("partial-progress.max-failed-commits", "0")):
                         threads.shutdown(cancel_futures=True)
                         raise
                     conflict = isinstance(error, CommitConflict) or is_conflict(str(error))
-                    self._failed(running[one], telling(str(error)), conflict=conflict)
+                    self._record_failure(running[wave], telling(str(error)), conflict=conflict)
 
-    def _failed(self, groups: Sequence[FileGroup], why: str, *, conflict: bool = False) -> None:
-        (self.done.conflicts if conflict else self.done.failures).append(why)
-        self.done.row[_FAILED] += sum(len(group.files) for group in groups)
+    def _record_failure(self, groups: Sequence[FileGroup], error: str, *, conflict: bool = False) -> None:
+        (self.result.conflicts if conflict else self.result.failures).append(error)
+        self.result.row[_FAILED] += sum(len(group.files) for group in groups)
 
-    def _rewritten(self, layout: Layout, groups: Sequence[FileGroup]) -> list[Done]:
-        """The groups that were rewritten whole, with the entries of their outputs; outputs of others are removed."""
-        work = [one for number, group in enumerate(groups) for one in self._bins(group, number)]
-        work.sort(key=lambda one: sum(piece.bytes for piece in one.pieces), reverse=True)
-        tasks = self.session.sparkContext.parallelize(work, len(work))
-        answers: list[Answer] = tasks.mapPartitions(partial(_task, layout)).collect()
-        result: list[Done] = []
+    def _rewrite_groups(self, layout: Layout, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
+        """Return the completely rewritten groups with their outputs; delete the outputs of the others."""
+        bins = [task for number, group in enumerate(groups) for task in self._bins(group, number)]
+        bins.sort(key=lambda task: sum(file_slice.bytes for file_slice in task.slices), reverse=True)
+        rdd = self.session.sparkContext.parallelize(bins, len(bins))
+        answers: list[BinResult] = rdd.mapPartitions(partial(run_task, layout)).collect()
+        result: list[RewrittenGroup] = []
         for number, group in enumerate(groups):
-            written = [one for one in answers if one.group == number and isinstance(one, Written)]
-            failed = [one for one in answers if one.group == number and isinstance(one, Failed)]
-            entries = [entry for one in written for entry in one.files]
-            miscounted = None if failed else _miscounted(group, written)
-            if not failed and miscounted is None:
+            written = [answer for answer in answers if answer.group == number and isinstance(answer, BinWritten)]
+            failed = [answer for answer in answers if answer.group == number and isinstance(answer, BinFailed)]
+            entries = [entry for answer in written for entry in answer.files]
+            count_error = None if failed else _row_count_error(group, written)
+            if not failed and count_error is None:
                 result.append((group, entries))
                 continue
             self.table.discard(str(entry["file-path"]) for entry in entries)
-            self.done.unfit += [one.why for one in failed if one.unfit]
-            broken = [miscounted] if miscounted else [one.why for one in failed if not one.unfit]
-            if broken:
-                self._failed([group], "; ".join(broken))
-        if self.done.unfit and self._said("rewrite-all") == "true":  # Spark takes all of them again
+            self.result.unsupported += [answer.error for answer in failed if answer.unsupported]
+            errors = [count_error] if count_error else [answer.error for answer in failed if not answer.unsupported]
+            if errors:
+                self._record_failure([group], "; ".join(errors))
+        if self.result.unsupported and self._option("rewrite-all") == "true":  # Spark rewrites all groups again
             self.table.discard(str(entry["file-path"]) for _, entries in result for entry in entries)
             return []
         return result
 
-    def _commit(self, groups: Sequence[Done]) -> None:
+    def _commit(self, groups: Sequence[RewrittenGroup]) -> None:
         if not groups:
             return
         self.check()
-        sequence = self._said("use-starting-sequence-number") != "false"
+        sequence = self._option("use-starting-sequence-number") != "false"
         self.table.commit(groups, starting_sequence=sequence, job_id=self.job_id)
-        self.done.row[_DONE] += sum(len(group.files) for group, _ in groups)
-        self.done.row[_ADDED] += sum(len(entries) for _, entries in groups)
+        self.result.row[_DONE] += sum(len(group.files) for group, _ in groups)
+        self.result.row[_ADDED] += sum(len(entries) for _, entries in groups)
         self._committed += len(groups)
-        files = {"files_rewritten": self.done.row[_DONE], "files_written": self.done.row[_ADDED]}
+        files = {"files_rewritten": self.result.row[_DONE], "files_written": self.result.row[_ADDED]}
         self.progress({"groups": self._groups, "groups_done": self._committed, **files})
 
     def _layout(self, groups: Sequence[FileGroup]) -> Layout:
         table = self.table
         schema, location = table.schema, table.location
         by_keys = any(delete.equality_ids for group in groups for file in group.files for delete in file.deletes)
-        own = table.sort_order
-        order, zorder = self._order(schema, own[1] if own else ())
+        table_order = table.sort_order
+        order, zorder = self._order(schema, table_order[1] if table_order else ())
         return Layout(
             schema=schema,
             older_fields=table.older_fields() if by_keys else {},
@@ -170,59 +178,67 @@ class ArrowRewrite:
             lineage=table.lineage,
             order=order,
             zorder=zorder,
-            sort_order_id=own[0] if own and own[1] == order and not zorder else 0,
-            sorted_by=tuple(number for number, _, _ in own[1]) if own else (),
+            sort_order_id=table_order[0] if table_order and table_order[1] == order and not zorder else 0,
+            sorted_by=tuple(number for number, _, _ in table_order[1]) if table_order else (),
             memory_bytes=self.step.memory_bytes,
             storage=table.storage() if local_path(location) is None else {},
         )
 
-    def _order(self, schema: Mapping[str, Any], own: tuple[SortField, ...]) -> tuple[tuple[SortField, ...], bool]:
-        """The step's order, else the table's own, as Spark sorts what it merges too; and whether it is a z-order."""
+    def _order(
+        self, schema: Mapping[str, Any], table_order: tuple[SortField, ...]
+    ) -> tuple[tuple[SortField, ...], bool]:
+        """Return the step's sort order, else the table's, by which Spark sorts too; and whether it is a z-order."""
         if self.step.sort_order is None:
-            return own, False
-        said = Ordering.parse(self.step.sort_order)
-        fields = ordering_fields(schema, [column.name for column in said.columns])
-        both = zip(fields, said.columns, strict=True)
-        return tuple((number, c.descending, c.nulls_last) for (number, _), c in both), said.zorder
+            return table_order, False
+        ordering = Ordering.parse(self.step.sort_order)
+        fields = ordering_fields(schema, [column.name for column in ordering.columns])
+        pairs = zip(fields, ordering.columns, strict=True)
+        return tuple((number, c.descending, c.nulls_last) for (number, _), c in pairs), ordering.zorder
 
     def _bins(self, group: FileGroup, number: int) -> Iterable[Bin]:
-        whole = self.step.sort_order is not None
-        parts = bins(group.files, outputs=group.outputs, split_bytes=group.split_bytes, whole=whole)
-        for index, (pieces, outputs) in enumerate(parts):
-            yield Bin(number, tuple(pieces), group.constants, self.table.place(group, index), outputs)
+        single_bin = self.step.sort_order is not None
+        shares = split_into_bins(
+            group.files, outputs=group.outputs, split_bytes=group.split_bytes, single_bin=single_bin
+        )
+        for index, (slices, outputs) in enumerate(shares):
+            yield Bin(number, tuple(slices), group.constants, self.table.output_prefix(group, index), outputs)
 
 
-def _miscounted(group: FileGroup, written: Sequence[Written]) -> str | None:
-    """Return what does not add up: each row of the files was read once, and each that no delete names was written."""
-    had, read = sum(file.records for file in group.files), sum(one.read for one in written)
-    if read != had:
-        return f"{read} rows were read of files that have {had}, the first of them {group.files[0].path}"
-    kept = sum(one.read - one.deleted for one in written)
-    wrote = sum(int(entry["record-count"]) for one in written for entry in one.files)
-    return None if wrote == kept else f"{wrote} rows were written of {kept}, the first of {group.files[0].path}"
+def _row_count_error(group: FileGroup, written: Sequence[BinWritten]) -> str | None:
+    """Return an error unless each row of the files was read once and each live row was written."""
+    expected, read = sum(file.records for file in group.files), sum(answer.read for answer in written)
+    if read != expected:
+        return f"{read} rows were read of files that have {expected}, the first of them {group.files[0].path}"
+    retained = sum(answer.read - answer.deleted for answer in written)
+    written_rows = sum(int(entry["record-count"]) for answer in written for entry in answer.files)
+    return (
+        None
+        if written_rows == retained
+        else f"{written_rows} rows were written of {retained}, the first of {group.files[0].path}"
+    )
 
 
-def _task(layout: Layout, work: Iterable[Bin]) -> Iterator[Answer]:
-    """In an executor."""
+def run_task(layout: Layout, bins: Iterable[Bin]) -> Iterator[BinResult]:
+    """Rewrite each bin of a Spark task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    for one in work:
-        yield rewrite(layout, one, context.taskAttemptId() if context else 0)
-    _keep_modules()
-    _forget_archives()
+    for task in bins:
+        yield rewrite(layout, task, context.taskAttemptId() if context else 0)
+    _freeze_imported_modules()
+    _drop_zip_importers()
 
 
 @cache
-def _keep_modules() -> None:
-    """Once in each worker: Spark collects garbage after every task, and modules are none."""
+def _freeze_imported_modules() -> None:
+    """Exclude imported modules from the garbage collection that Spark runs after every task."""
     gc.freeze()
 
 
-def _forget_archives() -> None:
-    """Python's path has PySpark as a zip and jars, whose directories Spark lets Python read anew before every task.
+def _drop_zip_importers() -> None:
+    """Drop Python's importers of zips and jars, whose directories Spark makes Python read again before every task.
 
-    That takes longer than a small task; what is not remembered is not read again until something is imported from it.
+    Reading them takes longer than a small task; an importer is created again when something is imported from it.
     """
     for name, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -1,4 +1,4 @@
-"""How large the outputs of a rewrite are to be (Iceberg's SizeBasedFileRewritePlanner)."""
+"""Number and size of the output files of a rewrite (Iceberg's SizeBasedFileRewritePlanner)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ _SPLIT_OVERHEAD = 5 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """The planner's options, in bytes."""
+class TargetSizes:
+    """The planner's file size options, in bytes."""
 
     target: int
-    least: int
-    most: int
+    min: int
+    max: int
 
     def outputs(self, size: int) -> int:
-        """Files of about the target; a rest that would be too small goes to the others, unless they grew too large."""
+        """Return how many files hold `size` bytes; a small remainder joins the others unless they grow too large."""
         if size < self.target:
             return 1
-        whole, rest = divmod(size, self.target)
-        small = rest <= self.least and size // whole < min(1.1 * self.target, self._largest)
-        return whole if small or not rest else whole + 1
+        count, rest = divmod(size, self.target)
+        absorbed = rest <= self.min and size // count < min(1.1 * self.target, self._largest)
+        return count if absorbed or not rest else count + 1
 
     def split(self, size: int) -> int:
-        """Bytes that one task reads at most."""
+        """Return the maximum bytes that one task reads."""
         return min(max(self.target, size // self.outputs(size) + _SPLIT_OVERHEAD), self._largest)
 
     @property
     def _largest(self) -> int:
-        """Bytes of a file as it is written: half way to where it would be rewritten again."""
-        return self.target + (self.most - self.target) // 2
+        """Return the maximum bytes of an output: half way between target and maximum file size."""
+        return self.target + (self.max - self.target) // 2

@@ -1,4 +1,4 @@
-"""A table whose files are rewritten: who plans, and who commits."""
+"""The interface of a table that is rewritten: planning, output placement and commit."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from icewright.adapters.engines.arrow.group import FileSlice, SortField
+from icewright.adapters.engines.arrow.tasks import FileSlice, SortField
 from icewright.core.steps import RewriteDataFiles
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files that Iceberg rewrites together: of one partition; `unfit` where this path does not."""
+    """Data files of one partition that are rewritten together."""
 
-    planned: Any  # what its table needs to place and to commit it
+    handle: Any  # the table's own representation of the group
     files: tuple[FileSlice, ...]
     outputs: int
     split_bytes: int
-    constants: Mapping[int, Any]  # of identity partition fields, by source field, as the spec's JSON or its numbers
-    unfit: str | None = None  # why only Spark's own path rewrites it
+    constants: Mapping[int, Any]  # identity partition values by source field id, as JSON single values
+    unsupported: str | None = None  # why only Spark's own engine rewrites the group
 
 
-Done = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # and the entries of its outputs
+RewrittenGroup = tuple[FileGroup, Sequence[Mapping[str, Any]]]  # a group and its output files as REST JSON
 
 
 class RewriteTable(Protocol):
-    """A table as it was when it was loaded."""
+    """A table at the snapshot at which it was loaded."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -50,36 +50,36 @@ class RewriteTable(Protocol):
 
     @property
     def sort_order(self) -> tuple[int, tuple[SortField, ...]] | None:
-        """Id and fields of the table's sort order; None when it has none."""
+        """Return the id and fields of the table's sort order; None when the table is unsorted."""
         ...
 
     def older_fields(self) -> Mapping[int, Mapping[str, Any]]:
-        """Top-level columns of older schemas that the current one has not, each as it was last."""
+        """Return dropped top-level columns by id, each in its latest form."""
         ...
 
     def storage(self) -> Mapping[str, str]:
-        """By which properties the table's files are opened, credentials that the catalog vends too."""
+        """Return the FileIO properties of the table, vended credentials included."""
         ...
 
     def plan(self, step: RewriteDataFiles) -> list[FileGroup]:
-        """Return what `rewrite_data_files` would rewrite, group by group."""
+        """Return the file groups that `rewrite_data_files` would rewrite."""
         ...
 
-    def place(self, group: FileGroup, number: int) -> str:
-        """Return how the paths of a bin's outputs begin, as the table's location provider wants them."""
+    def output_prefix(self, group: FileGroup, number: int) -> str:
+        """Return the path prefix of a bin's outputs, as the table's location provider places them."""
         ...
 
-    def commit(self, done: Sequence[Done], *, starting_sequence: bool, job_id: str) -> None:
-        """One commit of groups with the entries of their outputs.
+    def commit(self, groups: Sequence[RewrittenGroup], *, starting_sequence: bool, job_id: str) -> None:
+        """Replace the files of the groups by their outputs, in one snapshot.
 
-        Conflicts are validated since the plan, and the outputs of a commit that failed are removed.
+        Validates that no concurrent commit conflicts with the plan. Deletes the outputs when the commit fails.
         """
         ...
 
     def discard(self, paths: Iterable[str]) -> None:
-        """Remove outputs that nobody will commit."""
+        """Delete outputs that will not be committed."""
         ...
 
     def remove_dangling_deletes(self) -> None:
-        """Drop delete files that apply to nothing any more."""
+        """Remove delete files that apply to no data file any more."""
         ...

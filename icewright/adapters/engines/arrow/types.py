@@ -1,4 +1,4 @@
-"""Iceberg's types as Arrow's, with field ids, and its JSON single values as Arrow's scalars."""
+"""Iceberg types and JSON single values as Arrow types, with field ids, and Arrow arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
     "timestamp_ns": pa.timestamp("ns"),
     "timestamptz_ns": pa.timestamp("ns", "UTC"),
     "string": pa.string(),
-    "uuid": pa.uuid(),  # the writer's way to the logical type
+    "uuid": pa.uuid(),  # written with the logical type UUID
     "binary": pa.binary(),
 }
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -38,18 +38,18 @@ _FIXED = re.compile(r"fixed\[(\d+)\]")
 
 
 def arrow_field(field: Field) -> pa.Field:
-    """Return the field as it is written. Raises `ValueError` for a type that Arrow has no equal of."""
+    """Return the Arrow field with its id. Raises `ValueError` for a type without an Arrow equivalent."""
     kind = arrow_type(field["type"])
     return pa.field(field["name"], kind, not field["required"], {FIELD_ID: str(field["id"]).encode()})
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """Return the schema as it is written."""
+    """Return the Arrow schema with field ids."""
     return pa.schema([arrow_field(field) for field in fields])
 
 
 def arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - the spec's JSON of a type
-    """Return a primitive by its name, or a nested type. Raises `ValueError`."""
+    """Return the Arrow type of an Iceberg type. Raises `ValueError`."""
     if isinstance(kind, str):
         return _primitive(kind)
     match kind["type"]:
@@ -88,33 +88,33 @@ def map_value(kind: Mapping[str, Any]) -> Field:
     return {"id": kind["value-id"], "name": "value", "required": kind["value-required"], "type": kind["value"]}
 
 
-def plain(array: pa.Array) -> pa.Array:
-    """Return the values as a type that Polars has: what an extension stores, bytes of a fixed length as bytes."""
+def storage_array(array: pa.Array) -> pa.Array:
+    """Return the array in a type that Polars supports: extension storage, fixed-size binary as binary."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
 
 
 def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - JSON
-    """Return a JSON single value (spec, Appendix D) over and over; of nested types only null."""
-    wanted = arrow_type(kind)
+    """Return an array that repeats a JSON single value (spec, Appendix D); nested types allow only null."""
+    target = arrow_type(kind)
     if value is None or not isinstance(kind, str):
         if value is not None:
             raise ValueError(f"a value of {kind['type']} cannot stand for a column")
-        return pa.nulls(length, wanted)
+        return pa.nulls(length, target)
     if kind == "binary" or kind.startswith("fixed"):
-        said = pa.scalar(bytes.fromhex(value), wanted)
+        scalar = pa.scalar(bytes.fromhex(value), target)
     elif kind == "uuid":
-        return pa.array([UUID(value).bytes] * length, pa.binary(16)).cast(wanted)
+        return pa.array([UUID(value).bytes] * length, pa.binary(16)).cast(target)
     elif isinstance(value, str):
-        said = pc.cast(pa.scalar(value), wanted)
+        scalar = pc.cast(pa.scalar(value), target)
     else:
-        said = pa.scalar(value, wanted)
-    return pa.repeat(said, length)
+        scalar = pa.scalar(value, target)
+    return pa.repeat(scalar, length)
 
 
 def single_value(kind: str, value: Any) -> Any:  # noqa: ANN401 - any Avro value
-    """Return a partition value as manifests store it, in a form that `constant` takes."""
+    """Return a partition value of a manifest as the JSON single value that `constant` takes."""
     if not isinstance(value, bytes):
         return value
     if kind == "uuid":

@@ -1,4 +1,4 @@
-"""Parquet files of a table, as its properties want them."""
+"""Write Parquet files as the table's `write.parquet.*` properties ask."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.encoding import repeats
-from icewright.adapters.engines.arrow.group import Layout
-from icewright.adapters.engines.arrow.metrics import Leaf, cut, entry_metrics, every_path, leaves
+from icewright.adapters.engines.arrow.encoding import dictionary_pays
+from icewright.adapters.engines.arrow.metrics import Leaf, column_paths, entry_metrics, leaves, truncated_bounds
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import offset
+from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import TerminalError
 
 _CODECS = {"uncompressed": "NONE", "lz4_raw": "LZ4"}
-_LEVELS = {"ZSTD": 3, "GZIP": 6}  # Parquet's own in Java, where the table says none
-_DEFAULTS = {  # of Iceberg, under `write.parquet.`
+_LEVELS = {"ZSTD": 3, "GZIP": 6}  # defaults of parquet-java
+_DEFAULTS = {  # Iceberg's, under `write.parquet.`
     "compression-codec": "zstd",
     "row-group-size-bytes": "134217728",
     "page-size-bytes": "1048576",
@@ -30,78 +30,79 @@ _DEFAULTS = {  # of Iceberg, under `write.parquet.`
 }
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
 _NDV = "write.parquet.bloom-filter-ndv.column."
-_VALUES_OF_A_BLOOM = 1 << 19  # about the 1 MB to which Iceberg limits a filter
+_BLOOM_NDV = 1 << 19  # about 1 MB, Iceberg's limit of a filter
 _DICTIONARY = "write.parquet.dict-encoding-enabled.column."
 _FPP = "write.parquet.bloom-filter-fpp.column."
-_A_BATCH = 1 << 14  # rows
-_OF_MEMORY, _OF_MEMORY_SORTED = 4, 8  # a row group is held decoded while it is encoded, and beside what is sorted
+_BATCH_ROWS = 1 << 14
+# divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
+_GROUP_MEMORY_SHARE, _SORTED_GROUP_MEMORY_SHARE = 4, 8
 
 
 class RowsMiscounted(TerminalError):
-    """A file would not hold what was written to it."""
+    """The footer of a written file has another row count than was written."""
 
 
 @dataclass
 class Outputs:
-    """The files of a bin: rows in, entries out. Each file gets about the same number of rows."""
+    """The output files of a bin; each file gets about the same number of rows."""
 
     layout: Layout
     opener: Opener
     fields: Sequence[Field]
-    names: Iterator[str]
-    files: int
-    rows_of_a_file: int  # of all but the last
+    new_paths: Iterator[str]
+    file_count: int
+    rows_per_file: int  # the last file takes the rest
     entries: list[dict[str, Any]] = field(default_factory=list)
-    begun: list[str] = field(default_factory=list)
-    _held: list[pa.RecordBatch] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    _buffered: list[pa.RecordBatch] = field(default_factory=list)
     _file: _File | None = None
 
     def __post_init__(self) -> None:
         properties = self.layout.properties
         self.schema = arrow_schema(self.fields)
         self._leaves = leaves(self.fields, properties, self.layout.sorted_by)
-        said = parquet_property(properties, "row-group-size-bytes")
-        share = _OF_MEMORY_SORTED if self.layout.order else _OF_MEMORY
-        self._group_bytes = min(int(said), self.layout.memory_bytes // share)
-        self._bytes = self._rows = 0
+        group_bytes = parquet_property(properties, "row-group-size-bytes")
+        divisor = _SORTED_GROUP_MEMORY_SHARE if self.layout.order else _GROUP_MEMORY_SHARE
+        self._group_bytes = min(int(group_bytes), self.layout.memory_bytes // divisor)
+        self._buffered_bytes = self._buffered_rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows of the schema; a file that has its share is closed."""
+        """Append rows, and close each file that has its number of rows."""
         while batch.num_rows:
-            written = self._file.rows if self._file is not None else 0
-            last = len(self.entries) + 1 >= self.files
-            room = batch.num_rows if last else self.rows_of_a_file - written - self._rows
-            part, batch = batch.slice(0, room), batch.slice(room)
-            self._held.append(part)
-            self._rows += part.num_rows
-            self._bytes += part.nbytes
-            full = not last and written + self._rows >= self.rows_of_a_file
-            if full or self._bytes >= self._group_bytes:
+            file_rows = self._file.rows if self._file is not None else 0
+            is_last = len(self.entries) + 1 >= self.file_count
+            take = batch.num_rows if is_last else self.rows_per_file - file_rows - self._buffered_rows
+            head, batch = batch.slice(0, take), batch.slice(take)
+            self._buffered.append(head)
+            self._buffered_rows += head.num_rows
+            self._buffered_bytes += head.nbytes
+            full = not is_last and file_rows + self._buffered_rows >= self.rows_per_file
+            if full or self._buffered_bytes >= self._group_bytes:
                 self._flush()
             if full:
                 self._close()
 
-    def done(self) -> list[dict[str, Any]]:
-        """Return the entries of all files, none where there were no rows."""
-        if self._held:
+    def finish(self) -> list[dict[str, Any]]:
+        """Close the last file and return all entries; there are none without rows."""
+        if self._buffered:
             self._flush()
         self._close()
         return self.entries
 
     def discard(self) -> None:
-        """Delete the files that were begun and not committed."""
+        """Delete all files, complete or not."""
         if self._file is not None:
             self._file.abandon()
-        for path in self.begun:
+        for path in self.paths:
             self.opener.delete(path)
 
     def _flush(self) -> None:
         if self._file is None:
-            path = next(self.names)
-            self.begun.append(path)
+            path = next(self.new_paths)
+            self.paths.append(path)
             self._file = _File(path, self.layout, self.opener, self.fields, self._leaves)
-        self._file.write(pa.Table.from_batches(self._held, self.schema))
-        self._held, self._bytes, self._rows = [], 0, 0
+        self._file.write(pa.Table.from_batches(self._buffered, self.schema))
+        self._buffered, self._buffered_bytes, self._buffered_rows = [], 0, 0
 
     def _close(self) -> None:
         if self._file is not None:
@@ -110,13 +111,13 @@ class Outputs:
 
 
 class _File:
-    """One file being written. Its first row group decides which columns have dictionaries."""
+    """One file being written; its first row group decides which columns have dictionaries."""
 
     def __init__(
-        self, path: str, layout: Layout, opener: Opener, fields: Sequence[Field], wanted: Sequence[Leaf]
+        self, path: str, layout: Layout, opener: Opener, fields: Sequence[Field], leaves_: Sequence[Leaf]
     ) -> None:
         self.path, self.rows = path, 0
-        self._layout, self._opener, self._fields, self._leaves = layout, opener, fields, wanted
+        self._layout, self._opener, self._fields, self._leaves = layout, opener, fields, leaves_
         self._nans: dict[int, int] = {}
         self._stream = opener.create(path)
         self._writer: pq.ParquetWriter | None = None
@@ -125,27 +126,28 @@ class _File:
         """Write a table as one row group."""
         if self._writer is None:
             options = writer_options(self._layout.properties, self._leaves)
-            options["use_dictionary"] = self._repeating(table)
+            options["use_dictionary"] = self._dictionary_columns(table)
             self._writer = pq.ParquetWriter(self._stream, table.schema, **options)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.rows += table.num_rows
         for leaf in self._leaves:
             if leaf.kind in ("float", "double") and leaf.mode != "none":
-                count = pc.sum(pc.is_nan(_leaf(table, leaf))).as_py() or 0
+                count = pc.sum(pc.is_nan(_leaf_column(table, leaf))).as_py() or 0
                 self._nans[leaf.id] = self._nans.get(leaf.id, 0) + count
 
-    def _repeating(self, table: pa.Table) -> list[str]:
+    def _dictionary_columns(self, table: pa.Table) -> list[str]:
         properties = self._layout.properties
         limit = int(parquet_property(properties, "dict-size-bytes"))
         plain = {
             leaf.path
             for leaf in self._leaves
-            if properties.get(_DICTIONARY + leaf.path, "").lower() == "false" or not repeats(_leaf(table, leaf), limit)
+            if properties.get(_DICTIONARY + leaf.path, "").lower() == "false"
+            or not dictionary_pays(_leaf_column(table, leaf), limit)
         }
-        return [path for path, _ in every_path(self._fields) if path not in plain]
+        return [path for path, _ in column_paths(self._fields) if path not in plain]
 
     def close(self) -> dict[str, Any]:
-        """Return the entry of the file."""
+        """Close the file, verify its footer and return its entry with metrics."""
         if self._writer is not None:
             self._writer.close()
         size = self._stream.tell()
@@ -157,45 +159,45 @@ class _File:
         ):
             raise RowsMiscounted(f"{self.path} has {footer.num_rows} rows of {self.rows} written")
         metrics = entry_metrics(footer, self._fields, self._leaves, self._nans)
-        self._bound_long_values(metrics)
+        self._add_long_bounds(metrics)
         return {
             "content": "data",
             "file-path": self.path,
             "file-format": "parquet",
             "file-size-in-bytes": size,
             "record-count": footer.num_rows,
-            **{name: _map(found) for name, found in metrics.items() if found},
+            **{name: _json_map(found) for name, found in metrics.items() if found},
             "split-offsets": [offset(footer.row_group(number)) for number in range(footer.num_row_groups)],
             "sort-order-id": self._layout.sort_order_id,
         }
 
-    def _bound_long_values(self, metrics: dict[str, Any]) -> None:
-        """Parquet keeps no bounds of values beyond 4 KB: theirs are taken from the file itself, by their beginnings."""
+    def _add_long_bounds(self, metrics: dict[str, Any]) -> None:
+        """Read bounds of columns from the file where Arrow has written none: values above 4 KB have no statistics."""
         for leaf in self._leaves:
             missing = leaf.id in metrics["value-counts"] and leaf.id not in metrics["lower-bounds"]
             filled = metrics["null-value-counts"].get(leaf.id) != metrics["value-counts"].get(leaf.id)
             if not (missing and filled and leaf.bounded and leaf.kind in ("string", "binary")):
                 continue
             with self._opener.parquet(self.path) as source:
-                columns = source.iter_batches(_A_BATCH, columns=[leaf.path], use_threads=False)
-                found = [pc.min_max(_leaf(pa.Table.from_batches([one]), leaf)) for one in columns]
+                columns = source.iter_batches(_BATCH_ROWS, columns=[leaf.path], use_threads=False)
+                found = [pc.min_max(_leaf_column(pa.Table.from_batches([one]), leaf)) for one in columns]
             lows = [one["min"].as_py() for one in found if one["min"].is_valid]
             highs = [one["max"].as_py() for one in found if one["max"].is_valid]
-            low, high = min(map(_bytes, lows)), max(map(_bytes, highs))
-            metrics["lower-bounds"][leaf.id], above = cut(leaf, low, high)
+            low, high = min(map(_encoded, lows)), max(map(_encoded, highs))
+            metrics["lower-bounds"][leaf.id], above = truncated_bounds(leaf, low, high)
             if above is not None:
                 metrics["upper-bounds"][leaf.id] = above
 
     def abandon(self) -> None:
-        """Let go of the file, whatever is in it."""
+        """Close the stream without completing the file."""
         self._stream.close()
 
 
-def _bytes(value: str | bytes) -> bytes:
+def _encoded(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _leaf(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
+def _leaf_column(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
     name, *inside = leaf.names
     column = table.column(name)
     for inner in inside:
@@ -203,27 +205,27 @@ def _leaf(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
     return column
 
 
-def _map(found: Mapping[int, Any]) -> dict[str, list[Any]]:
+def _json_map(found: Mapping[int, Any]) -> dict[str, list[Any]]:
     values = [value.hex().upper() if isinstance(value, bytes) else value for value in found.values()]
     return {"keys": list(found), "values": values}
 
 
 def parquet_property(properties: Mapping[str, str], name: str) -> str:
-    """Return a `write.parquet.` property, or its default; empty where there is none."""
+    """Return a `write.parquet.` property, or its default, or an empty text."""
     return properties.get(f"write.parquet.{name}") or _DEFAULTS.get(name, "")
 
 
-def writer_options(properties: Mapping[str, str], wanted: Sequence[Leaf]) -> dict[str, Any]:
-    """Return what Arrow's writer is told of the table's `write.parquet.*`."""
+def writer_options(properties: Mapping[str, str], leaves_: Sequence[Leaf]) -> dict[str, Any]:
+    """Return the options of Arrow's ParquetWriter for the table's properties."""
     codec = parquet_property(properties, "compression-codec").lower()
     codec = _CODECS.get(codec, codec.upper())
     level = parquet_property(properties, "compression-level")
     bloom = {
         leaf.path: {
             "fpp": float(properties.get(_FPP + leaf.path, "0.01")),
-            "ndv": int(properties.get(_NDV + leaf.path, str(_VALUES_OF_A_BLOOM))),
+            "ndv": int(properties.get(_NDV + leaf.path, str(_BLOOM_NDV))),
         }
-        for leaf in wanted
+        for leaf in leaves_
         if properties.get(_BLOOM + leaf.path, "").lower() == "true"
     }
     return {

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from icewright.app.undoing import undo_document, waiting_document
+from icewright.app.documents import undo_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.jobs import OfCatalog, OfTable
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded

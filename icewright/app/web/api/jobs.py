@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from icewright.app.undoing import removal_document, waiting_document
+from icewright.app.documents import removal_document, waiting_document
 from icewright.app.web.api import models
 from icewright.app.web.api.paging import Cursor, Limit, decoded, encoded
 from icewright.app.web.callers import Caller, needs, x_permission

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 
-from icewright.app import output
+from icewright.app.documents import job_document
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import Problem, documented
@@ -102,7 +102,7 @@ def _dry_run(caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict
     if not _DRY_RUNS.acquire(blocking=False):
         raise Problem(503, "two dry runs are being answered; try again", headers={"Retry-After": "2"})
     try:
-        document = output.job_document(would_do(caller.runtime, row, body.operations, knobs))
+        document = job_document(would_do(caller.runtime, row, body.operations, knobs))
     finally:
         _DRY_RUNS.release()
     for operation in document["operations"]:

@@ -55,6 +55,9 @@ def timeline_of(snapshots: models.Snapshots, now: datetime) -> Line | None:
         (pin.snapshot_id, f"held by {pin.reader} until {pin.until:%Y-%m-%d %H:%M} UTC", "pin", pin.reader)
         for pin in snapshots.pins
     ]
+    named += [
+        (pin.snapshot_id, f"held for {pin.writer}", "pin", pin.writer.partition(",")[0]) for pin in snapshots.writers
+    ]
     labels = _assign_lanes(
         [TimelineMark(percent[at], says, kind, label) for at, says, kind, label in named if at in percent]
     )

@@ -1,0 +1,129 @@
+"""Live files as manifests list them, and manifest records of new files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice
+from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
+from icewright.core.errors import MetadataUnreadable
+from icewright.core.table import ManifestContent, ManifestFile
+from icewright.ports import TableFiles
+
+_PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
+_LOWER, _UPPER, _REFERENCED = 125, 128, 143
+_DELETED_PATH = 2147483546  # the reserved id of `file_path` in position delete files
+_POSITION_DELETES = 1
+_NUMBERS = {"record-count": _RECORDS, "file-size-in-bytes": _BYTES, "split-offsets": _SPLITS, "sort-order-id": 140}
+_COUNTS = {"column-sizes": 108, "value-counts": 109, "null-value-counts": 110, "nan-value-counts": 137}
+_BOUNDS = {"lower-bounds": _LOWER, "upper-bounds": _UPPER}
+REQUIRED_FIELDS = frozenset((_PATH, _FORMAT, *_NUMBERS.values(), *_COUNTS.values(), *_BOUNDS.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A live data or delete file, and the manifest that lists the file."""
+
+    entry: Entry
+    manifest: str
+    partition: str  # a text that is equal for equal partition values
+    path: str
+    bytes: int
+    split_offsets: tuple[int, ...]
+    content: int
+    is_plain_parquet: bool  # not encrypted
+    only_file: str | None  # the data file of a position delete file that names only one
+
+    @property
+    def sequence(self) -> int:
+        """Return the data sequence number of the file."""
+        return self.entry.sequence or 0
+
+    def applies_to(self, data: ListedFile) -> bool:
+        """Return whether this position delete file may delete rows of a data file (spec, Scan Planning)."""
+        if self.sequence < data.sequence:
+            return False
+        return self.only_file == data.path if self.only_file is not None else self.partition == data.partition
+
+    def file_slice(self, deletes: Sequence[ListedFile]) -> FileSlice:
+        """Return the file as a slice, with the delete files that apply to the file."""
+        applicable = tuple(DeleteFile(DeleteKind.POSITION, file.path) for file in deletes if file.applies_to(self))
+        records, offsets = self.entry.records, self.split_offsets
+        return FileSlice(
+            self.path, self.bytes, self.bytes, records, self.sequence, None, applicable, split_offsets=offsets
+        )
+
+
+@dataclass
+class LiveFileReader:
+    """Reads manifests of data or of delete files, each manifest once."""
+
+    files: TableFiles
+    writer: ManifestWriter
+    _read: dict[str, list[ListedFile]] = field(default_factory=dict, init=False)
+
+    def live(self, manifests: Iterable[ManifestFile]) -> list[ListedFile]:
+        """Return the live files of the manifests. Raises `MetadataUnreadable` when the manifest list counts others."""
+        return [file for manifest in manifests for file in self._files_of(manifest)]
+
+    def _files_of(self, manifest: ManifestFile) -> list[ListedFile]:
+        if manifest.path not in self._read:
+            entries = self.writer.entries(manifest, read_manifest(self.files, manifest))
+            if len(entries) != manifest.live_files:
+                raise MetadataUnreadable(
+                    f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
+                )
+            record = self.writer.data_files(entries)
+            self._read[manifest.path] = [
+                self._listed(entry, file, manifest.path) for entry, file in zip(entries, record, strict=True)
+            ]
+        return self._read[manifest.path]
+
+    def _listed(self, entry: Entry, record: Mapping[int, Any], manifest: str) -> ListedFile:
+        return ListedFile(
+            entry,
+            manifest,
+            repr(self.writer.partition(entry.partition)),
+            record[_PATH],
+            int(record[_BYTES]),
+            tuple(record.get(_SPLITS) or ()),
+            record.get(_CONTENT) or 0,
+            record[_FORMAT].upper() == "PARQUET" and record.get(_KEY_METADATA) is None,
+            _single_file(record) if record.get(_CONTENT) == _POSITION_DELETES else None,
+        )
+
+
+def _single_file(record: Mapping[int, Any]) -> str | None:
+    """Return the only data file of a position delete file: the referenced file, or equal bounds of `file_path`."""
+    if record.get(_REFERENCED) is not None:
+        return str(record[_REFERENCED])
+    bounds = [
+        next((file["value"] for file in record.get(which) or () if file["key"] == _DELETED_PATH), None)
+        for which in (_LOWER, _UPPER)
+    ]
+    return bounds[0].decode() if bounds[0] is not None and bounds[0] == bounds[1] else None
+
+
+def with_live_content(manifests: Iterable[ManifestFile], content: ManifestContent) -> list[ManifestFile]:
+    """Return the manifests of this content that have live files."""
+    return [m for m in manifests if m.content is content and m.live_files]
+
+
+def manifest_record(entry: Mapping[str, Any]) -> dict[int, Any]:
+    """Return the manifest record, by field id, of a new file in REST JSON."""
+
+    def items(name: str) -> list[dict[str, Any]] | None:
+        if name not in entry:
+            return None
+        keys, values = entry[name]["keys"], entry[name]["values"]
+        return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
+
+    values: dict[int, Any] = {_PATH: entry["file-path"], _FORMAT: entry["file-format"].upper()}
+    values |= {number: entry.get(name) for name, number in _NUMBERS.items()}
+    values |= {number: items(name) for name, number in _COUNTS.items()}
+    for name, number in _BOUNDS.items():
+        bounds = items(name)
+        values[number] = bounds and [{**file, "value": bytes.fromhex(file["value"])} for file in bounds]
+    return values

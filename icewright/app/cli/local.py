@@ -1,0 +1,271 @@
+"""The commands over the local configuration: the application is opened here, and closed when the command ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from icewright.app import output
+from icewright.app.bootstrap import Application
+from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, no_job, removed_settings
+from icewright.app.cli.base import known_table, open_application, parse_since, select_catalogs
+from icewright.app.documents import (
+    job_document,
+    job_row_document,
+    plan_document,
+    removal_document,
+    undo_document,
+    waiting_document,
+)
+from icewright.core.describe import evaluation_document, ignored_document, knobs_document
+from icewright.core.errors import UsageError
+from icewright.core.layering import parse_pattern, parse_settings
+from icewright.core.table import TableRef, split_name
+from icewright.flow.cycle import look
+from icewright.flow.detect import detect
+from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.queue import plan_now
+from icewright.flow.reconcile import end_interrupted, reconcile_interrupted
+from icewright.flow.undo import give_up, undo
+from icewright.flow.undoable import ended_job
+from icewright.ports import JobRow, TableRow
+from icewright.ports.views import STATES, JobQuery, Page, TableItem, TableQuery, TableSort
+
+_PAGE = 500
+
+
+class LocalBackend:
+    """Runs commands in this process."""
+
+    def tables(self, wanted: TableFilter) -> Document:
+        """Detect all tables, and return those that pass the filter."""
+        query = _table_query(wanted)
+        with open_application() as app:
+            detected = detect(app.runtime, select_catalogs(app, wanted.catalog))
+            items = _take(lambda after: app.runtime.store.views.list_tables(query, None, after, _PAGE), wanted.limit)
+            documents = [_table_document(item) for item in items]
+        return {"tables": documents, "errors": list(detected.errors)}
+
+    def explain(self, table: str | None, namespace: str | None) -> list[Document]:
+        """Evaluate one table, or all, and return the verdicts."""
+        with open_application() as app:
+            runtime = app.runtime
+            if table is not None:
+                refs = [known_table(app, table).ref]
+            else:
+                detect(runtime, select_catalogs(app, None))
+                refs = [row.ref for row in runtime.store.tables.list() if not row.dropped]
+            if namespace is not None:
+                refs = [ref for ref in refs if ref.namespace == split_name(namespace)]
+            return [_explained(app, ref) for ref in refs]
+
+    def plan(self, catalog: str | None) -> Document:
+        """Detect and evaluate changed tables, and plan without starting anything."""
+        with open_application() as app:
+            catalogs = select_catalogs(app, catalog)
+            funnel, _ = look(app.runtime, catalogs)
+            return plan_document(funnel.tables, plan_now(app.runtime, catalogs))
+
+    def run(self, request: RunRequest) -> Document:
+        """Reconcile interrupted jobs, then run the operations in this process."""
+        command = parse_settings("--set", request.settings)
+        with output.progress() as listener, open_application(command=command, tell=listener) as app:
+            guardrails = app.runtime.policy().guardrails
+            parse_settings("--set", request.settings, guardrails)  # refuses values that a guardrail would replace
+            if not request.dry_run:
+                reconcile_interrupted(app.runtime)
+            row = known_table(app, request.table)
+            if row.paused and not request.force and not request.dry_run:
+                remedy = f"`icewright resume {row.ref}`, or run with --force"
+                raise UsageError(f"{row.ref} is paused ({row.paused}): {remedy}")
+            asked = Request(
+                row.ref, tuple(request.operations), manual=True, force=request.force, dry_run=request.dry_run
+            )
+            return job_document(execute(app.runtime, asked), files=request.files)
+
+    def history(self, wanted: JobFilter) -> list[Document]:
+        """Return the jobs of the state store that pass the filter."""
+        with open_application() as app:
+            since = None if wanted.since is None else parse_since(wanted.since, app.runtime.clock.now())
+            ref = known_table(app, wanted.table).ref if wanted.table else None
+            query = JobQuery(ref=ref, states=tuple(wanted.states), operation=wanted.operation)
+            items = _take(lambda after: app.runtime.store.views.list_jobs(query, None, after, _PAGE), wanted.limit)
+            jobs = [item.job for item in items]
+        return [job_row_document(job) for job in jobs if since is None or (job.started or job.created) >= since]
+
+    def show(self, job: str) -> Document:
+        """Return a job with all that the state store has of it."""
+        with open_application() as app:
+            store, row = app.runtime.store, _job(app, job)
+            return job_row_document(row) | {
+                "runs": [dict(run) for run in store.runs.list(row.job_id)],
+                "removed": [removal_document(removal) for removal in store.ledger.removals(row.job_id)],
+                "waiting": [waiting_document(w) for w in store.ledger.pending(row.ref) if w.job_id == row.job_id],
+                "files": list(store.ledger.files(row.job_id)),
+                "log": list(store.activity.list(row.job_id)),
+            }
+
+    def cancel(self, job: str) -> Document:
+        """Ask a job of the state store to stop before its next step."""
+        with open_application() as app:
+            row = _job(app, job)
+            if not app.runtime.store.jobs.request_cancel(row.job_id, app.runtime.clock.now()):
+                raise UsageError(f"job {row.job_id} does not run: it is {row.state}")
+        return job_row_document(row)
+
+    def pause(self, table: str, reason: str | None) -> Document:
+        """Pause or resume a table in the state store."""
+        with open_application() as app:
+            row = known_table(app, table)
+            app.runtime.store.tables.pause(row.ref, reason)
+        return {"table": str(row.ref), "paused": reason, "was_paused": row.paused}
+
+    def knobs(self, table: str) -> Document:
+        """Read the table's properties and resolve its knobs."""
+        with open_application() as app:
+            row = known_table(app, table)
+            metadata = app.runtime.catalog(row.ref).load(row.ref)
+            knobs = app.runtime.policy().knobs_for(row.ref, metadata)
+        ignored = ignored_document(knobs.ignored)
+        return {"table": str(row.ref), "knobs": knobs_document(knobs), "ignored_properties": ignored}
+
+    def set_rule(self, scope: str, settings: Mapping[str, str]) -> Mapping[str, Any]:
+        """Add knobs to the stored rule, within the guardrails."""
+        with open_application() as app:
+            match = _rule_pattern(app, scope)
+            new = parse_settings("config set", settings, app.runtime.policy().guardrails)
+            _store_rule(app, match, {**_stored_rule(app, match), **new})
+        return new
+
+    def unset_rule(self, scope: str, knobs: Sequence[str]) -> Mapping[str, Any]:
+        """Remove knobs from the stored rule; a rule that sets nothing any more ends."""
+        with open_application() as app:
+            match = _rule_pattern(app, scope)
+            old = _stored_rule(app, match)
+            removed = removed_settings(scope, old, knobs)
+            rest = {name: value for name, value in old.items() if name not in removed}
+            _store_rule(app, match, rest)
+        return removed
+
+    def undo(self, job: str, *, dry_run: bool) -> Document:
+        """Undo a job after interrupted jobs have been ended."""
+        with open_application() as app:
+            for line in [] if dry_run else end_interrupted(app.runtime):
+                output.note(line)
+            return undo_document(undo(app.runtime, job, dry_run=dry_run))
+
+    def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
+        """Return the planned deletions of the state store."""
+        with open_application() as app:
+            catalogs, store = select_catalogs(app, catalog), app.runtime.store
+            ref = None if table is None else TableRef.parse(table)
+            if ref is not None and store.tables.get(ref) is None:
+                raise UsageError(f"{ref}: the state store knows no such table; `icewright tables` lists them")
+            waiting = store.ledger.pending(ref)
+        return [waiting_document(w) for w in waiting if catalog is None or w.ref.catalog in catalogs]
+
+    def give_up(self, job: str) -> Document:
+        """Drop the planned deletions of an ended job."""
+        with open_application() as app:
+            row = ended_job(app.runtime, job)
+            return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
+
+
+def _take(page: Any, limit: int | None) -> Iterator[Any]:  # noqa: ANN401 - a view of the store
+    """Yield the items of all pages, at most `limit`."""
+    after, taken = None, 0
+    while True:
+        found: Page[Any] = page(after)
+        for item in found.items:
+            if taken == limit:
+                return
+            yield item
+            taken += 1
+        after = found.after
+        if after is None:
+            return
+
+
+def _table_query(wanted: TableFilter) -> TableQuery:
+    if unknown := [state for state in wanted.states if state not in STATES]:
+        raise UsageError(f"--state {unknown[0]}: there is no such state; there is: {', '.join(STATES)}")
+    if wanted.sort not in list(TableSort):
+        raise UsageError(f"--sort {wanted.sort}: there is no such column; there is: {', '.join(TableSort)}")
+    sort = TableSort(wanted.sort)
+    return TableQuery(
+        catalog=wanted.catalog,
+        namespace=split_name(wanted.namespace) if wanted.namespace else None,
+        states=tuple(wanted.states),
+        due=wanted.operation,
+        sort=sort,
+        descending=sort not in (TableSort.NAME, TableSort.HEALTH),
+    )
+
+
+def _table_document(item: TableItem) -> Document:
+    row = item.row
+    return {
+        "table": str(row.ref),
+        "health": row.health,
+        "state": _state(row),
+        "evaluated_at": row.evaluated_at,
+        "evaluate_at": row.evaluate_at,
+        "paused": row.paused,
+        "error": row.error,
+        "status": item.state,
+        "due": [str(operation) for operation in item.due],
+        "files": item.files,
+        "bytes": item.bytes,
+        "succeeded_at": item.succeeded_at,
+        "job": row.held_by,
+    }
+
+
+def _state(row: TableRow) -> str:
+    if row.error:
+        return f"unreadable: {row.error}"
+    if row.paused:
+        return f"paused: {row.paused}"
+    if row.held_by:
+        return f"running {row.held_by}"
+    if row.evaluated_at is None:
+        return "not evaluated yet"
+    if row.metadata_location != row.evaluated_location:
+        return "changed"
+    return "due" if row.due_since else "nothing due"
+
+
+def _explained(app: Application, ref: TableRef) -> Document:
+    evaluation = evaluate_and_record(app.runtime, ref, app.runtime.clock.now())
+    row = app.runtime.store.tables.get(ref)
+    paused, error = (row.paused, row.error) if row is not None else (None, None)
+    document: Document = {"table": str(ref), "paused": paused, "error": error, "verdicts": []}
+    if evaluation is not None:
+        full = evaluation_document(evaluation)
+        document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
+    return document
+
+
+def _job(app: Application, prefix: str) -> JobRow:
+    row = app.runtime.store.jobs.get(prefix)
+    if row is None:
+        raise UsageError(no_job(prefix))
+    return row
+
+
+def _rule_pattern(app: Application, scope: str) -> tuple[str, ...]:
+    match = () if scope == "platform" else parse_pattern(scope)
+    if match and not any(character in match[0] for character in "*?"):
+        select_catalogs(app, match[0])
+    return match
+
+
+def _stored_rule(app: Application, match: tuple[str, ...]) -> Mapping[str, Any]:
+    return next((rule.settings for rule in app.runtime.store.rules.list() if rule.match == match), {})
+
+
+def _store_rule(app: Application, match: tuple[str, ...], settings: Mapping[str, Any]) -> None:
+    runtime = app.runtime
+    runtime.store.rules.put(match, settings, runtime.trigger.actor, runtime.clock.now(), expected=None)

@@ -1,0 +1,312 @@
+"""Documents as people read them: tables that fit the terminal, ids on one line, times in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icewright.app import output
+from icewright.app.output import Column, echo, escape, moment, rows, size, styled
+
+Documents = Sequence[Mapping[str, Any]]
+
+FEW_FILES = 20  # are listed; of more the number, unless --files asks for them
+_TABLE, _ID = Column("table"), Column("job")
+_PLAN = (
+    Column("#", right=True),
+    _TABLE,
+    "operations",
+    Column("saves", right=True, rank=1),
+    Column("GB-hours", right=True, rank=2),
+    "why",
+)
+_TABLES = (
+    _TABLE,
+    Column("health", right=True),
+    Column("state"),
+    Column("due", wrap=True, rank=1),
+    Column("files", right=True, rank=3),
+    Column("size", right=True, rank=2),
+    Column("last success (UTC)", rank=4),
+    Column("reason", wrap=True, rank=1),
+)
+_JOBS = (
+    _ID,
+    _TABLE,
+    Column("state"),
+    Column("trigger", rank=2),
+    Column("started (UTC)", rank=3),
+    Column("summary", wrap=True),
+)
+_FILES = (Column("state"), Column("kind"), Column("size", right=True), "path")
+
+
+def show_tables(tables: Documents) -> None:
+    """Print tables with health, state, due operations, size and the time of the last success."""
+    lines = [
+        (
+            t["table"],
+            t["health"],
+            t.get("status", t["state"]),
+            ", ".join(t["due"]),
+            t["files"],
+            size(t["bytes"]),
+            moment(t["succeeded_at"]),
+            t["error"] or t["paused"] or (f"job {t['job']}" if t["job"] else ""),
+        )
+        for t in tables
+    ]
+    rows("Tables", _TABLES, lines)
+
+
+def show_explained(document: Mapping[str, Any]) -> None:
+    """Print the verdicts of a table, or why it cannot be read."""
+    paused = f"  [yellow]paused: {escape(document['paused'])}[/]" if document["paused"] else ""
+    echo(f"[bold]{escape(document['table'])}[/]{paused}")
+    if document["error"]:
+        echo(f"[red]{escape(document['error'])}[/]")
+        return
+    show_verdicts(document["verdicts"])
+    show_ignored(document.get("ignored_properties", []))
+
+
+def show_verdicts(verdicts: Documents) -> None:
+    """Print the verdict of each operation with its reason and notes."""
+    lines = [(v["operation"], v["verdict"], "; ".join([v["reason"], *v.get("notes", [])])) for v in verdicts]
+    rows("Verdicts", (Column("operation"), Column("verdict"), "reason"), lines)
+
+
+def show_plan(document: Mapping[str, Any]) -> None:
+    """Print the jobs to start, with what each saves and costs, and the operations that wait."""
+    jobs = [
+        (
+            number,
+            job["table"],
+            ", ".join(job["operations"]),
+            size(job["benefit_mb"] * 1024**2),
+            f"{job['cost_gb_hours']:.2g}",
+            job["why"],
+        )
+        for number, job in enumerate(document["jobs"], 1)
+    ]
+    rows("To start now", _PLAN, jobs)
+    if waiting := document["deferred"]:
+        lines = [(d["position"], d["table"], d["operation"], d["reason"]) for d in waiting]
+        rows("Waiting", (Column("place", right=True), _TABLE, Column("operation"), "reason"), lines)
+
+
+def show_cycle(document: Mapping[str, Any]) -> None:
+    """Print the funnel of a cycle, its jobs, the operations that wait, and the errors."""
+    echo(" > ".join(f"[bold]{document['funnel'][stage]}[/] {stage}" for stage in ("tables", "changed", "due", "run")))
+    if document["jobs"]:
+        lines = [(j["table"], j["state"], j["summary"]) for j in document["jobs"]]
+        rows("Jobs", (_TABLE, Column("state"), "summary"), lines)
+    if document["deferred"]:
+        waiting = [(d["table"], d["operation"], d["reason"]) for d in document["deferred"]]
+        rows("Waiting", (_TABLE, Column("operation"), "reason"), waiting)
+    if document["errors"]:
+        rows("Errors", (Column("source"), "error"), [(e["source"], e["error"]) for e in document["errors"]])
+
+
+def show_job(document: Mapping[str, Any], *, files: bool) -> None:
+    """Print the operations of a job that has just run, or of a dry run with the files that it would delete."""
+    dry_run, job_id = document["dry_run"], document["job_id"]
+    title = f"{document['table']}: " + (
+        "dry run, nothing was changed" if dry_run else f"{document['state']}  job {job_id or '-'}"
+    )
+    if not document["operations"]:
+        echo(f"{escape(title)}: {escape(document.get('reason') or document['summary'])}")
+        return
+    states = {"committed": "planned"} if dry_run else {}
+    lines = [(o["operation"], states.get(o["state"], o["state"]), o["summary"]) for o in document["operations"]]
+    rows(title, (Column("operation"), Column("state"), "summary"), lines)
+    for operation in document["operations"]:
+        name = operation["operation"]
+        for note in operation.get("notes") or ():
+            echo(f"  {name}: {escape(note)}")
+        if dry_run and operation.get("kept"):
+            kept = [(pin["snapshot_id"], pin["by"]) for pin in operation["kept"]]
+            rows(f"{name}: old snapshots that stay", (Column("snapshot"), "kept by"), kept)
+        if (files or dry_run) and operation.get("files"):
+            show_files(f"{name}: files", operation["files"], _FILES[1:], everything=files)
+
+
+def show_files(title: str, files: Documents, columns: Sequence[Column | str], *, everything: bool) -> None:
+    """Print files, or the first of many with their number and the sum of the known sizes."""
+    shown = files if everything or len(files) <= FEW_FILES else files[:FEW_FILES]
+    names = [column if isinstance(column, str) else column.name for column in columns]
+    lines = [[size(f["bytes"]) if name == "size" else f[name] for name in names] for f in shown]
+    rows(title, columns, lines)
+    if len(shown) < len(files):
+        known = [f["bytes"] for f in files if f["bytes"] is not None]
+        least = "" if len(known) == len(files) else "at least "
+        echo(f"{len(files)} files, {least}{size(sum(known))}; --files lists all")
+
+
+def show_jobs(jobs: Documents) -> None:
+    """Print the jobs of the history, newest first."""
+    lines = [(j["job_id"], j["table"], j["state"], j["trigger"], moment(j["started"]), j["summary"]) for j in jobs]
+    rows("Jobs", _JOBS, lines)
+
+
+def show_job_detail(document: Mapping[str, Any], *, files: bool) -> None:
+    """Print a job of the history: its runs, what expired, what waits to be deleted, its log and its files."""
+    job_id, table, state = document["job_id"], document["table"], document["state"]
+    by = f"  {document['trigger']} by {escape(document['actor'])}"
+    echo(f"[bold]{job_id}[/]  {escape(table)}  {styled(state)}{by}")
+    for run in document["runs"]:
+        _show_run(run)
+    show_removed(document["removed"])
+    if document["waiting"]:
+        show_waiting(document["waiting"])
+    if log := document.get("log"):
+        lines = [(moment(e["at"]), e["kind"], output.details(e["details"])) for e in log]
+        rows("Log", (Column("time (UTC)", rank=1), Column("event"), "details"), lines)
+    if document["files"]:
+        show_files("Files", document["files"], _FILES, everything=files)
+
+
+def _show_run(run: Mapping[str, Any]) -> None:
+    echo(f"\n{run['operation']}: {styled(run['state'])}  {escape(run['summary'])}")
+    for text in (*run["notes"], *run["statements"]):
+        echo(f"  {escape(text)}")
+    rows("Metrics", (Column("metric"), Column("value", right=True)), list(run["metrics"].items()))
+    if run["partitions"]:
+        names = ("partition", "files_in", "bytes_in", "files_out", "bytes_out")
+        lines = [[size(p[name]) if name.startswith("bytes") else p[name] for name in names] for p in run["partitions"]]
+        rows("Partitions", [Column(name, wrap=name == "partition") for name in names], lines)
+    before, after = run.get("before") or {}, run.get("after") or {}
+    changes = [(name, before[name], after.get(name)) for name in before if before[name] != after.get(name)]
+    if changes:
+        rows("Changes", (Column("fact"), "before", "after"), changes)
+
+
+def show_health(document: Mapping[str, Any]) -> None:
+    """Print the health of a table with its parts, facts, verdicts and the state of its maintenance."""
+    score = document["health"]
+    echo(f"[bold]{escape(document['table'])}[/]  health [bold]{'unknown' if score is None else score}[/]")
+    parts = [(name, part["score"], part["behind"]) for name, part in document["parts"].items()]
+    rows("Parts", (Column("part"), Column("score", right=True), "behind it"), parts)
+    facts = {name: value for name, value in document["facts"].items() if not isinstance(value, list | dict)}
+    facts |= {name: size(value) for name, value in facts.items() if name.endswith("bytes")}
+    rows("Facts", (Column("fact"), "value"), list(facts.items()))
+    show_verdicts(document["verdicts"])
+    lines = [
+        (operation, str(m["status"]).replace("_", " ").lower(), moment(m["last_run"]), m["message"])
+        for operation, m in document["maintenance"].items()
+    ]
+    rows("Maintenance", (Column("operation"), Column("status"), Column("last run (UTC)", rank=1), "message"), lines)
+    show_ignored(document["ignored_properties"])
+
+
+def show_ignored(properties: Documents) -> None:
+    """Print which properties of a table set nothing, and what would allow them."""
+    if properties:
+        lines = [(f"{one['property']} = {one['value']!r}", one["reason"]) for one in properties]
+        rows("Ignored table properties", ("property", "why"), lines)
+
+
+def show_knobs(document: Mapping[str, Any], *, everything: bool) -> None:
+    """Print the knobs of a table with the level and rule that set each; those at their defaults only on demand."""
+    knobs = [k for k in document["knobs"] if everything or k["level"] != "default"]
+    lines = [
+        (k["knob"], k["value"], k["unit"], k["level"], "; ".join(t for t in (k["rule"], k["note"]) if t)) for k in knobs
+    ]
+    columns = (Column("knob"), "value", Column("unit", rank=1), Column("level"), Column("set by", wrap=True))
+    rows(f"Knobs of {document['table']}", columns, lines)
+    if hidden := len(document["knobs"]) - len(knobs):
+        echo(f"{hidden} knobs have their defaults; --all lists them")
+    show_ignored(document["ignored_properties"])
+
+
+def show_undo(document: Mapping[str, Any]) -> None:
+    """Print what an undo restored, or would restore."""
+    echo(f"[bold]{escape(document['table'])}[/]  {escape(document['summary'])}")
+    for text in document["not_restored"]:
+        echo(f"[yellow]does not return:[/] {escape(text)}")
+    for text in document["notes"]:
+        echo(f"  {escape(text)}")
+    if document["snapshots"]:
+        lines = [(s["snapshot_id"], moment(s["at"]), s["operation"]) for s in document["snapshots"]]
+        rows("Snapshots", (Column("snapshot"), Column("time (UTC)"), "operation"), lines)
+    if document["refs"]:
+        echo(f"Refs: {escape(', '.join(document['refs']))}")
+    if document["files"]:
+        echo(f"Files that are not deleted: {document['files']} ({size(document['bytes'])})")
+
+
+def show_removed(removed: Documents) -> None:
+    """Print the snapshots and refs that the commits of an expiry removed."""
+    for removal in removed:
+        undone = f", undone at {moment(removal['undone_at'])}" if removal["undone_at"] else ""
+        lines = [
+            (s["snapshot_id"], moment(s["at"]), s["operation"], output.details(s["summary"]))
+            for s in removal["snapshots"]
+        ]
+        columns = (Column("snapshot"), Column("time (UTC)"), Column("operation"), Column("summary", wrap=True, rank=1))
+        rows(f"Expired at {moment(removal['at'])}{undone}", columns, lines)
+        for ref in removal["refs"]:
+            echo(f"  {ref['type']} {escape(ref['name'])} pointed to snapshot {ref['snapshot_id']}")
+
+
+def show_waiting(items: Documents) -> None:
+    """Print the planned deletions, job by job."""
+    lines = [
+        (
+            i["job_id"],
+            i["table"],
+            ", ".join(i["operations"]),
+            i["files"],
+            size(i["bytes"]),
+            moment(i["delete_after"]) if i["delete_after"] else "the next reconciliation",
+            i["failed"] or None,
+            i["reason"] or None,
+        )
+        for i in items
+    ]
+    columns = (
+        _ID,
+        _TABLE,
+        Column("operation", wrap=True, rank=2),
+        Column("files", right=True),
+        Column("size", right=True, rank=1),
+        Column("until (UTC)"),
+        Column("failed", right=True, rank=1),
+        Column("why", wrap=True, rank=1),
+    )
+    rows("Deletions that wait", columns, lines)
+
+
+def show_alerts(alerts: Documents) -> None:
+    """Print alerts, newest first, with the channels that were notified."""
+    lines = []
+    for alert in alerts:
+        over = " (over)" if alert["resolved_at"] else ""
+        channels = {t["channel"] for t in alert["tellings"] if not t["resolved"] and t["told_at"]}
+        notified = ", ".join(sorted(channels)) or None
+        raised = f"{moment(alert['raised_at'])}{over}"
+        lines.append((alert["severity"], alert["rule"], alert["subject"], raised, notified, alert["message"]))
+    columns = (
+        Column("severity"),
+        Column("rule"),
+        Column("subject", wrap=True),
+        Column("raised (UTC)", rank=1),
+        Column("notified", wrap=True, rank=2),
+        "message",
+    )
+    rows("Alerts", columns, lines)
+
+
+def show_vacuum(document: Mapping[str, Any]) -> None:
+    """Print the sums, metrics, tables and errors of a vacuum."""
+    sums = ("deleted_files_count", "deleted_files_total_size_mb")
+    rows(f"Vacuum of {document['catalog']}", sums, [[document[name] for name in sums]])
+    rows("Metrics", (Column("metric"), Column("value", right=True)), list(document["metrics"].items()))
+    rows(
+        "Tables",
+        (_TABLE, Column("state"), "summary"),
+        [(j["table"], j["state"], j["summary"]) for j in document["jobs"]],
+    )
+    for line in [document["reason"], *(f"{e['subject']}: {e['error']}" for e in document["errors"])]:
+        if line:
+            echo(escape(line))

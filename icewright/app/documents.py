@@ -1,0 +1,186 @@
+"""JSON documents of jobs, cycles, undos, waiting deletions and alerts: for `--json`, the API and the pages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from icewright.flow.undoable import removed_snapshots
+from icewright.ports import RestoreSnapshots
+
+if TYPE_CHECKING:
+    from icewright.core.alerts import Alert
+    from icewright.core.plan import MaintenancePlan
+    from icewright.core.runs import Outcome
+    from icewright.core.table import Snapshot
+    from icewright.flow.cycle import CycleResult
+    from icewright.flow.execute import JobResult
+    from icewright.flow.undo import UndoResult
+    from icewright.flow.vacuum import VacuumResult
+    from icewright.ports import JobRow, Removal, WaitingDeletions
+
+
+def job_document(job: JobResult, *, files: bool = False) -> dict[str, Any]:
+    """Return a job that has just run; dry runs always list their files."""
+    return {
+        "table": str(job.ref),
+        "job_id": job.job_id,
+        "state": str(job.state),
+        "dry_run": job.dry_run,
+        "operations": [_outcome_document(o, files=files or job.dry_run) for o in job.outcomes],
+        "summary": job.summary,
+    }
+
+
+def _outcome_document(outcome: Outcome, *, files: bool) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "operation": str(outcome.operation),
+        "state": str(outcome.state),
+        "reason": outcome.reason,
+        "summary": outcome.summary,
+        "metrics": dict(outcome.metrics),
+        "notes": list(outcome.notes),
+    }
+    if outcome.statements:
+        document["statements"] = list(outcome.statements)
+    if outcome.partitions:
+        document["partitions"] = [asdict(change) for change in outcome.partitions]
+    if outcome.kept:
+        document["kept"] = [{"snapshot_id": pin.snapshot_id, "by": pin.by} for pin in outcome.kept]
+    if files:
+        document["files"] = [{"path": f.path, "bytes": f.bytes, "kind": f.kind} for f in outcome.files]
+    return document
+
+
+def job_row_document(job: JobRow) -> dict[str, Any]:
+    """Return a job of the history."""
+    return {
+        "job_id": job.job_id,
+        "table": str(job.ref),
+        "state": str(job.state),
+        "operations": [str(op) for op in job.operations],
+        "trigger": job.trigger,
+        "actor": job.actor,
+        "started": job.started,
+        "finished": job.finished,
+        "summary": job.summary,
+    }
+
+
+def plan_document(tables: int, plan: MaintenancePlan) -> dict[str, Any]:
+    """Return a plan over a number of tables: the jobs to start, best first, and the operations that wait."""
+    return {
+        "tables": tables,
+        "jobs": [
+            {
+                "table": str(job.ref),
+                "operations": [str(op) for op in job.operations],
+                "score": round(job.score, 3),
+                "benefit_mb": round(job.benefit, 3),
+                "cost_gb_hours": round(job.cost, 6),
+                "why": job.why,
+            }
+            for job in plan.jobs
+        ],
+        "deferred": [
+            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
+            for d in plan.deferred
+        ],
+    }
+
+
+def cycle_document(result: CycleResult) -> dict[str, Any]:
+    """Return the funnel of a cycle, its jobs, the operations that wait, and the errors."""
+    return {
+        "funnel": {"tables": result.tables, "changed": result.changed, "due": result.due, "run": result.run},
+        "jobs": [job_document(job) for job in result.jobs],
+        "deferred": [
+            {"table": str(d.ref), "operation": str(d.operation), "reason": d.reason, "position": d.position}
+            for d in result.deferred
+        ],
+        "errors": [{"source": source, "error": error} for source, error in result.errors],
+    }
+
+
+def vacuum_document(result: VacuumResult) -> dict[str, Any]:
+    """Return the sums, metrics, jobs and errors of a vacuum of a catalog."""
+    return {
+        "catalog": result.catalog,
+        "state": str(result.state),
+        "dry_run": result.dry_run,
+        "reason": result.reason,
+        "cutoff": result.cutoff,
+        "deleted_files_count": result.files,
+        "deleted_files_total_size_mb": result.megabytes,
+        "deleted_bytes": result.bytes,
+        "metrics": asdict(result.counts),
+        "jobs": [job_document(job) for job in result.jobs],
+        "errors": [{"subject": subject, "error": error} for subject, error in result.errors],
+    }
+
+
+def alert_document(alert: Alert) -> dict[str, Any]:
+    """Return an alert with its deliveries to channels."""
+    return {
+        "rule": str(alert.rule),
+        "severity": str(alert.severity),
+        "subject": alert.subject,
+        "table": str(alert.ref) if alert.ref else None,
+        "message": alert.message,
+        "since": alert.since,
+        "raised_at": alert.raised_at,
+        "resolved_at": alert.resolved_at,
+        "tellings": [asdict(telling) for telling in alert.tellings],
+    }
+
+
+def undo_document(done: UndoResult) -> dict[str, Any]:
+    """Return what an undo restored, or would restore in a dry run."""
+    back = done.back
+    return {
+        "job_id": done.job.job_id,
+        "table": str(done.job.ref),
+        "dry_run": done.dry_run,
+        "already": back.already,
+        "undone_by": done.undone_by,
+        "snapshots": [snapshot_document(snapshot) for snapshot in back.snapshots],
+        "refs": list(back.refs),
+        "files": back.files,
+        "bytes": back.bytes,
+        "not_restored": list(back.not_restored),
+        "notes": list(back.notes),
+        "summary": done.summary,
+    }
+
+
+def removal_document(removal: Removal) -> dict[str, Any]:
+    """Return the snapshots and refs that one commit of an expiry removed."""
+    restore = RestoreSnapshots.from_json(removal.document)
+    return {
+        "at": removal.at,
+        "undone_at": removal.undone_at,
+        "metadata_location": removal.metadata_location,
+        "snapshots": [snapshot_document(snapshot) for snapshot in removed_snapshots(removal)],
+        "refs": [
+            {"name": name, "type": ref.get("type"), "snapshot_id": ref["snapshot-id"]}
+            for name, ref in restore.refs.items()
+        ],
+    }
+
+
+def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
+    """Return a snapshot that an expiry removed."""
+    return {
+        "snapshot_id": snapshot.snapshot_id,
+        "parent_id": snapshot.parent_id,
+        "at": snapshot.timestamp,
+        "operation": snapshot.operation,
+        "summary": {name: value for name, value in snapshot.summary.items() if name != "operation"},
+    }
+
+
+def waiting_document(waiting: WaitingDeletions) -> dict[str, Any]:
+    """Return the files of a job that wait to be deleted: number, size, and until when."""
+    fields = ("job_id", "files", "bytes", "failed", "planned_at", "delete_after", "reason")
+    document = {name: getattr(waiting, name) for name in fields}
+    return document | {"table": str(waiting.ref), "operations": [str(op) for op in waiting.operations]}

@@ -1,0 +1,37 @@
+"""What environment variables say of this process; `config` reads those that the configuration refers to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from icewright.core.errors import UsageError
+
+DEFAULT_FILE = "icewright.yaml"
+
+
+def server_token() -> str | None:
+    """Return the API token of ICEWRIGHT_TOKEN; tokens are on no command line, which other users can see."""
+    return os.environ.get("ICEWRIGHT_TOKEN") or None
+
+
+def has_display() -> bool:
+    """Return whether this machine has a display, on which a browser can be opened."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def find_config(given: str | None) -> Path:
+    """Return the path of --config, else of ICEWRIGHT_CONFIG, else icewright.yaml here. Raises `UsageError`."""
+    path = Path(given or os.environ.get("ICEWRIGHT_CONFIG") or DEFAULT_FILE).expanduser()
+    if not path.is_file():
+        raise UsageError(
+            f"there is no configuration {path}: name one with --config or ICEWRIGHT_CONFIG, or make an example with "
+            "`icewright demo --dir demo`"
+        )
+    return path.resolve()
+
+
+def user_cache() -> Path:
+    """Return the folder of this user's caches, which no configuration changes."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icewright"

@@ -1,0 +1,79 @@
+"""Tables fit the terminal, and what others named cannot drive it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from icewright.app import output
+from icewright.app.cli import views
+from icewright.app.output import Column
+
+JOBS = [
+    {
+        "job_id": f"20261124-213005-{number:08x}",
+        "table": "lake.web.sessions" if number else "lake.analytics.clickstream_events",
+        "state": "succeeded",
+        "trigger": "cycle",
+        "started": "2026-11-24T21:30:05+00:00",
+        "summary": "compact: rewrote 120 files into 3; expire_snapshots: expired 12 snapshot(s), deleted 240 file(s)",
+    }
+    for number in range(2)
+]
+
+
+@pytest.fixture(params=[80, 100, 160])
+def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The columns of a terminal."""
+    monkeypatch.setattr(output.console(), "_width", request.param)
+    return int(request.param)
+
+
+def test_a_history_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """No line is longer than the terminal, and ids, names and words are whole at any width."""
+    views.show_jobs(JOBS)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width
+    words = {word for line in printed.splitlines() for word in line.split()}
+    assert words >= {value for job in JOBS for value in (job["job_id"], job["table"], job["state"])}
+    assert words >= set(JOBS[0]["summary"].split())
+    assert ("cycle" in words) is (width > 80)
+
+
+def test_columns_of_the_highest_rank_go_first() -> None:
+    """Text that wraps gives way to the width of its longest word before a column is left out."""
+    columns = (Column("id"), Column("note", wrap=True), Column("size", rank=1), Column("time", rank=2))
+    cells = [["x" * 10, "some words here", "y" * 10, "z" * 10]]
+    assert output.fit(columns, cells, 60) == ({0: 10, 1: 15, 2: 10, 3: 10}, [])
+    assert output.fit(columns, cells, 41) == ({0: 10, 1: 5, 2: 10, 3: 10}, [])
+    assert output.fit(columns, cells, 35) == ({0: 10, 1: 11, 2: 10}, [])
+    assert output.fit(columns, cells, 20) == ({0: 10, 1: 8}, [])
+    assert output.fit(columns, cells, 15) == ({0: 10}, [1])  # below each row
+    assert output.fit(columns, [["x", "note", "", "-"]], 60) == ({0: 2, 1: 4}, [])  # blank columns are left out
+
+
+@pytest.mark.cases(155)
+def test_control_characters_are_printed_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """In cells, lines, messages and JSON; the document still has the same text."""
+    evil = "a\x1b[2Jb\x9b31m\u202ec\r"
+    output.rows(evil, [evil], [[evil]])
+    output.echo(output.escape(evil))
+    output.error(evil)
+    output.print_json({"name": evil})
+    captured = capsys.readouterr()
+    assert not set("\x1b\x9b\u202e\r") & set(captured.out.rpartition("{")[0] + captured.err)
+    assert not set("\x1b\x9b\r") & set(captured.out)
+    assert captured.out.count(r"a\x1b[2Jb\x9b31m\u202ec\r") == 4
+    assert json.loads(captured.out[captured.out.index("{") :]) == {"name": evil}
+
+
+def test_many_files_are_counted_and_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The sum says that it is a lower bound where a size is not known."""
+    files = [{"path": f"f{number}", "bytes": 1024 if number else None, "kind": "data"} for number in range(25)]
+    views.show_files("Files", files, (Column("kind"), Column("size"), "path"), everything=False)
+    few = capsys.readouterr().out
+    assert "25 files, at least 24.0 KB; --files lists all" in few
+    assert ("f19" in few, "f20" in few) == (True, False)
+    views.show_files("Files", files, (Column("kind"), Column("size"), "path"), everything=True)
+    assert "f24" in capsys.readouterr().out
