@@ -1,7 +1,7 @@
 """Where files lie: scheme, authority and folder together, and whether two such places can meet.
 
-`s3`, `s3a` and `s3n` are one scheme, two buckets are never one. A name node may go by many names, so that the authority
-of `hdfs` and its like tells nothing apart.
+`s3`, `s3a` and `s3n` are one scheme, and so are Azure's `abfs` and `wasb`; two buckets are never one. A name node may
+go by many names, so that the authority of `hdfs` and its like tells nothing apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from icewright.core.paths import directory_key, split
 
 T = TypeVar("T")
 
-_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "gcs": "gs", "": "file"}
+_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"} | dict.fromkeys(
+    ("abfss", "wasb", "wasbs"), "abfs"
+)
 _HOSTS = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
 
 
@@ -79,6 +81,8 @@ def _place(spelling: Spelling, folder: str) -> Place:
     scheme = _SCHEMES.get(location.scheme, location.scheme)
     scheme = schemes.get(location.scheme, schemes.get(scheme, scheme))
     authority = "" if scheme == "file" and location.authority == "localhost" else location.authority
+    if scheme == "abfs":  # one account has two hosts, `.blob.` and `.dfs.`, for the same files
+        authority = authority.partition(".")[0]
     return Place(StorageRoot(scheme, dict(spelling.authorities).get(authority, authority)), directory_key(folder))
 
 

@@ -12,12 +12,13 @@ from operator import le
 from typing import Any
 
 from icewright.core.errors import UsageError
-from icewright.core.paths import directory_key
+from icewright.core.places import Spelling
 
 _PLAIN = re.compile(r"[^.`\s]+")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 MAIN = "main"
+_SPELLING = Spelling()
 # `write.folder-storage.path` is the older name of the first
 WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-storage.path", "write.metadata.path")
 
@@ -100,6 +101,7 @@ class Snapshot:
     operation: str | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
+    writer_properties: Mapping[str, str] = field(default_factory=dict)  # summary keys that Iceberg does not define
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +175,10 @@ class TableMetadata:
     @cached_property
     def write_paths(self) -> tuple[str, ...]:
         """Where writers put files of this table outside its location, as its properties say."""
-        here = directory_key(self.location)
+        here = _SPELLING.place(self.location)
         named = (self.properties.get(name, "") for name in WRITE_PATHS)
-        outside = {directory_key(path): path.rstrip("/") for path in named if path}
-        return tuple(path for place, path in outside.items() if not place.startswith(here))
+        outside = {_SPELLING.place(path): path.rstrip("/") for path in named if path}
+        return tuple(path for place, path in outside.items() if not place.may_lie_in(here))
 
     @property
     def current_snapshot(self) -> Snapshot | None:
@@ -195,13 +197,13 @@ class TableMetadata:
 
 def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], Any]]:
     """Id, path and type of each column of a schema, through structs, a struct before what is in it."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
-    while waiting:
-        above, field = waiting.pop()
-        path, kind = (*above, str(field["name"])), field["type"]
+    pending: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
+    while pending:
+        parents, field = pending.pop()
+        path, kind = (*parents, str(field["name"])), field["type"]
         yield int(field["id"]), path, kind
         if isinstance(kind, Mapping) and kind.get("type") == "struct":
-            waiting += [(path, inner) for inner in reversed(kind["fields"])]
+            pending += [(path, inner) for inner in reversed(kind["fields"])]
 
 
 class ManifestContent(enum.IntEnum):

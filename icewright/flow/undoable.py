@@ -93,6 +93,9 @@ def returning(runtime: Runtime, job: JobRow) -> Returning:
     if not missing:
         return Returning((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
+    needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
+    if lost := _missing(runtime, _shared_once(runtime, snapshots, base, files.present)):
+        raise _files_deleted(job, lost, _unreadable(runtime, snapshots, lost))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
     current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
     refs = [(name, ref["snapshot-id"]) for change in changes for name, ref in change.refs.items()]
@@ -165,12 +168,32 @@ def _missing(runtime: Runtime, paths: Sequence[str]) -> list[str]:
 def _needed(runtime: Runtime, snapshots: Sequence[Snapshot], keys: set[str]) -> Iterator[str]:
     """Yield the keys out of `keys` whose files the snapshots read."""
     yield from (key(s.manifest_list) for s in snapshots if s.manifest_list and key(s.manifest_list) in keys)
-    names = [field.name for field in fields(ManifestFile)]
-    rows = runtime.files.manifest_lists(snapshots).select(names).to_pylist()
-    manifests = [ManifestFile.of(list(row.values())) for row in rows]
+    manifests = _manifests(runtime, snapshots)
     yield from (key(manifest.path) for manifest in manifests if key(manifest.path) in keys)
     for batch in runtime.files.live_files(manifests):
         yield from (path_key for path in batch.column("path").to_pylist() if (path_key := key(path)) in keys)
+
+
+def _shared_once(
+    runtime: Runtime, snapshots: Sequence[Snapshot], base: TableMetadata, planned: Iterable[str]
+) -> list[str]:
+    """Return the files of the snapshots that the expiry left to other snapshots, where these may be gone too by now.
+
+    Whatever the table's own snapshots list in the same manifests is still needed, and nobody deletes it.
+    """
+    current = {manifest.path for manifest in _manifests(runtime, base.snapshots)}
+    manifests = [manifest for manifest in _manifests(runtime, snapshots) if manifest.path not in current]
+    paths = {manifest.path for manifest in manifests}
+    for batch in runtime.files.live_files(manifests):
+        paths.update(batch.column("path").to_pylist())
+    return sorted(paths.difference(planned))
+
+
+def _manifests(runtime: Runtime, snapshots: Sequence[Snapshot]) -> list[ManifestFile]:
+    """Return the manifests that the snapshots list, each once."""
+    names = [field.name for field in fields(ManifestFile)]
+    rows = runtime.files.manifest_lists(snapshots).select(names).to_pylist()
+    return [ManifestFile.of(list(row.values())) for row in rows]
 
 
 def _unreadable(runtime: Runtime, snapshots: Iterable[Snapshot], paths: Iterable[str]) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from icewright.core.paths import directory_key
+from icewright.core.places import Spelling
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, Outcome
 from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
@@ -180,6 +180,7 @@ class Removal:
 
 
 FIRST_LOOK = 100  # snapshots of a table that is seen for the first time whose files are looked at
+_SPELLING = Spelling()
 _SKEW = timedelta(hours=1)  # by which the clocks of a table's writers may differ
 
 
@@ -217,8 +218,8 @@ class Registration:
     def of(cls, metadata: TableMetadata, folders: Sequence[str]) -> Registration:
         """Return what is to be remembered of a table that has just been read."""
         places = (metadata.location, *metadata.write_paths)
-        at = directory_key(metadata.metadata_location.rpartition("/")[0])
-        if not any(at.startswith(directory_key(place)) for place in places):  # a move has left it behind
+        at = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
+        if not any(at.may_lie_in(_SPELLING.place(place)) for place in places):  # a move has left it behind
             places = (*places, beside(metadata.metadata_location))
         once = tuple(dict.fromkeys(places))
         seen = metadata.last_updated

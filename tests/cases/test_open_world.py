@@ -164,9 +164,11 @@ def test_a_former_pool_is_nobodys_alone(workspace: Workspace, change: str) -> No
             transaction.set_properties({"write.data.path": f"file://{workspace.home}/pool2"})
     workspace.grow_old(workspace.home)
     before = reads(made[1])
+    lost = workspace.plant(pool, "lost.parquet")  # by whom, nobody knows
     done = workspace.run(ORPHANS, name="sales.first", remove_orphans__max_delete_ratio=1)
     assert done.state is OperationState.COMMITTED, done
     assert done.files == ()
+    assert all(path.exists() for path in lost)
     assert reads(made[1]) == before
 
 

@@ -24,6 +24,8 @@ PLAIN = Spelling()
         ("gs://a/wh/t", "s3://a/wh", False, False),
         ("abfss://c@one.dfs.core.windows.net/t", "abfs://c@one.dfs.core.windows.net/", True, True),
         ("abfss://c@one.dfs.core.windows.net/t", "abfss://c@two.dfs.core.windows.net/", False, False),
+        ("wasbs://c@one.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", True, True),
+        ("wasb://c@two.blob.core.windows.net/t", "abfss://c@one.dfs.core.windows.net/", False, False),
         ("file:/data/t", "file:///data", True, True),
         ("/data/t", "file://localhost/data", True, True),
         ("s3:///wh/t", "s3://a/wh", False, False),  # a bucket that is left out is no bucket

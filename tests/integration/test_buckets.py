@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetLocationUpdate
 
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
 from icewright.core.policy import Operation
@@ -75,6 +77,19 @@ class Buckets:
         return _client(self.properties)
 
 
+def quickly_located(table: Table, location: str) -> None:
+    """Set the location, as Spark would."""
+    with table.transaction() as transaction:
+        transaction._apply((SetLocationUpdate(location=location),))
+
+
+def _body(buckets: Buckets, location: str) -> bytes:
+    """The content of an object."""
+    bucket, _, key = location.removeprefix("s3://").partition("/")
+    body: bytes = buckets.client.get_object(Bucket=bucket, Key=key)["Body"].read()
+    return body
+
+
 def _written(table: Table) -> None:
     """Three snapshots, of which two replace what was there."""
     table.append(ROWS)
@@ -108,7 +123,7 @@ def buckets(tmp_path: Path, server: Mapping[str, str], request: pytest.FixtureRe
         for entry in _client(server).list_objects_v2(Bucket=bucket).get("Contents", ()):
             _client(server).delete_object(Bucket=bucket, Key=entry["Key"])
     allowed = ", ".join(
-        f'"{place}"' for place in getattr(request, "param", ("s3://prod/", "s3://stage/", "s3://lake/"))
+        f'"{place}"' for place in getattr(request, "param", ("s3://prod/", "s3://stage/", "s3://lake/", "s3://old/"))
     )
     file = tmp_path / "icewright.yaml"
     more = "".join(f', {k}: "{v}"' for k, v in server.items())
@@ -163,6 +178,44 @@ def test_a_table_at_the_root_of_a_bucket_concerns_that_bucket_alone(buckets: Buc
     ]
     refused = buckets.run(inside, Operation.REMOVE_ORPHANS)
     assert (refused.state, "[shared_location]" in refused.reason) == (OperationState.SKIPPED, True), refused
+
+
+@pytest.mark.cases(95, 105)
+@pytest.mark.parametrize("operation", [Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS])
+def test_a_table_that_moved_to_the_same_path_of_another_bucket(buckets: Buckets, operation: Operation) -> None:
+    """Its old bucket may be gone, and a version of an unseen catalog in the new one is found all the same."""
+    buckets.client.create_bucket(Bucket="old")
+    ref = TableRef("lake", ("sales",), "moved")
+    table = buckets.catalog.create_table("sales.moved", ROWS.schema, location="s3://old/wh/db/moved")
+    quickly_located(table, "s3://prod/wh/db/moved")
+    table = buckets.catalog.load_table("sales.moved")
+    _written(table)
+    for key in buckets.keys("old"):
+        buckets.client.delete_object(Bucket="old", Key=key)
+    buckets.client.delete_bucket(Bucket="old")
+    location = table.metadata_location
+    document = json.loads(_body(buckets, location))
+    document |= {"last-updated-ms": document["last-updated-ms"] + 1}
+    document["metadata-log"].append({"metadata-file": location, "timestamp-ms": document["last-updated-ms"]})
+    newer = "wh/db/moved/metadata/00099-11111111-1111-4111-8111-111111111111.metadata.json"
+    buckets.client.put_object(Bucket="prod", Key=newer, Body=json.dumps(document).encode())
+    refused = buckets.run(ref, operation)
+    assert (refused.state, "[successor]" in refused.reason) == (OperationState.SKIPPED, True), refused
+
+
+def test_data_at_the_same_path_of_another_bucket_is_the_tables_own(buckets: Buckets) -> None:
+    """A write path is told from the location by its bucket too: expired data goes, and orphans are found there."""
+    properties = {"write.data.path": "s3://stage/wh/db/spread/data"}
+    location = "s3://prod/wh/db/spread"
+    table = buckets.catalog.create_table(("sales", "spread"), ROWS.schema, location, properties=properties)
+    _written(table)
+    ref = TableRef("lake", ("sales",), "spread")
+    buckets.client.put_object(Bucket="stage", Key="wh/db/spread/data/lost.parquet", Body=b"x")
+    assert buckets.run(ref, Operation.EXPIRE_SNAPSHOTS).state is OperationState.COMMITTED
+    assert len(buckets.keys("stage")) == 2
+    done = buckets.run(ref, Operation.REMOVE_ORPHANS)
+    assert [file.path for file in done.files] == ["s3://stage/wh/db/spread/data/lost.parquet"], done
+    assert buckets.catalog.load_table("sales.spread").scan().to_arrow().num_rows == 10
 
 
 def test_an_expiry_across_buckets(buckets: Buckets) -> None:

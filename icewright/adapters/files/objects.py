@@ -17,13 +17,14 @@ from obstore.store import ObjectStore
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
 from icewright.adapters.files.storage import UNNAMEABLE, Lender, time_by_probe
 from icewright.adapters.files.stores import store_of
-from icewright.core.errors import AccessDenied, FileMissing, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import AccessDenied, FileMissing, FolderMissing, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import split
 from icewright.ports import DeleteReport, FileStat, Storage, ignore
 
 _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, such as one with an empty part
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
 _REFUSED = re.compile(r"status code: 40[13]\b")  # what obstore says of a listing without saying that it was denied
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _WORTH_A_PAGE = 16  # files: to list a page costs about as much as to ask for so many one by one
 
 
@@ -155,7 +156,10 @@ class ObjectStorage:
         """Nothing: object stores have no folders."""
 
     def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Yield all objects below a location. Raises `StorageUnavailable` when any page fails."""
+        """Yield all objects below a location.
+
+        Raises `StorageUnavailable` when any page fails, and `FolderMissing` when there is no such bucket.
+        """
         prefix = (split(location).path.strip("/") + "/").lstrip("/")
         root = self._root(location)
         try:
@@ -165,6 +169,8 @@ class ObjectStorage:
                 raise AccessDenied(
                     f"{location} may not be listed: give the catalog's credentials the right to"
                 ) from error
+            if _NO_BUCKET.search(str(error)):
+                raise FolderMissing(f"{location} could not be listed: there is no such bucket") from error
             raise StorageUnavailable(f"{location} could not be listed: {_said(error)}") from error
 
     def _root(self, path: str) -> str:

@@ -72,11 +72,11 @@ class ExpireInService:
         ids = set(step.snapshot_ids) & set(base.by_id)
         if not ids and not step.remove_refs:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
-        planned = self.planned(catalog, base, step, ids)
+        planned = self.planned(catalog, base, step, ids, automatic=assignment.automatic)
 
         def outcome(deleted: DeletionResult) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
-            notes = [*planned.notes, *deleted.notes]
+            notes = [*step.lost_writers, *planned.notes, *deleted.notes]
             return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
 
         if assignment.dry_run:
@@ -94,7 +94,9 @@ class ExpireInService:
             raise
         return outcome(deleted)
 
-    def planned(self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int]) -> PlannedExpiry:
+    def planned(
+        self, catalog: Catalog, base: TableMetadata, step: ExpireSnapshots, ids: set[int], *, automatic: bool
+    ) -> PlannedExpiry:
         """What would be deleted. Raises `Refused` when nothing may be, `CommitConflict` when a reader came between."""
         self._nobody_pinned(base, step)
         if not step.delete_files:
@@ -105,7 +107,7 @@ class ExpireInService:
         read, adopted = self.deletion.files.read, self.guard.adopted(base)
         without_successor(base, beside, read, lambda: catalog.load(base.ref), self.deletion.clock, adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
-        judged = self.guard.judge(base, around, unreachable.files, outside=step.outside)
+        judged = self.guard.judge(base, around, unreachable.files, outside=step.outside, automatic=automatic)
         files = self.deletion.looked_at(_fates(judged.files), step.max_concurrent_deletes)
         return PlannedExpiry(files, tuple(judged.notes()), unreachable.compared, tuple(judged.stays))
 

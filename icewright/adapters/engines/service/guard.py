@@ -103,11 +103,7 @@ class DeletionGuard:
         """The first of the roots that the table came to after it was first seen, and that nobody has confirmed."""
         adopted = self.adopted(metadata)
         return next(
-            (
-                root
-                for root in roots
-                if root not in adopted and not any(self._place(metadata, root).within(p) for p in around.first)
-            ),
+            (root for root in roots if root not in adopted and not around.had_at_first(self._place(metadata, root))),
             None,
         )
 
@@ -123,17 +119,23 @@ class DeletionGuard:
         *,
         own: Sequence[str] | None = None,
         outside: bool = False,
+        automatic: bool = False,
     ) -> Judgement:
         """Return which of the files may be deleted on behalf of the table.
 
         `own`: the table's places, if not all that it ever had. `outside`: files that lie in nobody's place may go too.
+        `automatic`: a place that the table came to after it was first seen is nobody's until a person confirms it.
         What lies in another table's place stays, and so does what another table that shares a place reaches, by its
         metadata as it is now.
         """
         if files.is_empty():
             return Judgement(files, {})
         mine = around.own if own is None else tuple(self._place(metadata, folder) for folder in own)
-        index = Index((one, None) for one in mine)
+        confirmed = [self._place(metadata, folder) for folder in self.adopted(metadata)] if automatic else []
+        index = Index(
+            (one, not automatic or around.had_at_first(one) or any(one.within(place) for place in confirmed))
+            for one in mine
+        )
         folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
         allowed = self._allowed(metadata.ref)
         reasons: dict[str, str] = {}
@@ -234,12 +236,13 @@ class DeletionGuard:
         return self.registry.place(folder, self.spelling(metadata.ref))
 
 
-def _about(place: Place, mine: Index[None], around: Surroundings, *, outside: bool) -> tuple[str, list[Other]]:
+def _about(place: Place, mine: Index[bool], around: Surroundings, *, outside: bool) -> tuple[str, list[Other]]:
     """Return why files of a folder stay, blank when they need not, and whoever may reach some of them all the same.
 
-    The innermost place counts, and one that two tables share is both's.
+    The innermost place counts, and one that two tables share is both's. `mine` says which places are confirmed.
     """
-    own = max((len(held.folder) for held, _ in mine.holding(place)), default=0)
+    holding = mine.holding(place)
+    own = max((len(held.folder) for held, _ in holding), default=0)
     theirs = around.having.holding(place)
     inner = [other for held, other in theirs if len(held.folder) > own]
     if inner:
@@ -249,4 +252,6 @@ def _about(place: Place, mine: Index[None], around: Surroundings, *, outside: bo
             "they lie outside the table's own location and write paths "
             "(expire_snapshots.outside_location: delete lets them go)"
         ), []
+    if not outside and not any(confirmed for _, confirmed in holding):
+        return "they lie in a place that the table came to after it was first seen: `icewright adopt` confirms it", []
     return "", [other for _, other in (*theirs, *around.using.holding(place))]

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, with_key
 from icewright.adapters.engines.service.successors import Strange
-from icewright.core.errors import FolderMissing, Refused
-from icewright.core.paths import directory_key, key, metadata_folder
+from icewright.core.errors import FolderMissing, Refused, UnsupportedTable
+from icewright.core.paths import key, metadata_folder
+from icewright.core.places import Spelling
 from icewright.core.table import TableMetadata
 from icewright.ports import TableFiles
 
@@ -31,6 +32,7 @@ ORPHAN: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "modified": pl.Datetime("us", "UTC"),
 }
 _SEED = 5
+_SPELLING = Spelling()
 _IN_MEMORY = 32 << 20  # bytes of candidates before they go to disk
 _PREFIX = r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)"
 _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
@@ -192,12 +194,15 @@ def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[
     known = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
-    for folder in {directory_key(folder): folder for folder in folders}.values():
+    current_folder = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
+    for place, folder in {_SPELLING.place(folder): folder for folder in folders}.items():
         try:
             for batch in files.listing(folder):
                 written |= dict(metadata_files(pl.DataFrame(pl.from_arrow(batch))).rows())
-        except FolderMissing:  # the folder of the next metadata file need not be there yet, nor those of former ones
-            if directory_key(folder) == directory_key(metadata.metadata_location.rpartition("/")[0]):
+        except (FolderMissing, UnsupportedTable):
+            # the folder of the next metadata file need not be there yet, nor those of former ones; and where nothing
+            # can be listed, as on a cluster that the table has left, nothing is deleted either
+            if place == current_folder:
                 raise
     current = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
 

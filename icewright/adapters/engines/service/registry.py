@@ -52,8 +52,12 @@ class Surroundings:
     """What is known of a table's own places, and of all other tables."""
 
     own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
-    first: tuple[Place, ...]  # those that it had when it was first seen
+    first: tuple[tuple[Place, ...], ...]  # those that it had when it was first seen, under each of its names
     others: tuple[Other, ...]
+
+    def had_at_first(self, place: Place) -> bool:
+        """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
+        return all(any(place.within(one) for one in places) for places in self.first)
 
     @cached_property
     def having(self) -> Index[Other]:
@@ -192,7 +196,9 @@ class TableRegistry:
                 one = replace(last, metadata_location=pointer.metadata_location, places=where)
                 others.append(Other(one, named[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(
-            places([place for one in own for place in one.places]), places(known[me].first_places), tuple(others)
+            places([place for one in own for place in one.places]),
+            tuple(places(one.first_places) for one in own),
+            tuple(others),
         )
 
 

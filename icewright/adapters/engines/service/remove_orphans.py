@@ -21,8 +21,8 @@ from icewright.adapters.engines.service.doubts import Doubts, in_time, no_flood
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, PathHashes, hashed
 from icewright.adapters.engines.service.proof import Holds, TableProof
-from icewright.adapters.engines.service.successors import Strange, no_foreign_table, unreadable, without_successor
-from icewright.core.errors import MetadataUnreadable, Refused, TableReplaced
+from icewright.adapters.engines.service.successors import Strange, no_foreign_table, without_successor
+from icewright.core.errors import Refused, TableReplaced
 from icewright.core.paths import same_place, split
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, Outcome, committed
@@ -176,10 +176,7 @@ class RemoveOrphansInService:
     ) -> tuple[str, ...]:
         """Metadata files that are nobody's. Raises `Refused` when another table, or another writer, left any."""
         read, clock = self.deletion.files.read, self.deletion.clock
-        try:
-            found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
-        except MetadataUnreadable as error:
-            raise unreadable(fresh, error) from error
+        found = without_successor(fresh, strange, read, lambda: catalog.load(fresh.ref), clock, adopted)
         no_foreign_table(fresh, found)
         return found.debris
 

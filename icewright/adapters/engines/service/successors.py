@@ -162,15 +162,23 @@ def without_successor(
 ) -> Found:
     """Return the same, after giving a commit that is under way the time to land.
 
-    Raises `Refused` when somebody else writes the table: through another catalog, most likely.
+    Raises `Refused` when somebody else writes the table, through another catalog most likely, and when a file may be
+    somebody's and cannot be read.
     """
-    found = identify(metadata, strange, read, adopted)
+
+    def identified(now: TableMetadata, files: Iterable[Strange]) -> Found:
+        try:
+            return identify(now, files, read, adopted)
+        except MetadataUnreadable as error:
+            raise unreadable(metadata, error) from error
+
+    found = identified(metadata, strange)
     left = list(found.successors)
     for look in range(1, _LOOKS + 1):
         if not left or not _under_way(left, clock.now()):
             break
         clock.sleep(backoff(look).total_seconds())
-        left = list(identify(load(), left, read, adopted).successors)
+        left = list(identified(load(), left).successors)
     if left:
         raise Refused(
             f"{metadata.ref}: {left[0].path} is a newer version of the table that this catalog does not know: somebody "

@@ -1,0 +1,139 @@
+"""Neighbours in further shapes: places that a writer grabs, places that a table has left, versions that come late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import Table
+
+from icewright.core.errors import Refused
+from icewright.core.paths import local_path
+from icewright.core.policy import Operation
+from icewright.core.runs import OperationState, Outcome
+from icewright.flow.adopt import adopt
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from icewright.flow.undo import undo
+from icewright.ports import LedgerState
+from tests.cases.test_open_world import ROWS, later, quickly_located, reads
+from tests.cases.test_undo import expired, history, settled, states
+from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, edit, ref
+
+
+def automatic_expiry(workspace: Workspace, name: str = NAME) -> Outcome:
+    """An expiry that nobody asked for."""
+    workspace.detect()
+    (outcome,) = execute(workspace.runtime(KNOBS_OF[EXPIRE]), Request(ref(name), (EXPIRE,))).outcomes
+    return outcome
+
+
+def grabbed(workspace: Workspace, how: str, name: str = NAME) -> tuple[Table, Path]:
+    """A table whose writer declares somebody's folder its own, takes a file there in, and replaces it."""
+    landing = workspace.home / "warehouse" / "landing"
+    landing.mkdir(parents=True)
+    pq.write_table(ROWS, landing / "monday.parquet")
+    catalog = workspace.icebergs["lake"]
+    table = catalog.create_table(NAME, ROWS.schema)
+    table.append(ROWS)
+    automatic_expiry(workspace)
+    if how == "write.data.path":
+        with table.transaction() as transaction:
+            transaction.set_properties({how: f"file://{landing}"})
+    else:
+        quickly_located(table, landing)
+    if name != NAME:
+        catalog.rename_table(NAME, name)
+    table = catalog.load_table(name)
+    table.add_files([f"file://{landing}/monday.parquet"])
+    table.overwrite(ROWS)
+    later(workspace)
+    return table, landing / "monday.parquet"
+
+
+@pytest.mark.cases(151)
+@pytest.mark.parametrize("name", [NAME, "sales.renamed"])
+@pytest.mark.parametrize("how", ["location", "write.data.path"])
+def test_an_automatic_expiry_leaves_a_place_that_the_table_moved_to(workspace: Workspace, how: str, name: str) -> None:
+    """Files in a place that the table came to later, under whatever name, stay until a person confirms the place."""
+    table, victim = grabbed(workspace, how, name)
+    outcome = automatic_expiry(workspace, name)
+    assert outcome.state is OperationState.COMMITTED, outcome
+    assert victim.exists()
+    assert any("icewright adopt" in note for note in outcome.notes), outcome
+    adopt(workspace.app.runtime, ref(name))
+    table.add_files([f"file://{victim}"])
+    table.overwrite(ROWS)
+    later(workspace)
+    assert automatic_expiry(workspace, name).state is OperationState.COMMITTED
+    assert not victim.exists()
+
+
+@pytest.mark.cases(109)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_metadata_file_that_cannot_be_read_refuses_and_can_be_adopted(
+    workspace: Workspace, operation: Operation
+) -> None:
+    """It may be another table's, so nothing goes before a person says that it is nobody's; no job fails by it."""
+    folder = workspace.table()
+    workspace.plant(folder, "metadata/00099-x.metadata.json", content=b"\x28\xb5\x2f\xfd zstd", days=1)
+    workspace.refused(operation, "[foreign_metadata]", "icewright adopt")
+    adopt(workspace.app.runtime, ref(NAME))
+    assert workspace.run(operation).state is OperationState.COMMITTED
+
+
+def test_a_log_that_names_a_place_of_storage_that_cannot_be_listed(workspace: Workspace) -> None:
+    """A table that came from a cluster that is gone is expired as any other."""
+    workspace.table()
+    left = {"metadata-file": "hdfs://gone/wh/orders/metadata/00000-x.metadata.json", "timestamp-ms": 1}
+    edit(workspace.metadata_file(), lambda document: document.update({"metadata-log": [left]}))
+    assert workspace.run(EXPIRE).state is OperationState.COMMITTED
+
+
+@pytest.mark.cases(95, 103)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_version_of_an_unseen_catalog_that_comes_while_files_wait(workspace: Workspace, operation: Operation) -> None:
+    """Somebody restores the table elsewhere and writes it before the delay is over: what waits is not deleted."""
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet")
+    version = workspace.metadata().metadata_location
+    job = workspace.job(operation, deletion__delay_hours=24).job_id or ""
+    files = workspace.files()
+    workspace.icebergs["pond"].register_table("sales.moved", version).append(ROWS)
+    workspace.unregister("sales.moved", "pond")
+    assert any("[successor]" in line for line in settled(workspace, hours=30))
+    assert files <= workspace.files()
+    assert states(workspace, job) >= {LedgerState.PLANNED}
+
+
+def test_an_undo_misses_a_file_that_the_expiry_had_left(workspace: Workspace) -> None:
+    """Another tool has deleted what the returning snapshot shared with later ones: it would not be readable."""
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table.append(ROWS)
+    table.append(ROWS)
+    later(workspace)
+    job = expired(workspace)
+    table = workspace.icebergs["lake"].load_table(NAME)
+    shared = [Path(local_path(path) or "") for path in table.inspect.files()["file_path"].to_pylist()]
+    table.overwrite(ROWS)
+    gone = [s.snapshot_id for s in table.snapshots()[:-1]]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    for path in shared:
+        path.unlink()
+    before = workspace.metadata()
+    with pytest.raises(Refused, match=r"cannot be undone.*cannot be read"):
+        undo(workspace.app.runtime, job)
+    assert workspace.metadata() == before
+
+
+def test_an_undo_of_a_table_that_goes_by_another_name_changes_nothing(workspace: Workspace) -> None:
+    """The job's deletions are void, as its table is not there, and nothing that the renamed one reads goes."""
+    history(workspace)
+    job = expired(workspace)
+    workspace.icebergs["lake"].rename_table(NAME, "sales.renamed")
+    files = workspace.files()
+    settled(workspace, hours=30)
+    assert states(workspace, job) == {LedgerState.KEPT}
+    assert files <= workspace.files()
+    assert reads(workspace.icebergs["lake"].load_table("sales.renamed"))
