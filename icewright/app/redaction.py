@@ -1,4 +1,4 @@
-"""Redact secrets from log lines and error messages."""
+"""Removes secrets from what is logged."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
-SHORTEST = 4  # shorter values are no secrets and occur in ordinary words
+SHORTEST = 4  # a value of fewer characters is no secret, and stands in too many words
 _USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
 
 
 class Redaction:
-    """Replaces configured secrets, and user info of URLs, in texts."""
+    """Removes secrets from texts: values of environment variables and files, and user information in URLs."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
@@ -27,7 +27,7 @@ class Redaction:
         return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
-        """Return a log value with all nested texts redacted; other objects become their redacted text."""
+        """Return a logged value with secrets removed at any depth; other objects are turned into text first."""
         match value:
             case None | bool() | int() | float():
                 return value
@@ -41,7 +41,7 @@ class Redaction:
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """Return the text without the given secrets, plain or quoted by `repr`, even short ones."""
+    """Return the text without values that came from environment or files, the short ones too, however it is quoted."""
     for secret in sorted(secrets, key=len, reverse=True):
         for form in (secret, repr(secret)[1:-1]):
             text = text.replace(form, HIDDEN)
@@ -49,9 +49,9 @@ def without(secrets: Iterable[str], text: str) -> str:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the forms of a secret: plain, quoted by Python or JSON, URL-encoded, and each line.
+    """Return the forms in which a secret and its lines may appear: plain, quoted by Python or JSON, URL-encoded.
 
-    The URL-decoded form is included, because clients log decoded credentials.
+    A secret that is given URL-encoded is hidden in its decoded form, too.
     """
     texts = {secret, unquote(secret), *(line.strip() for line in secret.splitlines())}
     forms = {form for text in texts for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}
