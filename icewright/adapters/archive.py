@@ -1,4 +1,4 @@
-"""Old history in Iceberg tables, written by PyIceberg: one table a kind of row, one commit a batch."""
+"""Old history in Iceberg tables, written by PyIceberg: one table per kind of row, one commit per batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FIRST = 1  # number of a table's first snapshot; those of format v1 have none
 
 @dataclass
 class IcebergArchive:
-    """The Archive port over one namespace of a catalog, as PyIceberg's properties say it."""
+    """The Archive port over one namespace of a catalog."""
 
     catalog: str
     properties: Mapping[str, str] = field(repr=False)
@@ -54,8 +54,8 @@ class IcebergArchive:
     _opened: Catalog | None = field(default=None, init=False)
 
     def write(self, batch: Batch, rows: pa.Table) -> None:
-        """Add the rows, unless the table has the batch; the commit holds for the very state that was looked at."""
-        with self._answering(batch.source):
+        """Append the rows unless the table has the batch; the commit is conditional on the inspected table state."""
+        with self._translating_errors(batch.source):
             table = self._table(batch.source, rows.schema)
             if _holds(table, batch):
                 return
@@ -63,14 +63,14 @@ class IcebergArchive:
         self._append(table, batch, files)
 
     def close(self) -> None:
-        """Close the catalog's connections; the archive is not used afterwards."""
+        """Close the connections of the archive's catalog; the archive is not used afterwards."""
         if self._opened is not None:
             self._opened.close()
 
     # -- the tables
 
     def _table(self, source: str, columns: pa.Schema) -> Table:
-        """Return the source's table, made when it is missing, with all columns that the rows have."""
+        """Return the source's table, created if missing and extended by the rows' new columns."""
         catalog, name = self._catalog(), (*self.namespace, source)
         try:
             table = catalog.load_table(name)
@@ -83,7 +83,7 @@ class IcebergArchive:
             table = catalog.load_table(name)
         known = {column.name for column in table.schema().fields}
         if BATCH not in known:
-            raise Refused(f"{self._said(source)} is somebody else's table: give archive.namespace another name")
+            raise Refused(f"{self._reason(source)} is somebody else's table: give archive.namespace another name")
         if not known.issuperset(columns.names):
             with table.update_schema() as update:
                 update.union_by_name(_schema(columns))
@@ -98,12 +98,12 @@ class IcebergArchive:
     # -- files and commits
 
     def _files(self, table: Table, source: str, rows: pa.Table) -> list[DataFile]:
-        """Return the rows as data files, one a day. They are the table's when they are committed."""
+        """Write the rows as data files, one per day; they belong to the table once committed."""
         schema, spec, time = table.schema(), table.spec(), SOURCES[source]
         said = [(schema.find_column_name(f.source_id), f.transform) for f in spec.fields]
         if said not in ([], [(time, DayTransform())]):
             raise Refused(
-                f"{self._said(source)} is partitioned by {', '.join(map(str, spec.fields))}: let it be day({time}) "
+                f"{self._reason(source)} is partitioned by {', '.join(map(str, spec.fields))}: let it be day({time}) "
                 "or nothing, so that the archive can write to it"
             )
         file_schema = pyarrow_to_schema(rows.schema, name_mapping=schema.name_mapping)
@@ -122,11 +122,11 @@ class IcebergArchive:
         try:
             return list(write_file(table.io, table.metadata, tasks))
         except OSError as error:
-            raise StorageUnavailable(f"{self._said(source)}: its files cannot be written: {_first(error)}") from error
+            raise StorageUnavailable(f"{self._reason(source)}: its files cannot be written: {_first(error)}") from error
 
     def _append(self, table: Table, batch: Batch, files: list[DataFile]) -> None:
-        """Commit to exactly the state of the table that was looked at: no retry on another."""
-        said = self._said(batch.source)
+        """Commit to exactly the inspected table state, without a retry on a newer one."""
+        said = self._reason(batch.source)
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
         try:
@@ -147,21 +147,21 @@ class IcebergArchive:
             ) from error
 
     @contextmanager
-    def _answering(self, source: str) -> Iterator[None]:
-        """Whatever PyIceberg, its catalog and its storage raise, as `CatalogUnavailable` with the table's name."""
+    def _translating_errors(self, source: str) -> Iterator[None]:
+        """Translate exceptions of PyIceberg and storage into `CatalogUnavailable` with the table's name."""
         try:
             yield
         except IcewrightError:
             raise
         except Exception as error:
-            raise CatalogUnavailable(f"{self._said(source)} cannot be archived to: {_first(error)}") from error
+            raise CatalogUnavailable(f"{self._reason(source)} cannot be archived to: {_first(error)}") from error
 
-    def _said(self, source: str) -> str:
+    def _reason(self, source: str) -> str:
         return f"archive table {'.'.join((self.catalog, *self.namespace, source))}"
 
 
 def _holds(table: Table, batch: Batch) -> bool:
-    """Whether the table has the batch: by its snapshots since the batch was planned, or else by the rows themselves.
+    """Return whether the table has the batch, by snapshots since the batch was planned, else by its rows.
 
     Snapshots may have been expired since: where one is missing in the line of numbers, only rows tell.
     """
@@ -172,18 +172,18 @@ def _holds(table: Table, batch: Batch) -> bool:
     while snapshot is not None and number and snapshot.sequence_number == number:
         summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary else {}
         if summary.get(BATCH_ID) == batch.batch_id:
-            return _whole(batch, int(summary.get("added-records", batch.rows)))
+            return _batch_complete(batch, int(summary.get("added-records", batch.rows)))
         made = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
         if made < batch.planned - _SLACK or number == _FIRST:
             return False
         number, parent = number - 1, snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
-    mine = EqualTo(term=Reference(BATCH), value=literal(batch.batch_id))
-    found = table.scan(row_filter=mine, selected_fields=(BATCH,)).to_arrow_batch_reader()
-    return _whole(batch, sum(part.num_rows for part in found))
+    is_batch = EqualTo(term=Reference(BATCH), value=literal(batch.batch_id))
+    found = table.scan(row_filter=is_batch, selected_fields=(BATCH,)).to_arrow_batch_reader()
+    return _batch_complete(batch, sum(part.num_rows for part in found))
 
 
-def _whole(batch: Batch, found: int) -> bool:
+def _batch_complete(batch: Batch, found: int) -> bool:
     if found not in (0, batch.rows):
         raise InvariantViolated(
             f"the archive table of {batch.source} has {found} of the {batch.rows} rows of batch {batch.batch_id}: "
@@ -193,7 +193,7 @@ def _whole(batch: Batch, found: int) -> bool:
 
 
 def _schema(columns: pa.Schema) -> Schema:
-    """Return the columns as Iceberg's, all optional, so that later versions may leave some out."""
+    """Return the columns as an Iceberg schema, all optional so that later versions may omit some."""
     kinds: Mapping[pa.DataType, iceberg.IcebergType] = {
         pa.string(): iceberg.StringType(),
         pa.int64(): iceberg.LongType(),
@@ -211,13 +211,13 @@ def _by_day(schema: Schema, source: str) -> PartitionSpec:
 
 
 def _days(rows: pa.Table, time: str) -> dict[int, pa.Table]:
-    """Return the rows by day, as days since 1970."""
+    """Return the rows by day, in days since 1970."""
     days = pc.floor_temporal(rows[time], unit="day").cast(pa.int64())
     micros = 24 * 3600 * 10**6
     return {day // micros: rows.filter(pc.equal(days, day)) for day in sorted(pc.unique(days).to_pylist())}
 
 
 def _first(error: Exception) -> str:
-    """Return what it says, without statements and parameters."""
+    """Return the first line of an error's message, without SQL statements and parameters."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()
     return f"{type(error).__name__}: {said[0] if said else 'no message'}"

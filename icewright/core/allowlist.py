@@ -24,7 +24,7 @@ class Allowlist:
 
     def knows_host(self, host: str) -> bool:
         """Return whether the host may be asked."""
-        return self.hosts is None or any(fnmatchcase(host.lower(), known.lower()) for known in self.hosts)
+        return self.hosts is None or any(fnmatchcase(host.lower(), pattern.lower()) for pattern in self.hosts)
 
     def holds(self, path: str) -> bool:
         """Return whether the path lies in one of the locations; one that climbs out of it by `..` does not."""
@@ -50,17 +50,17 @@ class _Table(Protocol):
 
 def require_inside(environment: Allowlist | None, catalog: str, table: _Table, files: Iterable[str] = ()) -> None:
     """Raise `Refused` when a place of a table, or one of the files, lies outside of what its catalog declares."""
-    said = [v for k, v in table.properties.items() if k.startswith("write.") and k.endswith(".path") and v]
-    places = (table.location, table.metadata_location, *said, *files)
+    write_paths = [v for k, v in table.properties.items() if k.startswith("write.") and k.endswith(".path") and v]
+    places = (table.location, table.metadata_location, *write_paths, *files)
     if environment is not None and (outside := environment.outside(places)):
         raise Refused(
             f"{table.ref}: {outside[0]} lies outside of catalogs.{catalog}.environment.locations: nothing is done to it"
         )
 
 
-def require_hosts(environment: Allowlist | None, catalog: str, said: Mapping[str, object]) -> None:
+def require_hosts(environment: Allowlist | None, catalog: str, write_paths: Mapping[str, object]) -> None:
     """Raise `Refused` when an address among the properties that a server says has a host that nobody declared."""
-    for key, value in said.items() if environment is not None else ():
+    for key, value in write_paths.items() if environment is not None else ():
         address = urlsplit(str(value)) if str(value).lower().startswith(("http://", "https://")) else None
         if environment is not None and address is not None and not environment.knows_host(address.hostname or ""):
             raise Refused(
@@ -70,10 +70,10 @@ def require_hosts(environment: Allowlist | None, catalog: str, said: Mapping[str
 
 
 def _within(path: str, place: str) -> bool:
-    here, there = _plain(path), _plain(place)
-    if here.scheme != there.scheme or not fnmatchcase(here.authority, there.authority):
+    location, declared = _plain(path), _plain(place)
+    if location.scheme != declared.scheme or not fnmatchcase(location.authority, declared.authority):
         return False
-    return f"{here.path}/".startswith(f"{there.path.rstrip('/')}/")
+    return f"{location.path}/".startswith(f"{declared.path.rstrip('/')}/")
 
 
 def _plain(text: str) -> Location:

@@ -101,12 +101,12 @@ def _contradictions(guardrails: Sequence[Guardrail]) -> list[str]:
     """Faults of guardrails of one knob that cannot hold together."""
     faults = []
     for name in dict.fromkeys(g.knob for g in guardrails):
-        mine = [g for g in guardrails if g.knob == name]
-        bounds = [g for g in mine if isinstance(g, Bound)]
+        same_knob = [g for g in guardrails if g.knob == name]
+        bounds = [g for g in same_knob if isinstance(g, Bound)]
         least = max((b.limit for b in bounds if b.at_least), default=-math.inf)
         most = min((b.limit for b in bounds if not b.at_least), default=math.inf)
-        if least > most or len(bounds) < len(mine) > 1:
-            said = " and ".join(str(g) for g in mine)
+        if least > most or len(bounds) < len(same_knob) > 1:
+            said = " and ".join(str(g) for g in same_knob)
             faults.append(f"guardrails: {said} cannot hold together: write what {name} may be as one of them")
     return faults
 

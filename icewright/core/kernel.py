@@ -105,14 +105,14 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
 
 def _other_types(schema: Mapping[str, Any]) -> Iterator[str]:
     """Types of the schema, nested ones too, that Arrow has no equal of."""
-    waiting: list[Any] = [field["type"] for field in schema.get("fields", ())]
-    while waiting:
-        kind = waiting.pop(0)
+    pending: list[Any] = [field["type"] for field in schema.get("fields", ())]
+    while pending:
+        kind = pending.pop(0)
         if isinstance(kind, str):
             if kind not in _PRIMITIVES and not _OF_A_SIZE.fullmatch(kind):
                 yield kind
         else:
-            waiting += _inside(kind)
+            pending += _inside(kind)
 
 
 def _inside(kind: Mapping[str, Any]) -> Iterable[Any]:

@@ -86,9 +86,9 @@ class Policy:
         bounded = {g.knob for g in self.guardrails} - origins.keys()
         for default in sorted(bounded, key=lambda name: name != PRESET.name):  # what a preset sets is no default
             for name, origin in self._expanded("default", "", {default: KNOBS[default].default}):
-                held = self._held(name, origin)
-                if held.note or name != default:
-                    origins.setdefault(name, []).append(held)
+                value = self._held(name, origin)
+                if value.note or name != default:
+                    origins.setdefault(name, []).append(value)
         return Knobs({name: tuple(found) for name, found in origins.items()})
 
     def _expanded(self, level: str, rule: str, settings: Mapping[str, Any]) -> Iterable[tuple[str, Origin]]:
@@ -118,13 +118,13 @@ class Policy:
         return found, tuple(ignored)
 
     def _held(self, name: str, origin: Origin) -> Origin:
-        held, by = origin.value, []
+        value, by = origin.value, []
         for guardrail in self.guardrails:
-            if guardrail.knob == name and (bounded := guardrail.hold(held)) != held:
-                held = bounded
+            if guardrail.knob == name and (bounded := guardrail.hold(value)) != value:
+                value = bounded
                 by.append(str(guardrail))
         note = f"{written(origin.value)} held by guardrail {' and '.join(by)}" if by else origin.note
-        return Origin(origin.level, origin.rule, held, note)
+        return Origin(origin.level, origin.rule, value, note)
 
 
 def matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
@@ -140,8 +140,8 @@ def _said(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def matches_any(patterns: str, name: str) -> bool:
     """Return whether a comma-separated list of wildcards holds the name; a blank list holds every name."""
-    wanted = _listed(patterns)
-    return not wanted or any(_compiled(p).fullmatch(name) for p in wanted)
+    entries = _listed(patterns)
+    return not entries or any(_compiled(p).fullmatch(name) for p in entries)
 
 
 @lru_cache(maxsize=4096)

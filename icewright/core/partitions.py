@@ -64,20 +64,20 @@ def _tagged(value: Any) -> Any:  # noqa: ANN401 - any partition value
 def _untagged(value: Any) -> Any:  # noqa: ANN401 - any partition value
     if not isinstance(value, dict):
         return value
-    ((tag, said),) = value.items()
+    ((tag, text_value),) = value.items()
     match tag:
         case "timestamp":
-            return datetime.fromisoformat(said)
+            return datetime.fromisoformat(text_value)
         case "date":
-            return date.fromisoformat(said)
+            return date.fromisoformat(text_value)
         case "time":
-            return time.fromisoformat(said)
+            return time.fromisoformat(text_value)
         case "duration":
-            return timedelta(microseconds=said)
+            return timedelta(microseconds=text_value)
         case "decimal":
-            return Decimal(said)
+            return Decimal(text_value)
         case "uuid":
-            return UUID(said)
+            return UUID(text_value)
         case "binary":
-            return bytes.fromhex(said)
+            return bytes.fromhex(text_value)
     raise ValueError(f"unknown tag {tag} in a partition tuple")

@@ -66,8 +66,8 @@ def served(policies: Sequence[PolarisPolicy], now: datetime, note: str = "") -> 
         read = _Reading(policy.type, operations, now)
         read.content(policy.content)
         name = f"Polaris {policy.type} {policy.name}{', inherited' if policy.inherited else ''}"
-        told = "; ".join((*([note] if note else ()), *read.faults, *read.notes))
-        rules.append((f"{name}: {told}" if told else name, read.settings))
+        notes = "; ".join((*([note] if note else ()), *read.faults, *read.notes))
+        rules.append((f"{name}: {notes}" if notes else name, read.settings))
     return Served(tuple(rules))
 
 

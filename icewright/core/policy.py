@@ -259,6 +259,21 @@ READER_PINS: Knob[Mapping[str, str]] = _knob(
     numbers=True,
 )
 MAX_PIN_AGE = _integer("expire_snapshots.max_pin_age_hours", 720, "how long a reader's pin lasts", unit="hours")
+WRITER_STATE_DAYS = _integer(
+    "expire_snapshots.writer_state_days",
+    30,
+    "how long after its commit the newest snapshot stays in which a streaming writer recorded its progress "
+    "(Flink, Spark, Kafka Connect), with all newer ones of the branch; 0: no longer than others",
+    unit="days",
+    minimum=0,
+    maximum=36_500,
+)
+WRITER_STATE_KEYS: Knob[str | None] = _knob(
+    "expire_snapshots.writer_state_keys",
+    ValueKind.TEXT,
+    None,
+    "summary keys in which other writers record their progress: names and wildcards, separated by commas",
+)
 CLEAN_METADATA = _flag(
     "expire_snapshots.clean_expired_metadata",
     "whether partition specs and schemas that no kept snapshot uses go too",

@@ -101,6 +101,7 @@ class Snapshot:
     operation: str | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
+    writer_properties: Mapping[str, str] = field(default_factory=dict)  # summary keys that Iceberg does not define
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +197,13 @@ class TableMetadata:
 
 def columns(schema: Mapping[str, Any]) -> Iterator[tuple[int, tuple[str, ...], Any]]:
     """Id, path and type of each column of a schema, through structs, a struct before what is in it."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
-    while waiting:
-        above, field = waiting.pop()
-        path, kind = (*above, str(field["name"])), field["type"]
+    pending: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
+    while pending:
+        parents, field = pending.pop()
+        path, kind = (*parents, str(field["name"])), field["type"]
         yield int(field["id"]), path, kind
         if isinstance(kind, Mapping) and kind.get("type") == "struct":
-            waiting += [(path, inner) for inner in reversed(kind["fields"])]
+            pending += [(path, inner) for inner in reversed(kind["fields"])]
 
 
 class ManifestContent(enum.IntEnum):

@@ -48,10 +48,10 @@ def expiry_violations(
         broken.append("the current snapshot changed")
     kept_refs = {r for r in before.refs if r.name not in step.remove_refs}
     broken += [f"ref {r.name} changed" for r in sorted(kept_refs - set(after.refs), key=lambda r: r.name)]
-    gone = set(before.by_id) - set(after.by_id) - set(step.snapshot_ids)
-    broken += [f"snapshot {s} is gone though not planned" for s in sorted(gone)]
-    left = set(step.snapshot_ids) & set(after.by_id)
-    broken += [f"snapshot {s} is still there" for s in sorted(left)]
+    removed_ids = set(before.by_id) - set(after.by_id) - set(step.snapshot_ids)
+    broken += [f"snapshot {s} is gone though not planned" for s in sorted(removed_ids)]
+    remaining_ids = set(step.snapshot_ids) & set(after.by_id)
+    broken += [f"snapshot {s} is still there" for s in sorted(remaining_ids)]
     return broken
 
 
@@ -68,8 +68,8 @@ def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs
         if any(before.summary.get(key) != value for key, value in now.summary.items()):
             changed.append("summary")
         broken += [f"the {name} of snapshot {before.snapshot_id} is another one" for name in changed]
-    there = {ref.name: ref.snapshot_id for ref in after.refs}
-    lost = (f"ref {name} does not lead to snapshot {led}" for name, led in refs.items() if there.get(name) != led)
+    refs_after = {ref.name: ref.snapshot_id for ref in after.refs}
+    lost = (f"ref {name} does not lead to snapshot {led}" for name, led in refs.items() if refs_after.get(name) != led)
     return [*broken, *lost]
 
 

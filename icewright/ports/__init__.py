@@ -28,7 +28,7 @@ from icewright.ports.events import (
     NewReports,
     Receipt,
 )
-from icewright.ports.jobs import JobQueue, PlanningState, RunHistory
+from icewright.ports.jobs import JOB_LEASE, JobQueue, PlanningState, RunHistory
 from icewright.ports.lake import (
     AddSnapshot,
     AvroFile,
@@ -75,6 +75,7 @@ from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, Va
 from icewright.ports.views import PolicyRules, Views
 
 __all__ = [
+    "JOB_LEASE",
     "MANUAL",
     "WAITING",
     "AccessStore",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from icewright.core.plan import Candidate, Deferred, PlannedJob, Usage
@@ -11,6 +11,8 @@ from icewright.core.policy import Operation
 from icewright.core.runs import History, JobState, Outcome
 from icewright.core.table import TableRef
 from icewright.ports.rows import JobRow, LeaseStatus, RunRow, Trigger
+
+JOB_LEASE = timedelta(seconds=120)  # a running job without a heartbeat for longer has lost its table
 
 
 class JobQueue(Protocol):

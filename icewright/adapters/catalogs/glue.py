@@ -1,4 +1,4 @@
-"""Catalogs of type `glue`: entries of AWS Glue whose parameters name the metadata file, compared by their version."""
+"""Catalogs of type `glue`: entries of AWS Glue whose parameters name the metadata file, swapped by version id."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class GlueCatalog:
 
     @property
     def name(self) -> str:
-        """Return the name under which engines know it too."""
+        """Return the catalog's name, which engines use too."""
         return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every Iceberg table of every database, by the parameters that the lists hold; no table is asked for alone."""
+        """Return every Iceberg table of every database, by the parameters in the listings."""
         databases = self._client.databases()
         with ThreadPoolExecutor(PARALLEL) as pool:
-            return [pointer for found in pool.map(self._listed, databases) for pointer in found]
+            return [pointer for tables in pool.map(self._listed, databases) for pointer in tables]
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata of a table. Raises `TableNotFound`, `MetadataUnreadable`."""
@@ -63,22 +63,22 @@ class GlueCatalog:
         return self._stored(ref, location)
 
     def neighbours(self) -> Sequence[Pointer]:
-        """None: every database is in this catalog, and Glue shows no other account's."""
+        """Return None: every database is in this catalog, and Glue shows no other account's tables."""
         return ()
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a file that the catalog does not name."""
+        """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot restore, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Write the next metadata file and replace the entry, if it has the version in which it named that of `base`.
+        """Write the next metadata file and replace the entry if it still has the version that names the file of `base`.
 
         Every change of an entry gives it a new version, so any ref, snapshot or property that somebody else changed
         meanwhile makes it a conflict. The new file goes unless the entry may come to name it.
@@ -111,8 +111,8 @@ class GlueCatalog:
             settled(base, location, self.load, self.clock, f"Glue lost the commit ({error})", compares=True)
 
     def _listed(self, database: str) -> list[Pointer]:
-        found = ((t["Name"], location_of(t.get("Parameters"))) for t in self._client.tables(database))
-        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in found if location]
+        tables = ((t["Name"], location_of(t.get("Parameters"))) for t in self._client.tables(database))
+        return [Pointer(TableRef(self.name, (database,), name), location) for name, location in tables if location]
 
     def _entry(self, ref: TableRef) -> Mapping[str, Any]:
         entry = self._client.table(*flat(ref))

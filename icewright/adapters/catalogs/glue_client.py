@@ -26,7 +26,7 @@ _STRANGER = frozenset(
     {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"}
     | {"InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException"}
 )
-_TIRED = frozenset(
+_RETRYABLE = frozenset(
     {"ThrottlingException", "Throttling", "ThrottledException", "TooManyRequestsException", "RequestThrottled"}
     | {"RequestThrottledException", "RequestLimitExceeded", "RateExceeded"}
 )
@@ -39,7 +39,7 @@ _CLIENT_FAULT = range(400, 500)
 
 @dataclass
 class GlueClient:
-    """One catalog of Glue. Connects with the first call; thread-safe."""
+    """Call AWS Glue for one catalog; the first call connects. Thread-safe."""
 
     properties: GlueCatalogProperties
     clock: Clock
@@ -48,7 +48,7 @@ class GlueClient:
 
     @property
     def where(self) -> str:
-        """Return the catalog as messages name it."""
+        """Return the catalog's name and region for error messages."""
         return f"catalog {self.properties.name} at {self.properties.host}"
 
     def close(self) -> None:
@@ -60,13 +60,13 @@ class GlueClient:
 
     def databases(self) -> list[str]:
         """Return the names of all databases."""
-        with self._understood():
+        with self._translating_errors():
             pages = self._client(retries=True).get_paginator("get_databases").paginate()
             return [database["Name"] for page in pages for database in page["DatabaseList"]]
 
     def tables(self, database: str) -> list[Mapping[str, Any]]:
-        """Return the entries of a database, views too; none when it was dropped meanwhile."""
-        with self._understood():
+        """Return the entries of a database, views included; empty if the database was dropped meanwhile."""
+        with self._translating_errors():
             try:
                 pages = self._client(retries=True).get_paginator("get_tables").paginate(DatabaseName=database)
                 return [table for page in pages for table in page["TableList"]]
@@ -76,20 +76,20 @@ class GlueClient:
                 raise
 
     def table(self, database: str, name: str) -> Mapping[str, Any] | None:
-        """Return one entry; None when there is none."""
-        with self._understood():
+        """Return one entry of a database; None if there is none."""
+        with self._translating_errors():
             try:
-                found: Mapping[str, Any] = self._client(retries=True).get_table(DatabaseName=database, Name=name)[
+                entry: Mapping[str, Any] = self._client(retries=True).get_table(DatabaseName=database, Name=name)[
                     "Table"
                 ]
             except ClientError as error:
                 if _code(error) in (_GONE, _NO_NAME):  # a name that Glue does not take is no table's
                     return None
                 raise
-            return found
+            return entry
 
     def update(self, ref: TableRef, database: str, entry: Mapping[str, Any], version: str) -> None:
-        """Replace the entry, if it still has this version.
+        """Replace the entry if its version is unchanged.
 
         What Glue had no time for is asked for again. Raises `Lost` when nobody knows whether it was done; after any
         other error it was not: `CommitConflict`, `AccessDenied`, `Refused`, `CatalogUnavailable`.
@@ -103,10 +103,10 @@ class GlueClient:
                     VersionId=version,
                 )
             except ClientError as error:
-                if _code(error) not in _TIRED or attempt == _TRIES:
+                if _code(error) not in _RETRYABLE or attempt == _TRIES:
                     raise self._outcome(ref, error) from error
             except (HTTPClientError, IncompleteReadError, ResponseParserError) as error:
-                raise RequestOutcomeUnknown(_said(error)) from error
+                raise RequestOutcomeUnknown(_reason(error)) from error
             except BotoCoreError as error:  # no connection, no keys: nothing was sent
                 raise self._unavailable(error) from error
             else:
@@ -114,29 +114,31 @@ class GlueClient:
             self.clock.sleep(backoff(attempt + 3).total_seconds())
 
     def _outcome(self, ref: TableRef, error: ClientError) -> Exception:
-        """Return what an answer other than success says of an update."""
+        """Return the error that a failed update means for the commit."""
         code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code == _CONFLICT:
-            return CommitConflict(f"{ref}: somebody else committed since the plan ({_said(error)})")
+            return CommitConflict(f"{ref}: somebody else committed since the plan ({_reason(error)})")
         if code == _GONE:
-            return CommitConflict(f"{ref}: the table is gone ({_said(error)})")
+            return CommitConflict(f"{ref}: the table is gone ({_reason(error)})")
         if code in _DENIED:
-            return AccessDenied(f"{ref}: Glue does not let it be committed to ({_said(error)}): grant glue:UpdateTable")
-        if code in _TIRED or code in _STRANGER:
+            return AccessDenied(
+                f"{ref}: Glue does not let it be committed to ({_reason(error)}): grant glue:UpdateTable"
+            )
+        if code in _RETRYABLE or code in _STRANGER:
             return self._unavailable(error)
         if status in _CLIENT_FAULT and code not in _UNSURE:
-            return Refused(f"{ref}: Glue refused the commit ({_said(error)})")
-        return RequestOutcomeUnknown(_said(error))
+            return Refused(f"{ref}: Glue refused the commit ({_reason(error)})")
+        return RequestOutcomeUnknown(_reason(error))
 
     @contextmanager
-    def _understood(self) -> Iterator[None]:
-        """Errors of reading in our words."""
+    def _translating_errors(self) -> Iterator[None]:
+        """Translate botocore's errors of read calls into the error tree."""
         try:
             yield
         except (ClientError, BotoCoreError, ResponseParserError) as error:
             if isinstance(error, ClientError) and _code(error) in _DENIED:
                 raise AccessDenied(
-                    f"{self.where} does not let it be read ({_said(error)}): grant glue:GetDatabases, glue:GetTables "
+                    f"{self.where} does not let it be read ({_reason(error)}): grant glue:GetDatabases, glue:GetTables "
                     "and glue:GetTable"
                 ) from error
             raise self._unavailable(error) from error
@@ -148,10 +150,10 @@ class GlueClient:
             mend = "it is asked again later"
         else:
             mend = f"is it up, and are region and keys said in catalogs.{self.properties.name}.properties?"
-        return CatalogUnavailable(f"{self.where} cannot answer: {_said(error)}; {mend}")
+        return CatalogUnavailable(f"{self.where} cannot answer: {_reason(error)}; {mend}")
 
     def _client(self, *, retries: bool) -> Any:  # noqa: ANN401 - boto3 makes its classes when it runs
-        """Commits are not tried again by the client: of an answer to a second try nobody knows what it is about."""
+        """Return a client; commits use one without retries, as a retried commit hides the outcome of the first."""
         with self._lock:
             if retries not in self._clients:
                 self._clients[retries] = _connected(self.properties, retries=retries)
@@ -161,18 +163,18 @@ class GlueClient:
 def _connected(properties: GlueCatalogProperties, *, retries: bool) -> Any:  # noqa: ANN401
     from pyiceberg.catalog.glue import GlueCatalog  # noqa: PLC0415 - takes long to load
 
-    said: dict[str, Any] = dict(pyiceberg_properties(properties))
+    settings: dict[str, Any] = dict(pyiceberg_properties(properties))
     if not retries:
-        said["glue.max-retries"] = 0
-    return GlueCatalog(properties.name, **said).glue
+        settings["glue.max-retries"] = 0
+    return GlueCatalog(properties.name, **settings).glue
 
 
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _said(error: Exception) -> str:
-    """Glue's own words in one line."""
+def _reason(error: Exception) -> str:
+    """Return Glue's message in one line."""
     if isinstance(error, ClientError):
         message = str(error.response.get("Error", {}).get("Message", "")).strip()
         return f"{_code(error)}: {message.splitlines()[0] if message else 'no reason given'}"[:500]

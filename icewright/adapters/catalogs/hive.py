@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from thrift.Thrift import TException
 
-from icewright.adapters.catalogs.hive_client import HiveClient, said
+from icewright.adapters.catalogs.hive_client import HiveClient, error_text
 from icewright.adapters.catalogs.hive_lock import Lock, locked
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
@@ -34,7 +34,7 @@ _NO_STATISTICS = "DO_NOT_UPDATE_STATS"  # else the metastore lists the table's f
 
 @dataclass
 class HiveCatalog:
-    """A Hive metastore as the Catalog port. Thread-safe."""
+    """The Catalog port over a Hive metastore. Thread-safe."""
 
     properties: HiveCatalogProperties
     files: MetadataFiles
@@ -47,15 +47,15 @@ class HiveCatalog:
         self._client = HiveClient(self.properties, self.clock)
 
     def close(self) -> None:
-        """Nothing to give back: connections end with their calls."""
+        """Do nothing: each call closes its own connection."""
 
     @property
     def name(self) -> str:
-        """Return the name under which engines know it too."""
+        """Return the catalog's name, which engines use too."""
         return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
-        """Return every Iceberg table of every database, many with each request."""
+        """Return every Iceberg table of every database, requested in batches."""
         databases = self._ask(lambda hive: hive.get_all_databases())
         with ThreadPoolExecutor(PARALLEL) as pool:
             names = zip(databases, pool.map(self._names, databases), strict=True)
@@ -70,22 +70,22 @@ class HiveCatalog:
         return self._stored(ref, location)
 
     def neighbours(self) -> Sequence[Pointer]:
-        """None: every database of the metastore is in this catalog."""
+        """Return None: every database of the metastore is in this catalog."""
         return ()
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a file that the catalog does not name."""
+        """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot restore, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Write the next metadata file and alter the table, under its lock, if it still names the file of `base`.
+        """Write the next metadata file and alter the table under its lock, if the table still names the file of `base`.
 
         Metastores that know `expected_parameter_key` compare once more by themselves; without locks they alone do. The
         new file goes unless the table may come to name it.
@@ -114,7 +114,7 @@ class HiveCatalog:
         return after
 
     def _altered(self, base: TableMetadata, location: str, table: Any) -> None:  # noqa: ANN401 - Thrift's
-        """Ask for the change. Returns when it was done."""
+        """Send the alter request; return when the metastore confirms it."""
         from hive_metastore import ttypes  # noqa: PLC0415 - takes long to load
 
         expected = {"expected_parameter_key": LOCATION, "expected_parameter_value": base.metadata_location}
@@ -125,19 +125,19 @@ class HiveCatalog:
                 lambda hive: hive.alter_table_with_environment_context(database, name, table, context),
             )
         except ttypes.InvalidOperationException as error:
-            raise CommitConflict(f"{base.ref}: the metastore refused the commit ({said(error)})") from error
+            raise CommitConflict(f"{base.ref}: the metastore refused the commit ({error_text(error)})") from error
         except RequestOutcomeUnknown as error:
             self._settled(base, location, f"the metastore lost the commit ({error})", compares=False)
         except TException as error:
             compared = _MODIFIED in str(getattr(error, "message", ""))
-            self._settled(base, location, f"the metastore failed ({said(error)})", compares=compared)
+            self._settled(base, location, f"the metastore failed ({error_text(error)})", compares=compared)
 
     def _settled(self, base: TableMetadata, location: str, why: str, *, compares: bool) -> None:
         settled(base, location, self.load, self.clock, why, compares=compares)
 
     @contextmanager
     def _held(self, base: TableMetadata) -> Iterator[Lock | None]:
-        """The table's lock; none where its property, or the catalog's, says so."""
+        """Return the table's lock as a context; a null context where a property turns locks off."""
         if base.properties.get(LOCK_ENABLED, str(self.properties.locks)).lower() != "true":
             yield None
             return
@@ -167,7 +167,7 @@ class HiveCatalog:
         return [Pointer(TableRef(self.name, (database,), name), location) for name, location in found if location]
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - Thrift's
-        """Return the answer; None when what it is about is not there, as it was dropped meanwhile or never was."""
+        """Return the metastore's answer; None if the database or table does not exist (any more)."""
         from hive_metastore import ttypes  # noqa: PLC0415
 
         try:
@@ -181,20 +181,20 @@ class HiveCatalog:
 def _parameters(
     parameters: Mapping[str, str] | None, base: TableMetadata, after: TableMetadata, change: Change
 ) -> dict[str, str]:
-    """The table's parameters after the commit, with what Iceberg's own client tells Hive of the current snapshot."""
+    """Return the table's parameters after the commit, with the snapshot statistics that Iceberg's own client sets."""
     new = swap_pointer(parameters, base, after.metadata_location)
     new |= {_NO_STATISTICS: "true", "snapshot-count": str(len(after.snapshots))}
     new.pop("COLUMN_STATS_ACCURATE", None)
     if isinstance(change, AddSnapshot) and change.branch == MAIN and after.current_snapshot is not None:
         summary = {str(key): str(value) for key, value in change.snapshot.get("summary", {}).items()}
         new |= {hive: summary[name] for name, hive in _STATISTICS.items() if name in summary}
-        told = {
+        statistics = {
             "current-snapshot-id": str(after.current_snapshot_id),
             "current-snapshot-timestamp-ms": str(change.snapshot.get("timestamp-ms", "")),
             "current-snapshot-summary": msgspec.json.encode(summary).decode(),
         }
-        for name in told.keys() & new.keys():  # where a client told it before; others do not want it told
-            new[name] = told[name]
+        for name in statistics.keys() & new.keys():  # where a client told it before; others do not want it told
+            new[name] = statistics[name]
         if len(new.get("current-snapshot-summary", "")) > _LONGEST_PARAMETER:
             del new["current-snapshot-summary"]
     return new

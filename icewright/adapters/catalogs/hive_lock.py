@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from thrift.Thrift import TException
 
-from icewright.adapters.catalogs.hive_client import HiveClient, said
+from icewright.adapters.catalogs.hive_client import HiveClient, error_text
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 
@@ -21,13 +21,13 @@ _FIRST_WAIT, _LONGEST_WAIT, _GROWTH = 0.05, 5.0, 1.5  # seconds between looks, a
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that was given."""
+    """A lock that the metastore granted."""
 
     client: HiveClient
     number: int
 
     def alive(self) -> bool:
-        """Tell the metastore that the lock is still needed; whether it says that the lock is ours."""
+        """Send the lock's heartbeat; return whether the metastore still grants the lock."""
         from hive_metastore.ttypes import HeartbeatRequest  # noqa: PLC0415 - takes long to load
 
         try:
@@ -39,7 +39,7 @@ class Lock:
 
 @contextmanager
 def locked(client: HiveClient, database: str, table: str) -> Iterator[Lock]:
-    """Hold the lock of a table.
+    """Hold the exclusive lock of a table as a context manager.
 
     It is given back at the end, unless that is `CommitStateUnknown`: what may still be under way must not meet other
     commits, and the metastore takes the lock away by itself. Raises `CommitConflict` when others keep it for too long.
@@ -91,7 +91,7 @@ def _acquired(client: HiveClient, database: str, table: str) -> Lock:
 
 
 def _asked_for(client: HiveClient, database: str, table: str) -> tuple[int, int]:
-    """Return the number and state of a new lock; one whose number was lost on the way is found by our mark."""
+    """Request a lock; return its id and state. A lock whose response was lost is found by our agent info."""
     from hive_metastore import ttypes  # noqa: PLC0415
 
     mark = f"Icewright-{uuid4()}"
@@ -103,11 +103,11 @@ def _asked_for(client: HiveClient, database: str, table: str) -> tuple[int, int]
         answer: Any = client.once(lambda hive: hive.lock(request))
     except RequestOutcomeUnknown as error:
         shown = client.ask(lambda hive: hive.show_locks(ttypes.ShowLocksRequest(dbname=database, tablename=table)))
-        found = next((lock for lock in shown.locks if lock.agentInfo == mark), None)
-        if found is None:
+        waiting_lock = next((lock for lock in shown.locks if lock.agentInfo == mark), None)
+        if waiting_lock is None:
             raise CatalogUnavailable(f"{client.where} lost the request for a lock: {error}") from error
-        return found.lockid, found.state
+        return waiting_lock.lockid, waiting_lock.state
     except TException as error:
         hint = " (does its database have the tables of locks? engine.hive.lock-enabled: false goes without)"
-        raise CatalogUnavailable(f"{client.where} gives no lock: {said(error)}{hint}") from error
+        raise CatalogUnavailable(f"{client.where} gives no lock: {error_text(error)}{hint}") from error
     return answer.lockid, answer.state

@@ -36,7 +36,7 @@ _NO_SNAPSHOT = -1
 
 @dataclass
 class _Seen:
-    """The branch as it was last looked at."""
+    """A branch as of the last listing."""
 
     hash: str
     tables: dict[Key, Content]
@@ -44,7 +44,7 @@ class _Seen:
 
 @dataclass
 class NessieCatalog:
-    """One branch or tag of a Nessie server."""
+    """The Catalog port over one branch or tag of a Nessie server. Thread-safe."""
 
     properties: NessieCatalogProperties
     files: MetadataFiles
@@ -60,21 +60,21 @@ class NessieCatalog:
         self._client = NessieClient(self.name, self.properties.api, self.properties.token)
 
     def close(self) -> None:
-        """Nothing to give back: connections end with their threads."""
+        """Do nothing: connections end with their threads."""
 
     @property
     def name(self) -> str:
-        """Return the name under which engines know it too."""
+        """Return the catalog's name, which engines use too."""
         return self.properties.name
 
     @property
     def branch(self) -> str:
-        """Return the branch or tag that the catalog is about."""
+        """Return the name of the branch or tag."""
         return self.properties.ref
 
     @property
     def server(self) -> str:
-        """Equal for catalogs that are branches of one server."""
+        """Return the server's address: equal for catalogs that are branches of one server."""
         return self.properties.api
 
     def pointers(self) -> Sequence[Pointer]:
@@ -83,7 +83,7 @@ class NessieCatalog:
         return [Pointer(self._ref(key), content.metadata_location) for key, content in sorted(tables.items())]
 
     def _tables(self, head: Reference) -> Mapping[Key, Content]:
-        """Return all tables of a reference, by what its commits since the last look changed where that can be told."""
+        """Return all tables of a reference, by the commits since the last listing where possible."""
         with self._lock:
             before = self._seen.get(head.name)
             seen = next((seen for seen in self._seen.values() if seen.hash == head.hash), None)
@@ -95,7 +95,10 @@ class NessieCatalog:
         return seen.tables
 
     def _followed(self, seen: _Seen, head: Reference) -> dict[Key, Content] | None:
-        """The tables by the commits since then; None when the branch does not lead there, or there are too many."""
+        """Return the tables by the commits since `seen`.
+
+        None if the branch moved elsewhere or there are too many commits.
+        """
         changed: dict[Key, Content | None] = {}
         for number, commit in enumerate(self._client.log(head.hash)):
             if commit.hash == seen.hash:
@@ -108,44 +111,47 @@ class NessieCatalog:
         return None
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """Return the current metadata; garbage in it is left to vacuum, which alone sees all branches."""
+        """Load the current metadata with `gc.enabled` false.
+
+        Files are deleted by vacuum alone, which sees all branches.
+        """
         content, _ = self._content(ref)
         stored = self._stored(ref, content.metadata_location)
-        known = self._served.get(ref)
-        if known is None or known[0] is not stored:
-            known = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
-            self._served[ref] = known
-        return known[1]
+        seen_locations = self._served.get(ref)
+        if seen_locations is None or seen_locations[0] is not stored:
+            seen_locations = (stored, replace(stored, properties={**stored.properties, "gc.enabled": "false"}))
+            self._served[ref] = seen_locations
+        return seen_locations[1]
 
     def neighbours(self) -> Sequence[Pointer]:
-        """Return every table of another branch or tag whose metadata file is not one of this branch.
+        """Return every table of another branch or tag whose metadata file this branch does not name.
 
         Of references that name one file the first counts: it is `CATALOG@REFERENCE`.
         """
         references = self.references()
-        known = {c.metadata_location for c in self._tables(self._head()).values()}
+        seen_locations = {c.metadata_location for c in self._tables(self._head()).values()}
         with self._lock:
             names = {self.branch, *(reference.name for reference in references)}
             self._seen = {name: seen for name, seen in self._seen.items() if name in names}
         found: list[Pointer] = []
         for reference in references:
             for key, content in self.tables(reference).items():
-                if content.metadata_location not in known:
-                    known.add(content.metadata_location)
+                if content.metadata_location not in seen_locations:
+                    seen_locations.add(content.metadata_location)
                     ref = TableRef(f"{self.name}@{reference.name}", key[:-1], key[-1])
                     found.append(Pointer(ref, content.metadata_location))
         return found
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a table of another branch or tag, as it is stored."""
+        """Return the stored metadata of a table of another branch or tag."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot restore, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Write the next metadata file and commit it to the branch, if the table is still that of `base`."""
+        """Write the next metadata file and commit it to the branch, if the table is still at `base`."""
         if isinstance(change, RemoveSnapshots):
             raise Refused(
                 f"{base.ref}: other branches may need its snapshots; `icewright vacuum {self.name}` sees them"
@@ -159,7 +165,7 @@ class NessieCatalog:
         return self._commit(Reference(self.branch, is_branch=True, hash=hash_), content, base, change)
 
     def gc_config(self) -> GcConfig | None:
-        """Return what Nessie has stored about its garbage."""
+        """Return Nessie's stored configuration of garbage collection."""
         return self._client.gc_config()
 
     def references(self) -> Sequence[Reference]:
@@ -167,7 +173,7 @@ class NessieCatalog:
         return self._client.references()
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
-        """Return the tables at the reference's hash."""
+        """Return the tables at a reference's hash."""
         try:
             if keys is None:
                 return self._tables(reference)
@@ -183,20 +189,20 @@ class NessieCatalog:
             raise CatalogUnavailable(f"catalog {self.name}: {reference.name} at {reference.hash}: {error}") from error
 
     def read(self, content: Content) -> TableMetadata:
-        """Return the metadata file of a version, as it is stored."""
+        """Return the stored metadata file of a table version."""
         location = content.metadata_location
         return parse(self._ref(content.key), location, self.files.read(location))
 
     def expire(
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
     ) -> TableMetadata:
-        """Return one commit to the branch that removes snapshots from a table's metadata."""
+        """Remove snapshots from a table's metadata in one commit to the branch."""
         return self._commit_on(reference, content, base, change)
 
     def put_back(
         self, reference: Reference, content: Content, base: TableMetadata, change: RestoreSnapshots
     ) -> TableMetadata:
-        """Return one commit to the branch that puts snapshots back into a table's metadata."""
+        """Restore snapshots in a table's metadata in one commit to the branch."""
         return self._commit_on(reference, content, base, change)
 
     def _commit_on(self, reference: Reference, content: Content, base: TableMetadata, change: Change) -> TableMetadata:
@@ -222,7 +228,10 @@ class NessieCatalog:
         return new.after
 
     def _settle(self, branch: Reference, content: Content, location: str, error: CommitStateUnknown) -> None:
-        """After a lost reply: returns when the commit landed; a later commit may hide it, so all else is unknown."""
+        """Return if the commit of a lost response landed.
+
+        Else raise `CommitStateUnknown`, as a later commit may hide it.
+        """
         try:
             now, _ = self._client.contents(branch.name, [content.key])
         except (CatalogUnavailable, AccessDenied, NotThere):
@@ -257,7 +266,7 @@ class NessieCatalog:
 
 
 def _described(new: Staged) -> dict[str, Any]:
-    """Return what Nessie keeps of a metadata file beside its place."""
+    """Return what Nessie stores of a metadata file beside its location."""
     snapshot = new.after.current_snapshot_id
     return {
         "metadataLocation": new.location,

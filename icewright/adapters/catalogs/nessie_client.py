@@ -1,4 +1,4 @@
-"""Nessie's own API, version 2: references, commit logs, contents, commits and the repository's configuration."""
+"""Nessie's API, version 2: references, commit logs, contents, commits and the repository's configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BUSY = (429, 503)  # the server did not even begin
 
 
 class NotThere(Exception):
-    """The reference, or the commit, does not exist (any more)."""
+    """Raised when the reference or the commit does not exist (any more)."""
 
 
 class _Struct(msgspec.Struct, rename="camel", gc=False):
@@ -129,7 +129,7 @@ class NessieClient:
         return [_reference(ref) for page in pages for ref in page.references]
 
     def log(self, hash_: str) -> Iterator[Commit]:
-        """Yield the commit of this hash and what is behind it, newest first, each with its changes of tables."""
+        """Yield the commit of this hash and its ancestors, newest first, each with its changes of tables."""
         path = f"trees/{quote('@' + hash_, safe='@')}/history"
         for page in self._pages(path, {"fetch": "ALL", "max-records": str(_FIRST_PAGE)}, _Log):
             yield from map(_commit, page.log_entries)
@@ -145,11 +145,11 @@ class NessieClient:
         return found
 
     def contents(self, at: str, keys: Iterable[Key]) -> tuple[list[Content], str]:
-        """Return the tables of these keys at `ref`, `@hash` or `ref@hash`, and the hash they stand at."""
-        wanted = [{"elements": list(key)} for key in keys]
-        if not wanted:
+        """Return the tables of these keys at `ref`, `@hash` or `ref@hash`, and the hash of that commit."""
+        requested_keys = [{"elements": list(key)} for key in keys]
+        if not requested_keys:
             return [], at.partition("@")[2]
-        body = {"requestedKeys": wanted}
+        body = {"requestedKeys": requested_keys}
         answer = self._answer("POST", f"trees/{quote(at, safe='@')}/contents", json=body)
         read = self._decoded(answer, _Contents)
         found = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
@@ -170,7 +170,7 @@ class NessieClient:
             answer = self._session().post(f"{self.api}/{path}", json=body, timeout=_TIMEOUT)
         except requests.RequestException as error:
             raise CommitStateUnknown(
-                f"catalog {self.catalog}: the reply to a commit was lost: {_said(error)}"
+                f"catalog {self.catalog}: the reply to a commit was lost: {_reason(error)}"
             ) from error
         if answer.status_code == _CONFLICT or answer.status_code in _BUSY:
             raise CommitConflict(f"catalog {self.catalog}: {_message(answer)}")
@@ -181,7 +181,7 @@ class NessieClient:
         return str(msgspec.json.decode(answer.content)["targetBranch"]["hash"])
 
     def gc_config(self) -> GcConfig | None:
-        """Return the stored configuration of garbage collection, None when nobody stored one."""
+        """Return the stored configuration of garbage collection; None if there is none."""
         answer = self._answer("GET", "config/repository", params={"type": "GARBAGE_COLLECTOR"})
         for config in msgspec.json.decode(answer.content).get("configs") or ():
             if config.get("type") == "GARBAGE_COLLECTOR":
@@ -194,7 +194,7 @@ class NessieClient:
         return None
 
     def set_gc_config(self, config: GcConfig) -> None:
-        """Store the configuration; what was stored goes."""
+        """Store the configuration of garbage collection in place of the old one."""
         if config.per_ref:
             raise Refused("policies for single references cannot be written: vacuum would refuse them")
         said = {
@@ -231,7 +231,7 @@ class NessieClient:
             answer = self._session().request(method, f"{self.api}/{path}", timeout=_TIMEOUT, **how)
         except requests.RequestException as error:
             raise CatalogUnavailable(
-                f"catalog {self.catalog} at {self.api} does not answer: {_said(error)}; is the server up?"
+                f"catalog {self.catalog} at {self.api} does not answer: {_reason(error)}; is the server up?"
             ) from error
         if not answer.ok:
             self._fail(answer)
@@ -247,7 +247,7 @@ class NessieClient:
         raise CatalogUnavailable(f"catalog {self.catalog} at {self.api} answers {_message(answer)}")
 
     def _session(self) -> requests.Session:
-        """Return a session of this thread: connections are kept, and threads share none."""
+        """Return this thread's session: it reuses connections, and threads share none."""
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = requests.Session()
@@ -288,6 +288,6 @@ def _message(answer: requests.Response) -> str:
     return f"{answer.status_code} {message or answer.reason}"
 
 
-def _said(error: requests.RequestException) -> str:
-    """Return the kind of failure, without addresses that may hold secrets."""
+def _reason(error: requests.RequestException) -> str:
+    """Return the class of a failure, without addresses, which may hold secrets."""
     return type(error).__name__

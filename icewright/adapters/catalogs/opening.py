@@ -1,4 +1,4 @@
-"""The adapter of each type of catalog."""
+"""Factory of the catalog adapters, by type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AnyCatalog = SqlCatalog | RestCatalog | NessieCatalog | HiveCatalog | GlueCatalo
 def open_catalog(
     properties: CatalogProperties, files: MetadataFiles, clock: Clock, environment: Allowlist | None = None
 ) -> AnyCatalog:
-    """Return the catalog that the properties are about; commits outside of the environment are refused."""
+    """Return the catalog that the properties configure; commits outside of the allowlist are refused."""
     match properties:
         case SqlCatalogProperties():
             return SqlCatalog(properties, files, clock, environment)

@@ -1,4 +1,4 @@
-"""The outcome of a request to a catalog's server, where no answer says what became of it."""
+"""The error of a request to a catalog's server whose outcome is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of metastores, Hive's and Glue's alike: the parameters of an entry that name its metadata file."""
+"""Parameters of a Hive or Glue entry that name a table's metadata file."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Parameters = Mapping[str, str] | None
 
 
 def location_of(parameters: Parameters) -> str | None:
-    """The metadata file of an Iceberg table; None for views, for tables of others, and for one that is not made yet."""
+    """Return the metadata file of an Iceberg table; None for views, other formats and tables in creation."""
     if not parameters or parameters.get(_TYPE, "").upper() != _ICEBERG:
         return None
     return parameters.get(LOCATION) or None
 
 
 def flat(ref: TableRef) -> tuple[str, str]:
-    """Database and name. Raises `TableNotFound` for a namespace of several levels, which no metastore has."""
+    """Return database and name. Raises `TableNotFound` for a nested namespace, which no metastore has."""
     if len(ref.namespace) != 1:
         raise not_found(ref)
     return ref.namespace[0], ref.name
 
 
 def not_found(ref: TableRef) -> TableNotFound:
-    """Return the error of a table that is not there."""
+    """Return the error for a table that does not exist."""
     return TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
 
 

@@ -1,4 +1,4 @@
-"""A table of commit reports: one row a commit, whose column `table_name` says the table that was committed to."""
+"""A table of commit reports: one row per commit, whose column `table_name` names the committed table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMN = "table_name"
 
 @dataclass
 class IcebergReports:
-    """Reports in an Iceberg table of the catalog itself; writers append, and each snapshot is read once."""
+    """Read commit reports from an Iceberg table of the catalog; each snapshot is read once."""
 
     catalog: str
     properties: Mapping[str, str] = field(repr=False)  # as PyIceberg takes them
@@ -27,13 +27,13 @@ class IcebergReports:
     _opened: Catalog | None = field(default=None, init=False, repr=False)
 
     def close(self) -> None:
-        """Give the catalog's connections back."""
+        """Close the connections of the catalog."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def since(self, snapshot_id: int | None) -> NewReports:
-        """Return the reports of the snapshots after this one; a gap when it is none of the table's."""
+        """Return the reports of the snapshots after this one; a gap if the table does not have the snapshot."""
         try:
             table = self._load()
             return _read(table, snapshot_id)
@@ -44,8 +44,8 @@ class IcebergReports:
         except IcewrightError:
             raise
         except Exception as error:  # PyIceberg lets through what its catalogs and file systems raise
-            said = str(error).strip().splitlines() or [type(error).__name__]
-            raise CatalogUnavailable(f"{self._name}: commit reports cannot be read: {said[0]}") from error
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise CatalogUnavailable(f"{self._name}: commit reports cannot be read: {lines[0]}") from error
 
     @property
     def _name(self) -> str:
@@ -55,8 +55,8 @@ class IcebergReports:
         if self._opened is None:
             self._opened = load_catalog(self.catalog, **self.properties)
         table = self._opened.load_table(self.table)
-        found = table.schema().find_field(COLUMN) if COLUMN in table.schema().column_names else None
-        if found is None or not isinstance(found.field_type, StringType):
+        column = table.schema().find_field(COLUMN) if COLUMN in table.schema().column_names else None
+        if column is None or not isinstance(column.field_type, StringType):
             raise MetadataUnreadable(f"{self._name}: a table of commit reports needs a column {COLUMN} of type string")
         return table
 

@@ -1,4 +1,4 @@
-"""Catalogs of type `sql`: the tables of Iceberg's JDBC catalog, read and written with one statement each."""
+"""Catalogs of type `sql`: Iceberg's JDBC catalog, read and written with one statement each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once
 
 @dataclass
 class SqlCatalog:
-    """One catalog in a SQLite or PostgreSQL database."""
+    """The Catalog port over a SQLite or PostgreSQL database. Thread-safe."""
 
     properties: SqlCatalogProperties
     files: MetadataFiles
@@ -54,16 +54,16 @@ class SqlCatalog:
         self._engine = sa.create_engine(self.properties.url, pool_pre_ping=True)
 
     def close(self) -> None:
-        """Give the database connections back."""
+        """Close the connections to the database."""
         self._engine.dispose()
 
     @property
     def name(self) -> str:
-        """Return the name under which engines know it too."""
+        """Return the catalog's name, which engines use too."""
         return self.properties.name
 
     def pointers(self) -> Sequence[Pointer]:
-        """Return every table by one query; views, and tables without metadata, are left out."""
+        """Return every table by one query, without views and tables that have no metadata."""
         pages = self._pages(_TABLES.c.catalog_name == self.name)
         pointers = [self._pointer(*row) for page in pages for row in page]
         self._listed = {pointer.metadata_location: pointer for pointer in pointers}
@@ -81,7 +81,7 @@ class SqlCatalog:
         return self._stored(pointer.ref, pointer.metadata_location)
 
     def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
-        """Namespace, name, metadata file and `more` of the tables of some catalogs."""
+        """Return namespace, name, metadata file and `more` of the tables of some catalogs."""
         with self._connection() as connection:
             location = _TABLES.c.metadata_location
             query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, location, *more)
@@ -91,10 +91,10 @@ class SqlCatalog:
             yield from connection.execute(query).partitions(_PAGE)
 
     def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
-        """Return the same object as in the last listing, for a table that did not move: most never do."""
-        known = self._listed.get(location)
-        if known is not None and known.ref.name == name and known.ref.namespace == _namespace(namespace):
-            return known
+        """Return the object of the last listing for a table that did not change, as most do not."""
+        listed = self._listed.get(location)
+        if listed is not None and listed.ref.name == name and listed.ref.namespace == _namespace(namespace):
+            return listed
         return Pointer(TableRef(self.name, _namespace(namespace), name), location)
 
     def load(self, ref: TableRef) -> TableMetadata:
@@ -105,11 +105,11 @@ class SqlCatalog:
         return self._memo.parsed(ref, location, self.files.size(location), self.files.read)
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot put back, by the table's metadata file."""
+        """Return what the change cannot restore, by the table's metadata file."""
         return restorable(self.files, base, change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Write the next metadata file and swing the pointer, if it still names the file of `base`.
+        """Write the next metadata file and swap the pointer if it still names the file of `base`.
 
         The compare-and-set on the metadata location covers everything that the metadata holds: any ref, snapshot or
         property that somebody else changed meanwhile makes it a conflict.
@@ -137,7 +137,7 @@ class SqlCatalog:
         return after
 
     def _current(self, base: TableMetadata) -> TableMetadata:
-        """`base`, to which nothing is to be done. Raises `CommitConflict` when it is not current any more."""
+        """Return `base` for a change without effect. Raises `CommitConflict` if `base` is not current."""
         try:
             now = self._location(base.ref)
         except TableNotFound as error:
@@ -147,35 +147,35 @@ class SqlCatalog:
         return base
 
     def _settle(self, base: TableMetadata, location: str, error: SQLAlchemyError) -> None:
-        """After a lost reply: returns when the commit landed, raises what else happened."""
+        """Return if the commit of a lost response landed; else raise its outcome."""
         try:
             # waits for a transaction that the server may still be finishing: until then nobody knows
             now = self._location(base.ref, for_update=True)
         except (CatalogUnavailable, TableNotFound) as lost:
             raise CommitStateUnknown(
-                f"{base.ref}: the catalog failed during the commit of {location} ({_said(error)}), and what became "
+                f"{base.ref}: the catalog failed during the commit of {location} ({_reason(error)}), and what became "
                 f"of it cannot be seen: {lost}"
             ) from error
         if now == location:
             return
         if now == base.metadata_location:
             self.files.delete([location], 1)  # no commit came to use it
-            raise CommitConflict(f"{base.ref}: the commit did not land: {_said(error)}") from error
-        raise CommitStateUnknown(f"{base.ref}: somebody else committed after {location}: {_said(error)}") from error
+            raise CommitConflict(f"{base.ref}: the commit did not land: {_reason(error)}") from error
+        raise CommitStateUnknown(f"{base.ref}: somebody else committed after {location}: {_reason(error)}") from error
 
     def _location(self, ref: TableRef, *, for_update: bool = False) -> str:
         query = _LOCATION.with_for_update() if for_update else _LOCATION
         with self._connection() as connection:
-            found = connection.execute(query, self._named(ref)).scalar()
-        if found is None:
+            location = connection.execute(query, self._named(ref)).scalar()
+        if location is None:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
-        return str(found)
+        return str(location)
 
     def _named(self, ref: TableRef) -> dict[str, str]:
         return {"catalog": self.name, "namespace": ".".join(ref.namespace), "name": ref.name}
 
     def _must_exist(self) -> None:
-        """SQLite would make an empty database where the file is missing."""
+        """Raise `CatalogUnavailable` if the database file is missing: SQLite would create an empty one."""
         url = self.properties.url
         if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
             raise CatalogUnavailable(
@@ -191,7 +191,7 @@ class SqlCatalog:
         except SQLAlchemyError as error:
             where = self.properties.url.set(query={}).render_as_string(hide_password=True)
             raise CatalogUnavailable(
-                f"catalog {self.name} at {where} does not answer: {_said(error)}; is the server up, and does the "
+                f"catalog {self.name} at {where} does not answer: {_reason(error)}; is the server up, and does the "
                 "database hold the table iceberg_tables?"
             ) from error
 
@@ -210,6 +210,6 @@ def _conflict(base: TableMetadata) -> CommitConflict:
     return CommitConflict(f"{base.ref}: somebody else committed since {base.metadata_location}")
 
 
-def _said(error: SQLAlchemyError) -> str:
-    """Return the database's own words, without the statement and its parameters."""
+def _reason(error: SQLAlchemyError) -> str:
+    """Return the database's message, without the statement and its parameters."""
     return str(getattr(error, "orig", None) or error).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""The next metadata file of a table: written before a catalog is asked to name it, and what became of that."""
+"""Writing the next metadata file before a catalog names it, and proving the outcome of a commit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class MetadataFiles(Protocol):
         ...
 
     def size(self, path: str, /) -> int | None:
-        """Length in bytes, None when there is no such file."""
+        """Return the length in bytes, None if the file does not exist."""
         ...
 
     def write(self, path: str, content: bytes, /) -> None:
-        """Write a new file; an existing one is never overwritten."""
+        """Write a new file; an existing file is never overwritten."""
         ...
 
     def delete(self, paths: Sequence[str], concurrency: int, /) -> object:
@@ -44,7 +44,7 @@ class MetadataFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A metadata file that was written and that no catalog names yet."""
+    """A written metadata file that no catalog names yet."""
 
     after: TableMetadata
     ids: Mapping[str, int]  # of schema, spec and sort order in force; format v1 may leave them out, and then it is 0
@@ -56,7 +56,7 @@ class Staged:
 
 
 def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, now: datetime) -> Staged | None:
-    """Write the file of `base` after `change` beside it, None when there is nothing to change.
+    """Write the metadata file of `base` after `change`; return None if the change has no effect.
 
     Raises `Refused`, `MetadataUnreadable`.
     """
@@ -74,7 +74,7 @@ def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, no
 
 
 def restorable(files: MetadataFiles, base: TableMetadata, change: RestoreSnapshots) -> str:
-    """Return what the change cannot put back into the file of `base`; see the port."""
+    """Return what the change cannot restore into the file of `base`; see `Catalog.restorable`."""
     return left_out(decode(files.read(base.metadata_location), base.metadata_location), change)
 
 
@@ -93,25 +93,25 @@ def settled(
     *,
     compares: bool,
 ) -> None:
-    """After a lost reply: returns when the table shows that the commit of `location` landed.
+    """Return if the table shows that the commit of `location` landed; else raise the outcome.
 
     Raises `CommitConflict` when it did not and never will, as somebody else replaced `base` and the catalog `compares`
     what it replaces. Anything else is `CommitStateUnknown`: the request may still be under way.
     """
-    seen = "the table shows nothing yet"
+    evidence = "the table shows nothing yet"
     for look in range(1, _LOOKS + 1):
         try:
             now = load(base.ref)
         except IcewrightError as error:
-            seen = f"nothing can be seen: {error}"
+            evidence = f"nothing can be seen: {error}"
         else:
             if location in (now.metadata_location, *now.metadata_log):
                 return
             if compares and base.metadata_location in now.metadata_log:
                 raise CommitConflict(f"{base.ref}: {why}, and somebody else committed first")
             if now.metadata_location != base.metadata_location:
-                seen = f"the table, now at {now.metadata_location}, does not tell"
+                evidence = f"the table, now at {now.metadata_location}, does not tell"
                 break
         if look < _LOOKS:
             clock.sleep(backoff(look + 3).total_seconds())
-    raise CommitStateUnknown(f"{base.ref}: {why}; of the commit of {location} {seen}")
+    raise CommitStateUnknown(f"{base.ref}: {why}; of the commit of {location} {evidence}")

@@ -1,4 +1,4 @@
-"""Which engine carries out which step: Spark for heavy rewriting, the service for everything else."""
+"""Dispatch of steps to engines: Spark for heavy rewriting, the service for everything else."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.policy import Operation
+from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
     ExpireRows,
@@ -35,7 +36,7 @@ RESUME_CONCURRENCY = 16
 
 @dataclass(frozen=True)
 class Engines:
-    """The Engine port over both."""
+    """The Engine port over Spark and the service."""
 
     catalogs: Mapping[str, Catalog]
     spark: SparkEngine
@@ -46,7 +47,7 @@ class Engines:
     vacuums: Mapping[str, BranchVacuum] = field(default_factory=dict)  # of catalogs with branches
 
     def run(self, assignment: StepRequest) -> Outcome:
-        """Do the step, or say what it would do."""
+        """Run the step, or say what it would do."""
         self._in_environment(assignment.base)
         catalog = self.catalogs[assignment.base.ref.catalog]
         match assignment.step:
@@ -67,7 +68,7 @@ class Engines:
         assert_never(assignment.step)
 
     def resume(self, unfinished: Unfinished) -> Outcome:
-        """Finish planned deletions, whichever operation planned them: the proof is the same."""
+        """Finish planned deletions of any operation, after the same proof."""
         if vacuum := self.vacuums.get(unfinished.ref.catalog):
             return vacuum.resume(unfinished, vacuum.deletion.clock.now())
         base = self.catalogs[unfinished.ref.catalog].load(unfinished.ref)
@@ -76,15 +77,15 @@ class Engines:
                 f"{unfinished.ref} was replaced: the deletions that job {unfinished.job_id} planned are void"
             )
         self._in_environment(base)
-        notes = self._looked_after(unfinished)
+        notes = self._restore_lost_refs(unfinished)
         orphans = Operation.REMOVE_ORPHANS in unfinished.operations
         operation = Operation.REMOVE_ORPHANS if orphans else Operation.EXPIRE_SNAPSHOTS
-        gone = self._finished(base, unfinished, scanned=orphans)
-        summary = f"finished deleting {len(gone.files)} file(s) of job {unfinished.job_id}"
-        return committed(operation, "; ".join((*notes, summary)), gone.metrics, gone.files, notes=gone.notes)
+        deleted = self._finished(base, unfinished, scanned=orphans)
+        summary = f"finished deleting {len(deleted.files)} file(s) of job {unfinished.job_id}"
+        return committed(operation, "; ".join((*notes, summary)), deleted.metrics, deleted.files, notes=deleted.notes)
 
     def _finished(self, base: TableMetadata, unfinished: Unfinished, *, scanned: bool) -> DeletionResult:
-        """Delete what a run that is over has planned, by the same proof that the run itself asks for."""
+        """Delete what an ended run planned, after the same proof as in the run."""
         if not unfinished.files:
             return DeletionResult(())
         deletion = self.orphans.deletion
@@ -101,8 +102,8 @@ class Engines:
         )
         return deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
 
-    def _looked_after(self, unfinished: Unfinished) -> list[str]:
-        """Put back what a commit dropped whose process ended before it could; says so."""
+    def _restore_lost_refs(self, unfinished: Unfinished) -> list[str]:
+        """Restore refs that the commit of a crashed process dropped; return notes on them."""
         catalog, intent = self.catalogs[unfinished.ref.catalog], unfinished.intent
         if intent is None or not isinstance(catalog, Restoring):
             return []
@@ -112,25 +113,34 @@ class Engines:
         return [f"{', '.join(names)} was set on a snapshot that went at that moment; it was put back"] if names else []
 
     def adoptable(self, ref: TableRef) -> Adoptable:
-        """Return what a person may declare to be the table's own."""
+        """Return the places that a person may declare to be the table's own."""
         guard = self.vacuums[ref.catalog].guard if ref.catalog in self.vacuums else self.expire.guard
         return Adopting(guard).adoptable(self.catalogs[ref.catalog].load(ref))
 
     def probe(self, probe: Probe) -> Sequence[float]:
-        """Return the seconds that the query takes on each of the snapshots."""
+        """Return the query's seconds on each of the snapshots."""
         self._in_environment(probe.table)
         return self.spark.probe(probe)
 
     def _spark_deletes_inside(
         self, catalog: Catalog, step: ExpireSnapshots, base: TableMetadata, *, automatic: bool
     ) -> None:
-        """Raise `Refused` when Spark's own deletion would touch a file that must stay: it asks nobody file by file."""
+        """Raise `Refused` if a deletion by Spark would touch a protected file: Spark checks no single file."""
         self._in_environment(base)
         if step.delete_files and step.delay:
             raise Refused(
                 f"{base.ref}: Spark deletes files at once: set deletion.delay_hours to 0, or expire_snapshots.engine "
                 "to service, which leaves time for an undo",
                 "spark_deletes_at_once",
+            )
+        others = expired_by_iceberg(base, self.expire.deletion.clock.now())
+        unplanned = [f"snapshot {s}" for s in others.snapshot_ids if s not in step.snapshot_ids]
+        unplanned += [f"ref {name}" for name in others.remove_refs if name not in step.remove_refs]
+        if unplanned:
+            raise Refused(
+                f"{base.ref}: Spark would expire {', '.join(unplanned[:3])} too, as a ref is past its own age, which a "
+                "reader or writer still needs; set expire_snapshots.engine to service, which keeps what they need",
+                "spark_expires_more",
             )
         ids = set(step.snapshot_ids) & set(base.by_id)
         planned = self.expire.planned(catalog, base, step, ids, automatic=automatic)
@@ -144,12 +154,12 @@ class Engines:
             )
 
     def _in_environment(self, base: TableMetadata) -> None:
-        """Raise `Refused` before anything is written or deleted for a table outside of what its catalog declares."""
+        """Raise `Refused` before a step touches a table outside of its catalog's allowlist."""
         require_inside(self.environments.get(base.ref.catalog), base.ref.catalog, base)
 
 
 def _costed(outcome: Outcome) -> Outcome:
-    """Return the outcome with what it cost in the service's memory."""
+    """Return the outcome with the GB-hours of the service's memory."""
     if "duration_ms" not in outcome.metrics:
         return outcome
     hours = cost.gb_hours(outcome.metrics["duration_ms"] / 1000, cost.SERVICE_MEMORY_GB)

@@ -1,1 +1,1 @@
-"""Channels that alerts are told to."""
+"""Channels that alerts are sent to."""

@@ -1,4 +1,4 @@
-"""Channels by Apprise's URLs. The URLs are secrets: nothing here repeats one, and Apprise's own log is kept silent."""
+"""Notification channels by Apprise URLs. The URLs are secrets: no message repeats one, and Apprise's log is off."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL:
 
 
 class AppriseChannel:
-    """One channel. The name says the kind of service."""
+    """One notification channel; its name is the kind of service."""
 
     def __init__(self, name: str, service: Apprise) -> None:
         self.name, self._service = name, service
 
     def send(self, title: str, body: str, severity: Severity) -> None:
-        """Tell it. Raises `ChannelUnavailable` with the reason and what mends it."""
+        """Send a message. Raises `ChannelUnavailable` with the reason and the remedy."""
         from apprise import NotifyFormat, NotifyType  # noqa: PLC0415 - see `_service`
 
         try:
@@ -45,7 +45,7 @@ class AppriseChannel:
 
 
 def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
-    """Return the channels by name: the kind of service, numbered where there are more of a kind.
+    """Return the channels by name: the kind of service, numbered if there are several of one kind.
 
     Raises `ConfigError` with the places of the URLs that Apprise does not take.
     """
@@ -69,10 +69,10 @@ def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
 
 
 def _service(url: str) -> tuple[str, Apprise] | None:
-    """Return the kind of service and its client."""
+    """Return the kind of service and its Apprise client."""
     from apprise import Apprise  # noqa: PLC0415 - loads a module for each of 100 services: only where one is used
 
-    _hush()
+    _silence_logs()
     asset = _asset()
     plugin: NotifyBase | None = Apprise.instantiate(url.strip(), asset=asset) if url.strip() else None
     if plugin is None:
@@ -95,8 +95,8 @@ def _asset() -> AppriseAsset:
     )
 
 
-def _hush() -> None:
-    """Apprise logs the URLs that it loads, and urllib3 the paths that it asks for."""
+def _silence_logs() -> None:
+    """Silence Apprise's log, which has URLs, and urllib3's, which has paths."""
     apprise = logging.getLogger("apprise")
     apprise.propagate = False
     apprise.setLevel(logging.WARNING)
@@ -106,7 +106,7 @@ def _hush() -> None:
 
 
 def _reason(result: AppriseResult) -> str:
-    """Return why the message was not taken, in words of ours: Apprise's may name the address."""
+    """Return why delivery failed, in our own words: Apprise's may contain the address."""
     text = " ".join(entry.message for entry in result.logs())
     if found := _STATUS.search(text):
         status = int(found[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -27,9 +27,7 @@ from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
-from icewright.ports import MANUAL, JobRow, LeaseStatus, Trigger
-
-LEASE = timedelta(seconds=120)
+from icewright.ports import JOB_LEASE, MANUAL, JobRow, LeaseStatus, Trigger
 
 # Statements that are executed for every table of a fleet, or between its jobs: making one costs as much as executing it
 _ALIVE = (
@@ -112,7 +110,7 @@ class SqlJobs:
         """Running jobs whose lease ran out or whose holder is dead, ended here; their tables are looked at again."""
         with self.db.begin() as connection:
             running = connection.execute(_jobs().where(JOBS.c.state == JobState.RUNNING)).all()
-            lost = [row for row in running if now - row.heartbeat > LEASE or dead(row.holder)]
+            lost = [row for row in running if now - row.heartbeat > JOB_LEASE or dead(row.holder)]
             said = "its process ended before the job did"
             ended = [r for r in lost if self._end(connection, r.job_id, JobState.INTERRUPTED, said, now)]
             ids = [row.table_id for row in ended]

@@ -44,7 +44,7 @@ class Directory:
         """Return the catalog of this name or alias."""
         if name in self.catalogs:
             return name
-        return next((ours for ours, known in self.catalogs.items() if name in known.aliases), None)
+        return next((ours for ours, catalog in self.catalogs.items() if name in catalog.aliases), None)
 
     def understood(self, message: Message) -> Understood:
         """The message in our names. Raises `BadEvent` when it names a catalog that is not there, unless it may."""

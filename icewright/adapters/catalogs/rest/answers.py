@@ -1,4 +1,4 @@
-"""What a REST catalog answers about a table, as values."""
+"""Decoding of a REST catalog's responses about a table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class StorageCredential(msgspec.Struct, frozen=True):
 
 
 class Credentials(msgspec.Struct, frozen=True, rename="kebab"):
-    """The answer of the credentials endpoint."""
+    """The response of the credentials endpoint."""
 
     storage_credentials: tuple[StorageCredential, ...] = ()
 
 
 class Loaded(msgspec.Struct, frozen=True, rename="kebab"):
-    """A table as it is loaded, or as a commit left it; the metadata are the bytes that came."""
+    """A loaded or committed table; `metadata` holds the bytes of the response."""
 
     metadata: msgspec.Raw = msgspec.Raw()
     metadata_location: str | None = None
@@ -38,7 +38,7 @@ _CREDENTIALS = msgspec.json.Decoder(Credentials)
 
 
 def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
-    """Return the answer read. Raises `MetadataUnreadable`."""
+    """Decode a load or commit response. Raises `MetadataUnreadable`."""
     try:
         answer = _LOADED.decode(body)
     except msgspec.MsgspecError as error:
@@ -48,8 +48,8 @@ def loaded(ref: TableRef, body: bytes, where: str) -> Loaded:
     return answer
 
 
-def lent_credentials(ref: TableRef, body: bytes, where: str) -> Credentials:
-    """Return the answer of the credentials endpoint read. Raises `CatalogUnavailable`."""
+def decode_credentials(ref: TableRef, body: bytes, where: str) -> Credentials:
+    """Decode a response of the credentials endpoint. Raises `CatalogUnavailable`."""
     try:
         return _CREDENTIALS.decode(body)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""The Catalog port over a REST catalog: conditional loads, and commits that the server checks by requirements."""
+"""The Catalog port over a REST catalog: conditional loads, and commits under requirements that the server checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 
 from icewright.adapters.catalogs.metadata_cache import MetadataCache
 from icewright.adapters.catalogs.outcome import RequestOutcomeUnknown
-from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, lent_credentials, loaded
+from icewright.adapters.catalogs.rest.answers import Loaded, StorageCredential, decode_credentials, loaded
 from icewright.adapters.catalogs.rest.client import PARALLEL, RestClient, RestResponse
 from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import CredentialStore
@@ -70,71 +70,74 @@ class RestCatalog:
 
     @property
     def name(self) -> str:
-        """Return the name under which engines know it too."""
+        """Return the catalog's name, which engines use too."""
         return self.properties.name
 
     def grant(self, path: str) -> VendedCredentials | None:
-        """Return what the server lent for a file, renewed when it is about to expire; None where it lent nothing."""
+        """Return the credentials that the server vended for a file, renewed before they expire.
+
+        None if it vended none.
+        """
         return self._lent.grant(path)
 
     def pointers(self) -> Sequence[Pointer]:
-        """Every table, several at a time; of one that did not change since the last look the server says just that."""
+        """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304."""
         names = TableListing(self._client).tables()
         refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names]
         with ThreadPoolExecutor(PARALLEL) as pool:
             found = [pointer for pointer in pool.map(self._pointer, refs) if pointer is not None]
         with self._lock:
-            known = set(refs)
-            self._seen = {ref: seen for ref, seen in self._seen.items() if ref in known}
-            self._full = {ref: seen for ref, seen in self._full.items() if ref in known}
+            cached = set(refs)
+            self._seen = {ref: seen for ref, seen in self._seen.items() if ref in cached}
+            self._full = {ref: seen for ref, seen in self._full.items() if ref in cached}
         return found
 
     def load(self, ref: TableRef) -> TableMetadata:
-        """Return the current metadata, as the server has it: the file itself is not read."""
+        """Load the current metadata from the server's response; the metadata file itself is not read."""
         return self.fetch(ref)[0]
 
     def fetch(self, ref: TableRef) -> tuple[TableMetadata, Loaded | None]:
-        """Return the current metadata, and the answer itself unless it is the one of last time."""
+        """Return the current metadata, and the response body unless the metadata is unchanged since the last call."""
         seen = self._full.get(ref)
-        known = self._memo.known(ref, seen[1], seen[2]) if seen is not None else None
-        answer = self._client.get(self._path(ref), headers=_unless(seen[0]) if seen and known else None)
-        if answer.status == _UNCHANGED and known is not None:
-            return known, None
+        cached = self._memo.cached(ref, seen[1], seen[2]) if seen is not None else None
+        answer = self._client.get(self._path(ref), headers=_unless(seen[0]) if seen and cached else None)
+        if answer.status == _UNCHANGED and cached is not None:
+            return cached, None
         self._must_be_there(ref, answer)
-        return self._taken(ref, answer)
+        return self._decoded(ref, answer)
 
     def neighbours(self) -> Sequence[Pointer]:
-        """None: the protocol has no list of a server's warehouses, and this client may not be let into them."""
+        """Return None: the protocol does not list a server's other warehouses."""
         return ()
 
     def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a file that the catalog does not name."""
+        """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
         return self._memo.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
 
     def connected(self) -> str:
-        """Ask for the server's configuration. Raises `CatalogUnavailable` with how to mend it."""
+        """Request the server's configuration and return a description. Raises `CatalogUnavailable` with the remedy."""
         lends = "lends credentials where it can" if self.properties.vended else "is not asked for credentials"
         return f"answers, auth {self.properties.auth}, {len(self._client.config)} settings, {lends}"
 
     def may_commit(self, ref: TableRef) -> str:
-        """Ask for a commit whose requirement no table meets: a server that compares it would have let us commit."""
-        asked = {"requirements": [{"type": "assert-table-uuid", "uuid": str(UUID(int=0))}], "updates": []}
+        """Return in words whether commits are allowed, by a request whose requirement no table meets."""
+        request = {"requirements": [{"type": "assert-table-uuid", "uuid": str(UUID(int=0))}], "updates": []}
         try:
-            answer = self._client.send("POST", self._path(ref), data=msgspec.json.encode(asked))
+            answer = self._client.send("POST", self._path(ref), data=msgspec.json.encode(request))
         except RequestOutcomeUnknown as error:
             raise CatalogUnavailable(f"{self._client.where} does not answer: {error}") from error
         if answer.status == _FORBIDDEN:
             raise UnsupportedTable(
-                f"the catalog forbids commits to {ref} ({answer.said}): grant the right to write data and metadata"
+                f"the catalog forbids commits to {ref} ({answer.message}): grant the right to write data and metadata"
             )
-        return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.said})"
+        return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.message})"
 
     def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the server cannot put back, by the metadata that it has now."""
+        """Return what the server cannot restore, by the table's current metadata."""
         return left_out(self._committing(base.ref).document(base.ref)[1], change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Ask the server for the change, under requirements on the table's uuid and every ref of `base`."""
+        """Commit the change under requirements on the table's uuid and on every ref of `base`."""
         require_inside(self.environment, self.name, base)
         after = self._committing(base.ref).run(base, change)
         with self._lock:
@@ -142,7 +145,7 @@ class RestCatalog:
         return after
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> Sequence[str]:
-        """Put back the refs that a commit dropped whose process ended before it could; their names."""
+        """Restore refs that the commit of a crashed process dropped; return their names."""
         names = self._committing(ref).restore(ref, location, change)
         with self._lock:
             self._full.pop(ref, None)
@@ -151,8 +154,8 @@ class RestCatalog:
     def _committing(self, ref: TableRef) -> Committing:
         return Committing(self._client, self.files, self.clock, self._path(ref), self.fetch)
 
-    def _taken(self, ref: TableRef, answer: RestResponse) -> tuple[TableMetadata, Loaded]:
-        """Return a full answer as metadata; what it lends is kept."""
+    def _decoded(self, ref: TableRef, answer: RestResponse) -> tuple[TableMetadata, Loaded]:
+        """Decode a full response as metadata, and store the credentials in it."""
         table = loaded(ref, answer.body, self._client.where)
         location, content = self._location(ref, table), bytes(table.metadata)
         checksum = hashlib.blake2b(content, digest_size=16).digest()
@@ -164,7 +167,10 @@ class RestCatalog:
         return metadata, table
 
     def _pointer(self, ref: TableRef) -> Pointer | None:
-        """None: it was dropped meanwhile. One that may not be loaded is listed, and says why when it is loaded."""
+        """Return the table's pointer, None if it was dropped meanwhile.
+
+        A forbidden table has a pointer without a location.
+        """
         seen = self._seen.get(ref)
         answer = self._client.get(self._path(ref), _REFS, _unless(seen[0]) if seen else None)
         if answer.status == _UNCHANGED and seen is not None:
@@ -187,9 +193,9 @@ class RestCatalog:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
         if answer.status in _REFUSED:
             mend = "; grant the right to read it" if answer.status == _FORBIDDEN else ""
-            raise UnsupportedTable(f"{ref}: the catalog does not let it be loaded ({answer.said}){mend}")
+            raise UnsupportedTable(f"{ref}: the catalog does not let it be loaded ({answer.message}){mend}")
         if answer.status != _OK:
-            raise CatalogUnavailable(f"{ref}: {self._client.where} did not load it: {answer.said}")
+            raise CatalogUnavailable(f"{ref}: {self._client.where} did not load it: {answer.message}")
 
     def _location(self, ref: TableRef, table: Loaded) -> str:
         if not table.metadata_location:
@@ -200,12 +206,12 @@ class RestCatalog:
         return f"namespaces/{self._client.namespace(*ref.namespace)}/tables/{quote(ref.name, safe='')}"
 
     def _renew(self, ref: TableRef) -> None:
-        """Ask for fresh credentials, of the endpoint for them where there is one."""
+        """Load fresh credentials, from the credentials endpoint if the server has one."""
         if self._client.offers(_CREDENTIALS):
             answer = self._client.get(f"{self._path(ref)}/credentials")
             self._must_be_there(ref, answer)
-            lent = lent_credentials(ref, answer.body, self._client.where)
-            self._lend(ref, "", {}, lent.storage_credentials)
+            lent = decode_credentials(ref, answer.body, self._client.where)
+            self._store_credentials(ref, "", {}, lent.storage_credentials)
             return
         answer = self._client.get(self._path(ref), _REFS)
         self._must_be_there(ref, answer)
@@ -215,18 +221,18 @@ class RestCatalog:
 
     def _keep(self, ref: TableRef, location: str, table: Loaded) -> None:
         if self.properties.vended:
-            self._lend(ref, location, table.config or {}, table.storage_credentials or ())
+            self._store_credentials(ref, location, table.config or {}, table.storage_credentials or ())
 
-    def _lend(
+    def _store_credentials(
         self, ref: TableRef, location: str, config: Mapping[str, str], credentials: tuple[StorageCredential, ...]
     ) -> None:
-        """Keep what is lent, unless it leads to a host that nobody declared."""
+        """Store vended credentials, unless they lead to an undeclared host."""
         for said in (config, *(lent.config for lent in credentials)):
             require_hosts(self.environment, self.name, said)
         self._lent.keep(ref, location, self._storage(), config, credentials)
 
     def _storage(self) -> Mapping[str, str]:
-        """Return what the configuration says of storage, the server's part of it too."""
+        """Return the storage properties of the configuration, including the server's."""
         prefixes = ("s3.", "client.", "gcs.", "adls.")
         return {k: str(v) for k, v in self._client.config.items() if k.startswith(prefixes)}
 

@@ -1,4 +1,4 @@
-"""Calls of a REST catalog: PyIceberg's client for configuration, auth and session, with time-outs and back-off."""
+"""Requests to a REST catalog: PyIceberg's client for configuration, auth and session, with time-outs and retries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SECONDS = (10.0, 90.0)  # to connect, and to wait for the next bytes of an answ
 _ATTEMPTS = 5
 _LONGEST_WAIT = timedelta(seconds=60)
 _OK = frozenset({200, 204, 304})
-_TIRED = frozenset({429, 503})  # not done, and to be asked for again
+_RETRYABLE = frozenset({429, 503})  # not done, and to be asked for again
 _FAILED = frozenset({500, 502, 504})
 _TOKEN_EXPIRED = frozenset({401, 419})
 _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify failed|Connection aborted|Name or service")
@@ -49,7 +49,7 @@ class RestResponse:
     wait: timedelta | None = None  # as Retry-After says
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Return the server's own message in one line, without its stack trace."""
         try:
             error = msgspec.json.decode(self.body).get("error")
@@ -59,7 +59,7 @@ class RestResponse:
             return f"{self.status}"
 
 
-class _Patient(HTTPAdapter):
+class _TimeoutAdapter(HTTPAdapter):
     """An HTTPAdapter that gives every request a default timeout."""
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401
@@ -72,7 +72,7 @@ class _Client(PyIcebergRestCatalog):
     """PyIceberg's client whose sessions end their requests; loading and committing is ours."""
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:  # noqa: ANN401 - PyIceberg's
-        """Called before the session makes its first request."""
+        """Mount the adapter with time-outs before the session makes its first request."""
         _mounted(session)
         return super()._create_legacy_oauth2_auth_manager(session)
 
@@ -87,12 +87,12 @@ class _Client(PyIcebergRestCatalog):
 
 def _mounted(session: Session) -> None:
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _Patient(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL))
+        session.mount(scheme, _TimeoutAdapter(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL))
 
 
 @dataclass
 class RestClient:
-    """One server. Connects with the first call."""
+    """Send requests to one REST server; the first request connects. Thread-safe."""
 
     properties: RestCatalogProperties
     clock: Clock
@@ -102,7 +102,7 @@ class RestClient:
 
     @property
     def where(self) -> str:
-        """Return the catalog as messages name it."""
+        """Return the catalog's name and address for error messages."""
         return f"catalog {self.properties.name} at {self.properties.uri}"
 
     @property
@@ -111,7 +111,7 @@ class RestClient:
         return self._client().properties
 
     def offers(self, endpoint: str) -> bool:
-        """Return whether the server says that it serves an endpoint, such as `GET /v1/{prefix}/namespaces`."""
+        """Return whether the server's configuration lists an endpoint, such as `GET /v1/{prefix}/namespaces`."""
         return endpoint in {str(e) for e in self._client()._supported_endpoints}  # noqa: SLF001 - PyIceberg keeps it
 
     def close(self) -> None:
@@ -122,14 +122,17 @@ class RestClient:
                 self._connected = None
 
     def namespace(self, *levels: str) -> str:
-        """Return a namespace as paths and parameters have it; `quote` comes on top in parameters."""
+        """Return a namespace as the protocol joins its levels.
+
+        The caller quotes the result where it becomes part of a path.
+        """
         separator = self._client()._namespace_separator  # noqa: SLF001
         return separator.join(quote(level, safe="") for level in levels)
 
     def get(
         self, path: str, params: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> RestResponse:
-        """Return an answer, whatever its status, unless that may pass: then it is asked for again.
+        """Send a GET request and repeat it while the server answers 429 or 503; return the last response.
 
         Raises `CatalogUnavailable` when there is none, or when it is still a failure after some attempts.
         """
@@ -142,17 +145,19 @@ class RestClient:
                 wait = backoff(attempt)
             else:
                 lost = None
-                if answer.status not in _TIRED | _FAILED:
+                if answer.status not in _RETRYABLE | _FAILED:
                     return answer
                 wait = answer.wait or backoff(attempt + 2)
             if attempt < _ATTEMPTS:
                 self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
         if lost is not None:
             raise CatalogUnavailable(f"{self.where} does not answer: {lost}; is the server up?") from lost
-        raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.said}")
+        raise CatalogUnavailable(f"{self.where} cannot answer now: {answer.message}")
 
     def send(self, method: str, path: str, **request: Any) -> RestResponse:  # noqa: ANN401 - as requests takes it
-        """One request; an expired token is renewed once. Raises `Lost`, and `CatalogUnavailable` before any is sent.
+        """Send one request once; an expired token is renewed and the request repeated.
+
+        Raises `RequestOutcomeUnknown`, and `CatalogUnavailable` before anything was sent.
 
         A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
         """
@@ -162,7 +167,7 @@ class RestClient:
             answer = self._sent(client, method, path, request)
         if answer.status in _TOKEN_EXPIRED:
             raise CatalogUnavailable(
-                f"{self.where} does not accept the credentials ({answer.said}); correct credential or token in "
+                f"{self.where} does not accept the credentials ({answer.message}); correct credential or token in "
                 f"catalogs.{self.properties.name}.properties"
             )
         return answer
@@ -181,23 +186,25 @@ class RestClient:
         return RestResponse(response.status_code, response.content, response.headers.get("ETag"), wait)
 
     def _renewed(self, client: _Client) -> bool:
-        """Fetch a new token, where there is a credential to fetch one with."""
+        """Fetch a new token, if there is a credential to fetch one with; return whether there was."""
         if not self.properties.extra.get("credential"):
             return False
         with self._lock:
-            self._careful(client._refresh_token)  # noqa: SLF001
+            self._translating_errors(client._refresh_token)  # noqa: SLF001
         return True
 
     def _client(self) -> _Client:
         with self._lock:
             if self._connected is None:
-                made = self._careful(lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties)))
+                made = self._translating_errors(
+                    lambda: _Client(self.properties.name, **pyiceberg_properties(self.properties))
+                )
                 require_hosts(self.environment, self.properties.name, made.properties)
                 self._connected = made
             return self._connected
 
-    def _careful(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Return what PyIceberg does by itself, its errors in our words."""
+    def _translating_errors(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Call PyIceberg and translate its exceptions into `CatalogUnavailable`."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # where the token server is, is for the configuration to say
@@ -205,32 +212,32 @@ class RestClient:
         except (RequestException, OSError) as error:
             raise CatalogUnavailable(f"{self.where} does not answer: {cause(error)}; is the server up?") from error
         except (RESTError, ValidationError, ValueError) as error:
-            said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CatalogUnavailable(
-                f"{self.where} refused the connection: {_without(said, self._secrets())[:300]}; correct uri, "
+                f"{self.where} refused the connection: {_redacted(message, self._secrets())[:300]}; correct uri, "
                 f"warehouse and credential in catalogs.{self.properties.name}.properties"
             ) from error
 
     def _secrets(self) -> list[str]:
         extra = self.properties.extra
-        found = [extra.get("credential", ""), *extra.get("credential", "").split(":"), extra.get("token", "")]
-        return [s for s in (*found, *self.properties.secrets.values()) if s]
+        secrets = [extra.get("credential", ""), *extra.get("credential", "").split(":"), extra.get("token", "")]
+        return [s for s in (*secrets, *self.properties.secrets.values()) if s]
 
 
-def _without(text: str, secrets: list[str]) -> str:
+def _redacted(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
 
 
 def cause(error: Exception) -> str:
-    """Return why no answer came, in the fewest words: the rest names memory addresses."""
-    found = _CAUSE.search(str(error))
-    return found[0] if found else type(error).__name__
+    """Return the innermost reason of a connection error; the rest of its text names memory addresses."""
+    match = _CAUSE.search(str(error))
+    return match[0] if match else type(error).__name__
 
 
 def _retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """Seconds, or a date."""
+    """Return the seconds that a `Retry-After` header asks for, given as seconds or as a date."""
     if not value:
         return None
     if value.strip().isdecimal():

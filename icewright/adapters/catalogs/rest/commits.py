@@ -1,4 +1,4 @@
-"""A change as REST says it: requirements that the server checks, and updates that it applies."""
+"""Changes in REST's terms: requirements that the server checks, and updates that it applies."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _NO_SNAPSHOT = -1
 
 
 def requirements(base: TableMetadata, change: Change) -> list[Json]:
-    """Return requirements: the table is the planned one, and every ref that the plan knew is where it was."""
-    asked: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
-    asked += [{"type": "assert-ref-snapshot-id", "ref": r.name, "snapshot-id": r.snapshot_id} for r in base.refs]
+    """Return the requirements: the table's uuid and every ref are those of `base`."""
+    required: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
+    required += [{"type": "assert-ref-snapshot-id", "ref": r.name, "snapshot-id": r.snapshot_id} for r in base.refs]
     if isinstance(change, AddSnapshot) and change.branch not in {r.name for r in base.refs}:
-        asked.append({"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": None})
+        required.append({"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": None})
     if isinstance(change, RestoreSnapshots):
         names = sorted(change.refs.keys() - {r.name for r in base.refs})
-        asked += [{"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None} for name in names]
+        required += [{"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None} for name in names]
     if (schema_id := base.schema.get("schema-id")) is not None:
-        asked.append({"type": "assert-current-schema-id", "current-schema-id": schema_id})
-    asked.append({"type": "assert-default-spec-id", "default-spec-id": base.default_spec_id})
-    return asked
+        required.append({"type": "assert-current-schema-id", "current-schema-id": schema_id})
+    required.append({"type": "assert-default-spec-id", "default-spec-id": base.default_spec_id})
+    return required
 
 
 def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[Json]:
-    """Return what the server is to do. Raises `Refused` for what no table can do without."""
+    """Return the updates of a change. Raises `Refused` for a snapshot that a ref needs."""
     match change:
         case AddSnapshot():
             kept = next((r for r in base.refs if r.name == change.branch), None)
@@ -42,51 +42,51 @@ def updates(base: TableMetadata, change: AddSnapshot | RemoveSnapshots) -> list[
 
 
 def set_ref(name: str, ref: SnapshotRef | None, snapshot: Mapping[str, Any]) -> Json:
-    """Return a ref at a snapshot, with the retention that it has."""
-    said: Json = {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot["snapshot-id"]}
-    said["type"] = "branch" if ref is None else ref.kind.value
+    """Return the update that sets a ref to a snapshot, with the retention that the ref has."""
+    actions: Json = {"action": "set-snapshot-ref", "ref-name": name, "snapshot-id": snapshot["snapshot-id"]}
+    actions["type"] = "branch" if ref is None else ref.kind.value
     if ref is not None and ref.min_snapshots_to_keep is not None:
-        said["min-snapshots-to-keep"] = ref.min_snapshots_to_keep
+        actions["min-snapshots-to-keep"] = ref.min_snapshots_to_keep
     if ref is not None and ref.max_snapshot_age is not None:
-        said["max-snapshot-age-ms"] = round(ref.max_snapshot_age.total_seconds() * 1000)
+        actions["max-snapshot-age-ms"] = round(ref.max_snapshot_age.total_seconds() * 1000)
     if ref is not None and ref.max_ref_age is not None:
-        said["max-ref-age-ms"] = round(ref.max_ref_age.total_seconds() * 1000)
-    return said
+        actions["max-ref-age-ms"] = round(ref.max_ref_age.total_seconds() * 1000)
+    return actions
 
 
 def _removal(base: TableMetadata, change: RemoveSnapshots) -> list[Json]:
     if MAIN in change.refs:
         raise Refused("main cannot be removed")
-    held = {r.snapshot_id: r.name for r in base.refs if r.name not in change.refs}
-    for snapshot_id in sorted(change.snapshot_ids & held.keys()):
-        raise Refused(f"snapshot {snapshot_id} is still referenced by {held[snapshot_id]}")
-    gone = sorted(change.snapshot_ids & base.by_id.keys())
-    said: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in sorted(change.refs)]
+    ref_of_snapshot = {r.snapshot_id: r.name for r in base.refs if r.name not in change.refs}
+    for snapshot_id in sorted(change.snapshot_ids & ref_of_snapshot.keys()):
+        raise Refused(f"snapshot {snapshot_id} is still referenced by {ref_of_snapshot[snapshot_id]}")
+    removed_ids = sorted(change.snapshot_ids & base.by_id.keys())
+    actions: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in sorted(change.refs)]
     for action, files in (
         ("remove-statistics", base.statistics),
         ("remove-partition-statistics", base.partition_statistics),
     ):
         ids = sorted({f.snapshot_id for f in files} & change.snapshot_ids)
-        said += [{"action": action, "snapshot-id": snapshot_id} for snapshot_id in ids]
-    if gone:
-        said.append({"action": "remove-snapshots", "snapshot-ids": gone})
+        actions += [{"action": action, "snapshot-id": snapshot_id} for snapshot_id in ids]
+    if removed_ids:
+        actions.append({"action": "remove-snapshots", "snapshot-ids": removed_ids})
     if change.specs:
-        said.append({"action": "remove-partition-specs", "spec-ids": sorted(change.specs)})
+        actions.append({"action": "remove-partition-specs", "spec-ids": sorted(change.specs)})
     if change.schemas:
-        said.append({"action": "remove-schemas", "schema-ids": sorted(change.schemas)})
-    return said
+        actions.append({"action": "remove-schemas", "schema-ids": sorted(change.schemas)})
+    return actions
 
 
 def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
-    """Return whether the table shows that a change whose reply was lost has happened."""
+    """Return whether the table shows that a change with a lost response was applied."""
     if now.table_uuid != base.table_uuid:
         return False
     match change:
         case AddSnapshot():
             return change.snapshot["snapshot-id"] in now.by_id
         case RemoveSnapshots():
-            there = now.by_id.keys() & change.snapshot_ids or {r.name for r in now.refs} & change.refs
-            return not there
+            still_present = now.by_id.keys() & change.snapshot_ids or {r.name for r in now.refs} & change.refs
+            return not still_present
         case RestoreSnapshots():
             ids = {snapshot["snapshot-id"] for snapshot in change.snapshots}
             return ids <= now.by_id.keys() and change.refs.keys() <= {r.name for r in now.refs}
@@ -95,7 +95,7 @@ def landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
 
 
 def impossible(base: TableMetadata, now: TableMetadata) -> bool:
-    """Whether a request that the server may still have under way can do nothing any more: a requirement is broken."""
+    """Return whether a request that may still be under way must fail: a requirement is broken."""
     return now.table_uuid != base.table_uuid or not set(_heads(base)) <= set(_heads(now))
 
 
@@ -106,29 +106,31 @@ def _heads(metadata: TableMetadata) -> list[tuple[str, int]]:
 def lost_refs(
     replaced: TableMetadata, after: TableMetadata, change: RemoveSnapshots
 ) -> list[tuple[SnapshotRef, Snapshot]]:
-    """Refs that somebody set on a snapshot that the change removed, with it: the server drops them without a word."""
-    there = {r.name for r in after.refs} | change.refs
+    """Return refs set by others on removed snapshots, with the snapshot: servers drop such refs silently."""
+    still_present = {r.name for r in after.refs} | change.refs
     return [
         (ref, replaced.by_id[ref.snapshot_id])
         for ref in replaced.refs
-        if ref.name not in there and ref.snapshot_id in replaced.by_id
+        if ref.name not in still_present and ref.snapshot_id in replaced.by_id
     ]
 
 
 def put_back(after: TableMetadata, next_row_id: int | None, ref: SnapshotRef, snapshot: Json, now_ms: int) -> Json:
-    """Return the request that gives a lost ref back, with the snapshot that it names.
+    """Return the request that restores a lost ref with its snapshot.
 
     Iceberg's servers take no snapshot whose sequence number or time lies behind the table's, so the snapshot returns
     with those of today; its id, its manifest list and all files are what they were.
     """
-    again = {**snapshot, "timestamp-ms": now_ms}
+    snapshot_again = {**snapshot, "timestamp-ms": now_ms}
     if after.format_version > 1:
-        again["sequence-number"] = after.last_sequence_number + 1
-        again.setdefault("parent-snapshot-id", _NO_SNAPSHOT)  # one without a parent sets the table's number back
+        snapshot_again["sequence-number"] = after.last_sequence_number + 1
+        snapshot_again.setdefault(
+            "parent-snapshot-id", _NO_SNAPSHOT
+        )  # one without a parent sets the table's number back
     if next_row_id is not None:
-        again |= {"first-row-id": next_row_id, "added-rows": 0}  # its rows have theirs, in the manifest list
+        snapshot_again |= {"first-row-id": next_row_id, "added-rows": 0}  # its rows have theirs, in the manifest list
     missing = ref.snapshot_id not in after.by_id
-    added = [{"action": "add-snapshot", "snapshot": again}] if missing else []
+    added = [{"action": "add-snapshot", "snapshot": snapshot_again}] if missing else []
     return {
         "requirements": [
             {"type": "assert-table-uuid", "uuid": after.table_uuid},

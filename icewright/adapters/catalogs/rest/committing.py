@@ -1,4 +1,4 @@
-"""A commit by REST from the first request to what became of it.
+"""Commits over REST, from the first request to the proof of the outcome.
 
 The server compares the table's uuid and the refs that it is told of, not all of the metadata: a ref that somebody sets
 in between on a snapshot that is removed goes with it. So the metadata file that the commit replaced is read afterwards,
@@ -44,7 +44,7 @@ Fetch = Callable[[TableRef], tuple[TableMetadata, Loaded | None]]
 
 
 class SizeReader(Protocol):
-    """The part of the Files port that proves a commit."""
+    """The part of the Files port that proving a commit needs."""
 
     def read(self, path: str, /) -> bytes:
         """Return the content of a file."""
@@ -53,7 +53,7 @@ class SizeReader(Protocol):
 
 @dataclass(frozen=True)
 class Committing:
-    """Commits to a table through the REST protocol, with proof of what became of each."""
+    """Commit changes to tables over REST and prove the outcome of each."""
 
     client: RestClient
     files: SizeReader
@@ -62,18 +62,18 @@ class Committing:
     fetch: Fetch
 
     def run(self, base: TableMetadata, change: Change) -> TableMetadata:
-        """Commit `change` to `base`; see the port."""
+        """Commit `change` to `base`; see `Catalog.commit`."""
         if isinstance(change, RestoreSnapshots):
             return self._restored(base, change)
         request = {"requirements": commits.requirements(base, change), "updates": commits.updates(base, change)}
         self._still_current(base)
         after = self._committed(base, change, request)
         if isinstance(change, RemoveSnapshots):
-            self._nothing_lost(base, after, change)
+            self._verify_refs(base, after, change)
         return after
 
     def _restored(self, base: TableMetadata, change: RestoreSnapshots) -> TableMetadata:
-        """Put snapshots back, and prove that the server kept to the order of the updates."""
+        """Restore snapshots and verify that the server applied the updates in their order."""
         self._still_current(base)
         now, document = self.document(base.ref)
         if now.metadata_location != base.metadata_location:
@@ -97,7 +97,10 @@ class Committing:
         return after
 
     def _still_current(self, base: TableMetadata) -> None:
-        """Requirements do not cover properties, nor refs that are new; what has changed already is seen here."""
+        """Raise `CommitConflict` if properties or new refs changed since `base`.
+
+        REST requirements do not cover these.
+        """
         try:
             now, _ = self.fetch(base.ref)
         except TableNotFound as error:
@@ -110,7 +113,7 @@ class Committing:
             try:
                 answer = self._posted(base.ref, request)
             except RequestOutcomeUnknown as error:
-                return self._settled(base, change, f"no answer came ({error})")
+                return self._outcome_of_lost_response(base, change, f"no answer came ({error})")
             if answer.status == _OK:
                 return self._after(base, answer)
             if answer.status in _NOT_DONE:
@@ -122,27 +125,27 @@ class Committing:
                 self._still_current(base)
                 continue
             if answer.status == _CONFLICT:
-                raise CommitConflict(f"{base.ref}: somebody else committed since the plan ({answer.said})")
+                raise CommitConflict(f"{base.ref}: somebody else committed since the plan ({answer.message})")
             if answer.status == _NOT_FOUND:
                 raise CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
             if answer.status >= _UNKNOWN_FROM:
-                return self._settled(base, change, f"the server answered {answer.said}")
-            raise Refused(f"{base.ref}: the catalog refused the commit ({answer.said})")
-        raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.said})")
+                return self._outcome_of_lost_response(base, change, f"the server answered {answer.message}")
+            raise Refused(f"{base.ref}: the catalog refused the commit ({answer.message})")
+        raise CatalogUnavailable(f"{base.ref}: {self.client.where} takes no commits now ({answer.message})")
 
     def _posted(self, ref: TableRef, request: commits.Json) -> RestResponse:
         body = {"identifier": {"namespace": ref.namespace, "name": ref.name}, **request}
         return self.client.send("POST", self.path, data=msgspec.json.encode(body))
 
     def _after(self, base: TableMetadata, answer: RestResponse) -> TableMetadata:
-        """Return the metadata that the answer holds."""
+        """Return the metadata in the server's response."""
         table = loaded(base.ref, answer.body, self.client.where)
         if not table.metadata_location:
             return self.fetch(base.ref)[0]
         return parse(base.ref, table.metadata_location, bytes(table.metadata))
 
-    def _settled(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
-        """After a lost reply: the table when it shows that the commit landed; raises what else is known."""
+    def _outcome_of_lost_response(self, base: TableMetadata, change: Change, why: str) -> TableMetadata:
+        """Return the table if it shows that the commit of a lost response landed; else raise the outcome."""
         for look in range(1, _LOOKS + 1):
             try:
                 now, _ = self.fetch(base.ref)
@@ -161,8 +164,8 @@ class Committing:
             raise CommitStateUnknown(f"{base.ref}: {why} to the commit, and the table does not show it yet")
         raise CommitConflict(f"{base.ref}: {why} to the commit, and the table does not show it")
 
-    def _nothing_lost(self, base: TableMetadata, after: TableMetadata, change: RemoveSnapshots) -> None:
-        """Prove that the commit dropped no ref that the plan did not know; put back what it dropped."""
+    def _verify_refs(self, base: TableMetadata, after: TableMetadata, change: RemoveSnapshots) -> None:
+        """Verify that the commit dropped no ref that was unknown to the plan; restore those that it dropped."""
         if base.metadata_location in (after.metadata_location, *after.metadata_log[-1:]):
             return  # it replaced what was planned on, or there was nothing to do
         replaced, document = self._replaced(base, after)
@@ -175,7 +178,7 @@ class Committing:
         raise CommitConflict(f"{base.ref}: {names} was set on a snapshot that went at that moment; it was put back")
 
     def restore(self, ref: TableRef, location: str, change: RemoveSnapshots) -> list[str]:
-        """Put back what the commit of a process that ended dropped: by the metadata files since its plan."""
+        """Restore refs that the commit of a crashed process dropped, by the metadata files since its plan."""
         now, _ = self.fetch(ref)
         files = [*now.metadata_log, now.metadata_location]
         if location not in files:
@@ -188,16 +191,16 @@ class Committing:
         planned = {r.name for r in replaced.refs}  # the commit was made on condition that these are where they were
         for following in files[files.index(location) + 1 :]:
             after, after_document = self._read(ref, following)
-            gone = change.snapshot_ids & (replaced.by_id.keys() - after.by_id.keys())
-            for lost, snapshot in commits.lost_refs(replaced, after, change) if gone else ():
-                if lost.name not in planned and snapshot.snapshot_id in gone:
+            removed_ids = change.snapshot_ids & (replaced.by_id.keys() - after.by_id.keys())
+            for lost, snapshot in commits.lost_refs(replaced, after, change) if removed_ids else ():
+                if lost.name not in planned and snapshot.snapshot_id in removed_ids:
                     self._put_back(after, lost, document)
                     names.append(lost.name)
             replaced, document = after, after_document
         return names
 
     def _replaced(self, base: TableMetadata, after: TableMetadata) -> tuple[TableMetadata, list[commits.Json]]:
-        """Return the metadata that the commit replaced, and its snapshots as they stand there."""
+        """Return the metadata that the commit replaced, and its snapshots as stored."""
         if not after.metadata_log:
             raise InvariantViolated(
                 f"{base.ref}: the catalog keeps no metadata log, so nobody knows what the commit replaced; no file is "
@@ -206,7 +209,7 @@ class Committing:
         return self._read(base.ref, after.metadata_log[-1])
 
     def _read(self, ref: TableRef, location: str) -> tuple[TableMetadata, list[commits.Json]]:
-        """Return a metadata file, and its snapshots as they stand there."""
+        """Return a metadata file, parsed, and its snapshots as stored."""
         try:
             content = self.files.read(location)
             document = decode(content, location)
@@ -229,7 +232,7 @@ class Committing:
             millis = max(int(self.clock.now().timestamp() * 1000), int(now.last_updated.timestamp() * 1000))
             try:
                 got = self._posted(after.ref, commits.put_back(now, next_row_id, ref, snapshot, millis))
-                said = got.said
+                said = got.message
                 if got.status == _OK:
                     return
             except RequestOutcomeUnknown as error:
@@ -241,10 +244,10 @@ class Committing:
         )
 
     def document(self, ref: TableRef) -> tuple[TableMetadata, Document]:
-        """Return the current metadata, and its fields as the server says them."""
+        """Return the current metadata, parsed, and its JSON fields as the server sent them."""
         answer = self.client.get(self.path)
         if answer.status != _OK:
-            raise CatalogUnavailable(f"{ref}: {self.client.where} did not load it: {answer.said}")
+            raise CatalogUnavailable(f"{ref}: {self.client.where} did not load it: {answer.message}")
         table = loaded(ref, answer.body, self.client.where)
         location, content = table.metadata_location or "", bytes(table.metadata)
         return parse(ref, location, content), decode(content, location)

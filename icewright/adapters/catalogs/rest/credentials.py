@@ -1,4 +1,4 @@
-"""Credentials that a REST catalog lends for the files of one table, kept until they are about to expire."""
+"""Credentials that a REST catalog vends for the files of one table, cached until shortly before they expire."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENT = ("s3.access-key-id", "s3.session-token", "gcs.oauth2.token", "adls.sas-t
 
 @dataclass
 class CredentialStore:
-    """What was lent, by prefix. `renew` loads the credentials of a table anew and gives them to `keep`."""
+    """Cache vended credentials by path prefix. `renew` loads a table's credentials again and passes them to `keep`."""
 
     clock: Clock
     renew: Callable[[TableRef], None]
@@ -35,30 +35,33 @@ class CredentialStore:
         config: Mapping[str, str],
         credentials: tuple[StorageCredential, ...],
     ) -> None:
-        """What an answer lends: for the prefixes that it names, else for the table's location."""
-        said = {**base, **config}
+        """Store the credentials of a response, by their prefixes, or else for the table's location."""
+        shared = {**base, **config}
         if credentials:
-            lent = [(c.prefix, {**said, **c.config}) for c in credentials]
+            grants = [(c.prefix, {**shared, **c.config}) for c in credentials]
         elif any(key.startswith(_LENT) for key in config):
-            lent = [(location, said)]
+            grants = [(location, shared)]
         else:
             return
         with self._lock:
-            for prefix, properties in lent:
+            for prefix, properties in grants:
                 key = prefix.rstrip("/")
                 self._grants[key] = (ref, VendedCredentials(key, properties, _expiry(properties)))
 
     def grant(self, path: str) -> VendedCredentials | None:
-        """Return what opens a file: the grant of the longest prefix, renewed when it is about to expire."""
+        """Return the credentials of the longest prefix of the path, renewed when they are about to expire.
+
+        None if there are none.
+        """
         found = self._found(path)
         if found is None or not self._stale(found[1]):
             return found[1] if found else None
         with self._renewing:
-            again = self._found(path)  # another thread may have renewed it meanwhile
-            if again is not None and self._stale(again[1]):
-                self.renew(again[0])
-                again = self._found(path)
-        return again[1] if again else None
+            renewed = self._found(path)  # another thread may have renewed it meanwhile
+            if renewed is not None and self._stale(renewed[1]):
+                self.renew(renewed[0])
+                renewed = self._found(path)
+        return renewed[1] if renewed else None
 
     def _stale(self, grant: VendedCredentials) -> bool:
         return grant.expires is not None and self.clock.now() > grant.expires - _EARLY
@@ -77,5 +80,5 @@ class CredentialStore:
 
 def _expiry(properties: Mapping[str, str]) -> datetime | None:
     times = [v for k, v in properties.items() if k in _EXPIRES or k.startswith(_EXPIRES_AZURE)]
-    known = [int(t) for t in times if str(t).isdecimal()]
-    return datetime.fromtimestamp(min(known) / 1000, UTC) if known else None
+    expiries = [int(t) for t in times if str(t).isdecimal()]
+    return datetime.fromtimestamp(min(expiries) / 1000, UTC) if expiries else None

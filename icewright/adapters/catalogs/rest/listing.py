@@ -1,4 +1,4 @@
-"""All tables of a REST catalog: page by page, namespace by namespace, whole or not at all."""
+"""List all tables of a REST catalog, page by page and namespace by namespace. A failure fails the whole listing."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class _Page(msgspec.Struct, frozen=True, rename="kebab"):
 _PAGE = msgspec.json.Decoder(_Page)
 
 
-class _Gone(Exception):
-    """The namespace does not exist, says the server."""
+class _NamespaceMissing(Exception):
+    """Raised when the server says that the namespace does not exist."""
 
 
 @dataclass(frozen=True)
 class TableListing:
-    """Lists by one client, several namespaces at a time."""
+    """List the tables of one server, several namespaces in parallel."""
 
     client: RestClient
 
     def tables(self) -> list[tuple[str, ...]]:
-        """Namespace and name of every table."""
+        """Return the namespace and name of every table, sorted."""
         found: list[tuple[str, ...]] = []
         level = self._below(())
         with ThreadPoolExecutor(PARALLEL) as pool:
@@ -56,58 +56,58 @@ class TableListing:
         path = f"namespaces/{self.client.namespace(*namespace)}/tables"
         try:
             return [(*t.namespace, t.name) for page in self._pages(path, {}) for t in page.identifiers]
-        except _Gone:
-            self._must_be_gone(namespace)
+        except _NamespaceMissing:
+            self._require_missing(namespace)
             return []
 
     def _children(self, namespace: Namespace) -> list[Namespace]:
         try:
             return self._below(namespace)
-        except _Gone:
-            self._must_be_gone(namespace)
+        except _NamespaceMissing:
+            self._require_missing(namespace)
             return []
 
     def _below(self, parent: Namespace) -> list[Namespace]:
-        """Return the namespaces one level down; what a server that does not know levels answers is left out."""
+        """Return the child namespaces; a server without nested namespaces has none."""
         # the parameter is quoted once more on its way, so its levels are joined as they are
         params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
         found = {n for page in self._pages("namespaces", params) for n in page.namespaces}
         return sorted(n for n in found if len(n) == len(parent) + 1 and n[: len(parent)] == parent)
 
-    def _must_be_gone(self, namespace: Namespace) -> None:
-        """A namespace that vanished meanwhile is no failure; one that is listed and not found is."""
+    def _require_missing(self, namespace: Namespace) -> None:
+        """Raise `CatalogUnavailable` if the server still lists the namespace that it did not find."""
         try:
-            there = namespace in self._below(namespace[:-1])
-        except _Gone:
+            still_listed = namespace in self._below(namespace[:-1])
+        except _NamespaceMissing:
             return
-        if there:
+        if still_listed:
             raise CatalogUnavailable(
                 f"{self.client.where} lists namespace {'.'.join(namespace)} and does not find it: nothing is concluded"
             )
 
     def _pages(self, path: str, params: Mapping[str, str]) -> Iterable[_Page]:
         size = self.client.config.get("rest-page-size")
-        asked = {**params, **({"pageSize": str(size), "pageToken": ""} if size else {})}
-        seen: set[str] = set()
+        page_params = {**params, **({"pageSize": str(size), "pageToken": ""} if size else {})}
+        seen_tokens: set[str] = set()
         while True:
-            page = self._page(path, asked)
+            page = self._page(path, page_params)
             yield page
             token = page.next_page_token
             if not token:
                 return
-            if token in seen:
+            if token in seen_tokens:
                 raise CatalogUnavailable(f"{self.client.where} lists {path} in a circle: page {token} came twice")
-            seen.add(token)
-            asked = {**asked, "pageToken": token}
+            seen_tokens.add(token)
+            page_params = {**page_params, "pageToken": token}
 
     def _page(self, path: str, params: Mapping[str, str]) -> _Page:
         answer = self.client.get(path, params)
         if answer.status == _NOT_FOUND and (path != "namespaces" or "parent" in params):
-            raise _Gone
+            raise _NamespaceMissing
         if answer.status in _NO_LEVELS_BELOW and "parent" in params and not params.get("pageToken"):
             return _Page()
         if answer.status != _OK:
-            raise CatalogUnavailable(f"{self.client.where} did not list {path}: {answer.said}{_mend(answer)}")
+            raise CatalogUnavailable(f"{self.client.where} did not list {path}: {answer.message}{_mend(answer)}")
         try:
             return _PAGE.decode(answer.body)
         except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""Policies that an Apache Polaris server has for the tables of a catalog, kept as they were last read."""
+"""Policies that an Apache Polaris server has for the tables of a catalog, cached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Policy(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Nested(msgspec.Struct, frozen=True):
-    """The policy stands in an object of its own: the draft of the API before its first release."""
+    """A policy inside an object of its own, as in drafts of the API before its first release."""
 
     policy: _Policy
     inherited: bool = False
@@ -52,7 +52,7 @@ class _Known:
 
 @dataclass
 class RestPolicies:
-    """The policies of one catalog's tables. Thread-safe."""
+    """Read the policies of one catalog's tables and cache them. Thread-safe."""
 
     client: RestClient
     clock: Clock
@@ -60,28 +60,28 @@ class RestPolicies:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def offered(self) -> bool:
-        """Return whether the server says that it has policies."""
+        """Return whether the server's configuration offers policies."""
         return self.client.offers(ENDPOINT)
 
     def of(self, ref: TableRef) -> Served:
-        """Return the table's policies, as they were last seen when the server does not answer.
+        """Return the table's policies, or the cached ones while the server does not answer.
 
         Raises `CatalogUnavailable` when nobody has seen them yet.
         """
         now = self.clock.now()
         with self._lock:
-            known = self._known.get(ref)
-        if known is not None and now - known.at < _FRESH:
-            return served(known.policies, now)
+            cached = self._known.get(ref)
+        if cached is not None and now - cached.at < _FRESH:
+            return served(cached.policies, now)
         try:
             policies = self._asked(ref)
         except CatalogUnavailable as error:
-            if known is None:
+            if cached is None:
                 raise CatalogUnavailable(
                     f"{ref}: its policies cannot be read ({error}): nothing is done to the table until they can, or "
                     f"catalogs.{ref.catalog}.policies is none"
                 ) from error
-            return served(known.policies, now, f"as of {known.at:%Y-%m-%d %H:%M} UTC, the server does not answer")
+            return served(cached.policies, now, f"as of {cached.at:%Y-%m-%d %H:%M} UTC, the server does not answer")
         with self._lock:
             self._known[ref] = _Known(policies, now)
         return served(policies, now)
@@ -92,21 +92,21 @@ class RestPolicies:
         namespace = unquote(self.client.namespace(*ref.namespace))
         params = {"namespace": namespace, "target-name": ref.name}
         found: list[PolarisPolicy] = []
-        seen: set[str] = set()
+        seen_tokens: set[str] = set()
         while True:
             page = self._page(self.client.get(path, params))
             found += map(_policy, page.applicable_policies)
             token = page.next_page_token
             if not token:
                 return found
-            if token in seen:
+            if token in seen_tokens:
                 raise CatalogUnavailable(f"{self.client.where} lists policies in a circle: page {token} came twice")
-            seen.add(token)
+            seen_tokens.add(token)
             params = {**params, "page-token": token}
 
     def _page(self, answer: RestResponse) -> _Page:
         if answer.status != _OK:
-            raise CatalogUnavailable(f"{self.client.where} did not tell policies: {answer.said}")
+            raise CatalogUnavailable(f"{self.client.where} did not tell policies: {answer.message}")
         try:
             return _PAGES.decode(answer.body)
         except msgspec.MsgspecError as error:
@@ -114,18 +114,18 @@ class RestPolicies:
 
 
 def _policy(raw: msgspec.Raw) -> PolarisPolicy:
-    """Return one policy, in either shape of the API."""
+    """Return one policy, decoded from either shape of the API."""
     try:
-        one = _POLICIES.decode(raw)
-        inherited = one.inherited
+        policy = _POLICIES.decode(raw)
+        inherited = policy.inherited
     except msgspec.MsgspecError:
         try:
             nested = _NESTED.decode(raw)
         except msgspec.MsgspecError as error:
             raise CatalogUnavailable(f"a policy is told in a way that is not Polaris's ({error})") from error
-        one, inherited = nested.policy, nested.inherited
+        policy, inherited = nested.policy, nested.inherited
     try:
-        content: object = msgspec.json.decode(one.content or "")
+        content: object = msgspec.json.decode(policy.content or "")
     except msgspec.MsgspecError:
         content = None
-    return PolarisPolicy(one.policy_type, one.name, content, inherited)
+    return PolarisPolicy(policy.policy_type, policy.name, content, inherited)

@@ -1,4 +1,4 @@
-"""What an expiry removed, put back by a REST server.
+"""Updates by which a REST server restores what an expiry removed.
 
 Servers that build metadata as Iceberg's Java library does take a snapshot only if its sequence number is above the
 table's last one, or if it has no parent; the table's last number is then the snapshot's own. So one request, which
@@ -28,58 +28,69 @@ _ROW_LINEAGE = 3  # the format version from which on snapshots have row ids
 
 
 def updates(document: Document, change: RestoreSnapshots) -> list[Json]:
-    """Return what the server is to do to the table with this metadata; nothing when all is there. Raises `Refused`."""
+    """Return the updates that restore the change's snapshots, refs and statistics; empty when all are present.
+
+    Raises `Refused`.
+    """
     now, after = Editor(document), Editor(dict(document))
     restore(after, change)
-    wanted = _addable(document, change)
-    said, bare = _added(now, wanted) if wanted else ([], [])
+    snapshots = _addable(document, change)
+    actions, bare = _added(now, snapshots) if snapshots else ([], [])
     for name in ("statistics", "partition-statistics"):
         back = after.items(name)[: len(after.items(name)) - len(now.items(name))]
         files = [msgspec.json.decode(item) for item in back]
-        said += [{"action": f"set-{name}", "snapshot-id": file["snapshot-id"], name: file} for file in files]
-    known = now.get("refs", {})
-    refs = {name: ref for name, ref in after.get("refs", {}).items() if name in change.refs and name not in known}
-    said += [{"action": "set-snapshot-ref", "ref-name": name, **ref} for name, ref in refs.items()]
-    return [*said, *bare]
+        actions += [{"action": f"set-{name}", "snapshot-id": file["snapshot-id"], name: file} for file in files]
+    current_refs = now.get("refs", {})
+    refs = {
+        name: ref for name, ref in after.get("refs", {}).items() if name in change.refs and name not in current_refs
+    }
+    actions += [{"action": "set-snapshot-ref", "ref-name": name, **ref} for name, ref in refs.items()]
+    return [*actions, *bare]
 
 
-def bare_snapshots(said: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Return the snapshots that the updates add and remove again."""
-    return {i for update in said if update["action"] == "remove-snapshots" for i in update["snapshot-ids"]}
+def bare_snapshots(actions: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return the ids of the snapshots that the updates add and remove again."""
+    return {i for update in actions if update["action"] == "remove-snapshots" for i in update["snapshot-ids"]}
 
 
 def left_out(document: Document, change: RestoreSnapshots) -> str:
-    """Return what the server cannot put back, in words; it begins with `nothing:` when it would be refused."""
+    """Return in words what the server cannot restore.
+
+    The text begins with `nothing:` when it would refuse everything.
+    """
     try:
-        wanted = _addable(document, change)
+        snapshots = _addable(document, change)
         notes = list(restore(Editor(dict(document)), replace(change, history=())).left_out)
     except Refused as error:
         return f"nothing: {error}"
     if change.history and (log := Editor(document).get("snapshot-log", [])) and log[0] not in change.history[:-1]:
         notes.append(f"time travel to before {since(log)}: REST servers take no history back")
-    if wanted and Editor(document).get("format-version", 1) >= _ROW_LINEAGE:
+    if snapshots and Editor(document).get("format-version", 1) >= _ROW_LINEAGE:
         notes.append("first-row-id and added-rows of the snapshots: the server gives new ones, and rows keep their ids")
     return "; ".join(notes)
 
 
 def _addable(document: Document, change: RestoreSnapshots) -> list[Mapping[str, Any]]:
-    """The snapshots to be added. Raises `Refused` where they cannot be read: the server numbers what defines them."""
-    wanted = missing(document, change)
-    for name, items in (undefined(document, change) if wanted else {}).items():
+    """Return the snapshots to add.
+
+    Raises `Refused` if their schemas or specs are missing: the server assigns those ids itself.
+    """
+    snapshots = missing(document, change)
+    for name, items in (undefined(document, change) if snapshots else {}).items():
         ids = ", ".join(str(item.get("spec-id", item.get("schema-id"))) for item in items)
         where = Editor(document).get("location", "")
         raise Refused(
             f"{where}: the expiry removed {ids} of {name}, and REST servers number anew what is added; set "
             "expire_snapshots.clean_expired_metadata to false to be able to undo"
         )
-    return wanted
+    return snapshots
 
 
-def _added(now: Editor, wanted: Sequence[Mapping[str, Any]]) -> tuple[list[Json], list[Json]]:
-    """Return the updates that add the snapshots, and those that must come last."""
+def _added(now: Editor, snapshots: Sequence[Mapping[str, Any]]) -> tuple[list[Json], list[Json]]:
+    """Return the updates that add the snapshots, and the updates that must come last."""
     version, last = now.get("format-version", 1), now.get("last-sequence-number", 0)
     rows = {"first-row-id": now.get("next-row-id", 0), "added-rows": 0} if version >= _ROW_LINEAGE else {}
-    blank = {**wanted[0], **rows, "timestamp-ms": now.get("last-updated-ms", 0)}
+    blank = {**snapshots[0], **rows, "timestamp-ms": now.get("last-updated-ms", 0)}
     blank.pop("parent-snapshot-id", None)
     bare: list[Json] = []
 
@@ -87,17 +98,17 @@ def _added(now: Editor, wanted: Sequence[Mapping[str, Any]]) -> tuple[list[Json]
         bare.append(blank | {"snapshot-id": uuid4().int >> 65} | ({"sequence-number": number} if version > 1 else {}))
         return _add(bare[-1])
 
-    said: list[Json] = []
+    actions: list[Json] = []
     reached = last
-    for snapshot in sorted(wanted, key=_place):
+    for snapshot in sorted(snapshots, key=_place):
         number, _ = _place(snapshot)
         if version > 1 and number <= reached and snapshot.get("parent-snapshot-id") is not None:
-            said.append(numbered(number - 1))
-        said.append(_add({**snapshot, **rows}))
+            actions.append(numbered(number - 1))
+        actions.append(_add({**snapshot, **rows}))
         reached = number
     ending = numbered(last)
-    gone = sorted(snapshot["snapshot-id"] for snapshot in bare)
-    return said, [ending, {"action": "remove-snapshots", "snapshot-ids": gone}]
+    bare_ids = sorted(snapshot["snapshot-id"] for snapshot in bare)
+    return actions, [ending, {"action": "remove-snapshots", "snapshot-ids": bare_ids}]
 
 
 def _place(snapshot: Mapping[str, Any]) -> tuple[int, int]:

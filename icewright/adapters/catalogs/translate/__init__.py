@@ -1,4 +1,4 @@
-"""One catalog configuration in the words of PyIceberg and of Spark: a module for each type, and one `match`. Pure.
+"""One catalog configuration in the properties of PyIceberg and of Spark: a module for each type, one `match`. Pure.
 
 In obstore's words the same properties are said by `icewright.adapters.files.stores`.
 """
@@ -50,7 +50,7 @@ _ADDRESSES = ("oauth2-server-uri", "s3.endpoint", "gcs.service.host", "adls.blob
 def catalog_properties(
     kind: str, name: str, properties: Mapping[str, str], locations: Sequence[str]
 ) -> CatalogProperties:
-    """The properties of a catalog of any type; `locations` are where its tables' files lie, as far as it is known.
+    """Parse the properties of a catalog of any type; `locations` are its tables' locations as far as they are known.
 
     Raises `ConfigError` with all faults at once.
     """
@@ -69,7 +69,7 @@ def catalog_properties(
 
 
 def hosts(catalog: CatalogProperties) -> dict[str, str]:
-    """Return the hosts that the catalog and its storage are reached at, by the property that names them."""
+    """Return the hosts of the catalog and its storage, by the property that names each."""
     match catalog:
         case SqlCatalogProperties():
             found = {"uri": catalog.url.host or ""}
@@ -109,7 +109,7 @@ def pyiceberg_properties(catalog: CatalogProperties) -> dict[str, str]:
 
 
 def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
-    """Maven coordinates that Spark needs for this catalog."""
+    """Return the Maven coordinates that Spark needs for this catalog."""
     match catalog:
         case SqlCatalogProperties():
             return sql.spark_packages(catalog)
@@ -126,7 +126,7 @@ def spark_packages(catalog: CatalogProperties) -> tuple[str, ...]:
 
 
 def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
-    """Spark's configuration of the same catalog, under the same name."""
+    """Return Spark's configuration of the catalog, under the same name."""
     match catalog:
         case SqlCatalogProperties():
             settings = sql.spark_settings(catalog)
@@ -145,5 +145,5 @@ def spark_conf(catalog: CatalogProperties) -> dict[str, str]:
 
 
 def driver_properties(catalog: CatalogProperties) -> dict[str, str]:
-    """System properties of Spark's driver: what its clients take from nowhere else."""
+    """Return system properties for Spark's driver that the Java clients read from nowhere else."""
     return glue.driver_properties(catalog) if isinstance(catalog, GlueCatalogProperties) else {}

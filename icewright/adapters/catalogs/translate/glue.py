@@ -45,12 +45,12 @@ class GlueCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where files of its tables may lie, as far as the configuration tells."""
+        """Return the locations of the tables' files, as far as the configuration names them."""
         return (*((self.warehouse,) if self.warehouse else ()), *self.locations)
 
     @property
     def host(self) -> str:
-        """Return the host that Glue is reached at; without a region nobody knows all of it."""
+        """Return Glue's host; partly unknown without a region."""
         if endpoint := self.extra.get("glue.endpoint"):
             return urlsplit(endpoint).hostname or ""
         ending = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
@@ -58,12 +58,12 @@ class GlueCatalogProperties:
 
     @property
     def skip_archive(self) -> bool:
-        """Return whether Glue keeps no old version of a table's entry: it keeps a limited number of them."""
+        """Return whether Glue archives no old versions of entries, of which it keeps a limited number."""
         return self.extra.get("glue.skip-archive", "true").lower() == "true"
 
 
 def glue_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> GlueCatalogProperties:
-    """Read the properties; all faults at once as `ConfigError`."""
+    """Parse the properties. Raises `ConfigError` with every fault."""
     path, faults = f"catalogs.{name}.properties", []
     warehouse = properties.get("warehouse", "")
     if warehouse and not is_location(warehouse):
@@ -89,16 +89,16 @@ def glue_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
 
 def pyiceberg_properties(catalog: GlueCatalogProperties) -> dict[str, str]:
     """Return what `pyiceberg.catalog.glue.GlueCatalog` takes; one value is a number, whatever its annotations say."""
-    said: dict[str, object] = {"type": "glue", **storage.pyiceberg_properties(catalog.extra)}
+    settings: dict[str, object] = {"type": "glue", **storage.pyiceberg_properties(catalog.extra)}
     if catalog.warehouse:
-        said["warehouse"] = catalog.warehouse
+        settings["warehouse"] = catalog.warehouse
     if _RETRIES in catalog.extra:
-        said[_RETRIES] = int(catalog.extra[_RETRIES])
-    return said  # type: ignore[return-value]
+        settings[_RETRIES] = int(catalog.extra[_RETRIES])
+    return settings  # type: ignore[return-value]
 
 
 def spark_packages(catalog: GlueCatalogProperties) -> tuple[str, ...]:
-    """Iceberg's runtime, AWS's clients, and what other storage needs."""
+    """Return the Maven coordinates of Iceberg's runtime, AWS's clients and other storage."""
     return (
         storage.ICEBERG_RUNTIME,
         *dict.fromkeys((storage.ObjectStoreKind.S3.package, *storage.spark_packages(catalog.extra, catalog.places))),
@@ -107,11 +107,11 @@ def spark_packages(catalog: GlueCatalogProperties) -> tuple[str, ...]:
 
 def spark_settings(catalog: GlueCatalogProperties) -> dict[str, str]:
     """Return the catalog as `spark.sql.catalog.NAME.*` has it; for keys and profiles see `driver_properties`."""
-    known = {key: value for key, value in catalog.extra.items() if not key.startswith("glue.") or key in _JAVA}
+    shared = {key: value for key, value in catalog.extra.items() if not key.startswith("glue.") or key in _JAVA}
     settings = {
         "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
         "cache-enabled": "false",  # others commit too: a cached table is a stale plan
-        **storage.spark_settings(known, catalog.places),
+        **storage.spark_settings(shared, catalog.places),
     }
     if catalog.warehouse:
         settings["warehouse"] = catalog.warehouse
@@ -121,7 +121,7 @@ def spark_settings(catalog: GlueCatalogProperties) -> dict[str, str]:
 
 
 def driver_properties(catalog: GlueCatalogProperties) -> dict[str, str]:
-    """The keys as system properties of Spark's driver: Java's client of Glue takes none from a catalog's properties."""
+    """Return the keys as system properties of Spark's driver: Java's Glue client ignores catalog properties."""
     found = {
         name: catalog.extra.get(f"glue.{key}") or catalog.extra.get(f"client.{key}") or ""
         for name, key in _SYSTEM.items()

@@ -47,12 +47,12 @@ class HiveCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where files of its tables may lie, as far as the configuration tells."""
+        """Return the locations of the tables' files, as far as the configuration names them."""
         return (*((self.warehouse,) if self.warehouse else ()), *self.locations)
 
 
 def hive_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> HiveCatalogProperties:
-    """Read the properties; all faults at once as `ConfigError`."""
+    """Parse the properties. Raises `ConfigError` with every fault."""
     path, faults = f"catalogs.{name}.properties", []
     uris = tuple(uri.strip().rstrip("/") for uri in properties.get("uri", "").split(",") if uri.strip())
     if not uris:
@@ -92,7 +92,7 @@ def pyiceberg_properties(catalog: HiveCatalogProperties) -> dict[str, str]:
 
 
 def spark_packages(catalog: HiveCatalogProperties) -> tuple[str, ...]:
-    """Iceberg's runtime, and what the storage needs; the metastore's client comes with Spark."""
+    """Return the Maven coordinates of Iceberg's runtime and the storage; Spark ships the metastore's client."""
     return (storage.ICEBERG_RUNTIME, *storage.spark_packages(catalog.extra, catalog.places))
 
 

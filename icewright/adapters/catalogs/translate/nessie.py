@@ -34,12 +34,12 @@ class NessieCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return where files of its tables may lie."""
+        """Return the locations of the tables' files."""
         return (*((self.warehouse,) if is_location(self.warehouse) else ()), *self.locations)
 
 
 def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> NessieCatalogProperties:
-    """Read the properties; all faults at once as `ConfigError`."""
+    """Parse the properties. Raises `ConfigError` with every fault."""
     path, faults = f"catalogs.{name}.properties", []
     uri = properties.get("uri", "").rstrip("/")
     address = urlsplit(uri)
@@ -70,13 +70,13 @@ def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence
 
 
 def pyiceberg_properties(catalog: NessieCatalogProperties) -> dict[str, str]:
-    """Return what `pyiceberg.catalog.rest.RestCatalog` takes: PyIceberg knows the REST side alone."""
-    said = {"type": "rest", "uri": _rest_uri(catalog), **storage.pyiceberg_properties(catalog.extra)}
-    return said | ({"token": catalog.token} if catalog.token else {})
+    """Return the properties of `pyiceberg.catalog.rest.RestCatalog`: PyIceberg supports the REST side only."""
+    settings = {"type": "rest", "uri": _rest_uri(catalog), **storage.pyiceberg_properties(catalog.extra)}
+    return settings | ({"token": catalog.token} if catalog.token else {})
 
 
 def spark_packages(catalog: NessieCatalogProperties) -> tuple[str, ...]:
-    """Iceberg's runtime, which has Nessie's client, and what the storage needs."""
+    """Return the Maven coordinates of Iceberg's runtime, which includes Nessie's client, and of the storage."""
     return (storage.ICEBERG_RUNTIME, *storage.spark_packages(catalog.extra, catalog.places))
 
 
@@ -103,5 +103,5 @@ def spark_settings(catalog: NessieCatalogProperties) -> dict[str, str]:
 
 
 def _rest_uri(catalog: NessieCatalogProperties) -> str:
-    named = "" if is_location(catalog.warehouse) or not catalog.warehouse else f"|{catalog.warehouse}"
-    return f"{catalog.iceberg}/{quote(catalog.ref + named, safe='')}"
+    warehouse = "" if is_location(catalog.warehouse) or not catalog.warehouse else f"|{catalog.warehouse}"
+    return f"{catalog.iceberg}/{quote(catalog.ref + warehouse, safe='')}"

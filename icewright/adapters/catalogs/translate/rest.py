@@ -37,17 +37,17 @@ class RestCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where files of its tables may lie, as far as the configuration tells."""
+        """Return the locations of the tables' files, as far as the configuration names them."""
         return (*((self.warehouse,) if is_location(self.warehouse) else ()), *self.locations)
 
     @property
     def vended(self) -> bool:
-        """Return whether the server is asked to lend credentials for each table."""
+        """Return whether the server is asked for credentials per table."""
         return bool(self.extra.get(DELEGATION))
 
 
 def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> RestCatalogProperties:
-    """Read the properties; all faults at once as `ConfigError`."""
+    """Parse the properties. Raises `ConfigError` with every fault."""
     path = f"catalogs.{name}.properties"
     faults = []
     uri = properties.get("uri", "").rstrip("/")
@@ -81,31 +81,34 @@ def _implied(properties: Mapping[str, str]) -> str:
 
 
 def pyiceberg_properties(catalog: RestCatalogProperties) -> dict[str, str]:
-    """What `pyiceberg.catalog.rest.RestCatalog` takes; a few values are mappings, whatever its annotations say."""
-    said: dict[str, object] = {"type": "rest", "uri": catalog.uri, **storage.pyiceberg_properties(catalog.extra)}
+    """Return the properties of `pyiceberg.catalog.rest.RestCatalog`.
+
+    A few values are mappings despite its annotations.
+    """
+    settings: dict[str, object] = {"type": "rest", "uri": catalog.uri, **storage.pyiceberg_properties(catalog.extra)}
     if catalog.warehouse:
-        said["warehouse"] = catalog.warehouse
+        settings["warehouse"] = catalog.warehouse
     match catalog.auth:
         case "none":
-            said["auth"] = {"type": "noop"}
+            settings["auth"] = {"type": "noop"}
         case "basic":
             basic = {"username": catalog.secrets[_USER], "password": catalog.secrets[_PASSWORD]}
-            said["auth"] = {"type": "basic", "basic": basic}
+            settings["auth"] = {"type": "basic", "basic": basic}
         case "sigv4":
-            said |= {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
+            settings |= {"rest.sigv4-enabled": "true", "auth": {"type": "noop"}}
     if "ssl.cabundle" in catalog.secrets:
-        said["ssl"] = {"cabundle": catalog.secrets["ssl.cabundle"]}
-    return said  # type: ignore[return-value]
+        settings["ssl"] = {"cabundle": catalog.secrets["ssl.cabundle"]}
+    return settings  # type: ignore[return-value]
 
 
 def spark_packages(catalog: RestCatalogProperties) -> tuple[str, ...]:
-    """Iceberg's runtime and what the storage needs; where nobody says which storage it is, it is taken for S3."""
-    known = storage.spark_packages(catalog.extra, catalog.places)
-    unsaid = not known and not catalog.places
+    """Return the Maven coordinates of Iceberg's runtime and the storage; S3 is assumed if the storage is unknown."""
+    packages = storage.spark_packages(catalog.extra, catalog.places)
+    storage_unknown = not packages and not catalog.places
     return (
         storage.ICEBERG_RUNTIME,
-        *known,
-        *((storage.ObjectStoreKind.S3.package,) if unsaid or catalog.auth == "sigv4" else ()),
+        *packages,
+        *((storage.ObjectStoreKind.S3.package,) if storage_unknown or catalog.auth == "sigv4" else ()),
     )
 
 

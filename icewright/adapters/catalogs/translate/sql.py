@@ -30,12 +30,12 @@ class SqlCatalogProperties:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return where files of its tables may lie."""
+        """Return the locations of the tables' files."""
         return (self.warehouse, *self.locations)
 
 
 def sql_catalog(name: str, properties: Mapping[str, str], locations: Sequence[str] = ()) -> SqlCatalogProperties:
-    """Read the properties; all faults at once as `ConfigError`."""
+    """Parse the properties. Raises `ConfigError` with every fault."""
     faults = [
         f"catalogs.{name}.properties.{key}: missing; {meaning}"
         for key, meaning in {
@@ -74,7 +74,7 @@ def pyiceberg_properties(catalog: SqlCatalogProperties) -> dict[str, str]:
 
 
 def spark_packages(catalog: SqlCatalogProperties) -> tuple[str, ...]:
-    """Iceberg's runtime, the database's driver, and what the storage needs."""
+    """Return the Maven coordinates of Iceberg's runtime, the database's driver and the storage."""
     driver = _DRIVERS[catalog.url.get_backend_name()]
     return (storage.ICEBERG_RUNTIME, driver, *storage.spark_packages(catalog.extra, catalog.places))
 

@@ -1,4 +1,4 @@
-"""How files are opened, said from one set of properties in the words of PyIceberg and of Iceberg's Java FileIOs. Pure.
+"""Storage properties in the names of PyIceberg and of Iceberg's Java FileIOs, from one set of properties. Pure.
 
 The properties are Iceberg's (`s3.*`, `client.*`, `gcs.*`, `adls.*`); where Java and Python differ, both are taken.
 """
@@ -15,7 +15,7 @@ ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG}"
 
 
 class ObjectStoreKind(Enum):
-    """A kind of object store: how its schemes and properties begin, its FileIO and the Maven package that has it."""
+    """A kind of object store: the prefixes of its schemes and properties, its FileIO and its Maven package."""
 
     S3 = (("s3", "s3a", "s3n"), ("s3.", "client."), "org.apache.iceberg.aws.s3.S3FileIO", "iceberg-aws-bundle")
     GCS = (("gs",), ("gcs.",), "org.apache.iceberg.gcp.gcs.GCSFileIO", "iceberg-gcp-bundle")
@@ -47,7 +47,7 @@ _FOR_JAVA = {python: java for java, python in _FOR_PYTHON.items()} | {
 
 
 def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[ObjectStoreKind]:
-    """Return the object stores that the places name, or that the properties are about."""
+    """Return the object stores that the locations or the properties name."""
     schemes = {split(place).scheme for place in places}
     return [
         store
@@ -57,37 +57,37 @@ def stores(properties: Mapping[str, str], places: Iterable[str]) -> list[ObjectS
 
 
 def pyiceberg_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties with Python's words for those that only Java knows."""
-    said = {_FOR_PYTHON[key]: value for key, value in properties.items() if key in _FOR_PYTHON}
+    """Return the properties with Java-only names translated to PyIceberg's."""
+    translated = {_FOR_PYTHON[key]: value for key, value in properties.items() if key in _FOR_PYTHON}
     if "s3.path-style-access" in properties:
-        said["s3.force-virtual-addressing"] = _not(properties["s3.path-style-access"])
+        translated["s3.force-virtual-addressing"] = _not(properties["s3.path-style-access"])
     if sas := next((v for k, v in properties.items() if k.startswith("adls.sas-token.")), None):
-        said["adls.sas-token"] = sas
-    return said | dict(properties)
+        translated["adls.sas-token"] = sas
+    return translated | dict(properties)
 
 
 def spark_packages(properties: Mapping[str, str], places: Iterable[str]) -> tuple[str, ...]:
-    """Maven coordinates of what opens the files."""
+    """Return the Maven coordinates of the FileIOs."""
     return tuple(store.package for store in stores(properties, places))
 
 
 def spark_settings(properties: Mapping[str, str], places: Iterable[str]) -> dict[str, str]:
-    """Return the properties with Java's words for those that only Python knows, and the FileIO that fits all places."""
+    """Return the properties with Python-only names translated to Java's, and the FileIO for all locations."""
     places = list(places)
-    found = stores(properties, places)
-    said: dict[str, str] = {}
-    if found:
-        alone = len(found) == 1 and all(split(place).scheme in found[0].schemes for place in places)
-        said["io-impl"] = found[0].file_io if alone and places else _ANY
-    said |= {_FOR_JAVA[key]: value for key, value in properties.items() if key in _FOR_JAVA}
+    object_stores = stores(properties, places)
+    translated: dict[str, str] = {}
+    if object_stores:
+        alone = len(object_stores) == 1 and all(split(place).scheme in object_stores[0].schemes for place in places)
+        translated["io-impl"] = object_stores[0].file_io if alone and places else _ANY
+    translated |= {_FOR_JAVA[key]: value for key, value in properties.items() if key in _FOR_JAVA}
     if "s3.endpoint" in properties:  # servers other than Amazon's seldom have a host name for each bucket
-        said["s3.path-style-access"] = _not(properties.get("s3.force-virtual-addressing", "false"))
+        translated["s3.path-style-access"] = _not(properties.get("s3.force-virtual-addressing", "false"))
     account = properties.get("adls.account-name")
     if account and "adls.sas-token" in properties:
-        said[f"adls.sas-token.{account}"] = properties["adls.sas-token"]
+        translated[f"adls.sas-token.{account}"] = properties["adls.sas-token"]
     if account and "adls.connection-string" in properties:
-        said[f"adls.connection-string.{account}"] = properties["adls.connection-string"]
-    return said | dict(properties)
+        translated[f"adls.connection-string.{account}"] = properties["adls.connection-string"]
+    return translated | dict(properties)
 
 
 def _not(flag: str) -> str:

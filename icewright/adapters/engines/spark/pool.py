@@ -1,4 +1,4 @@
-"""A pool: one Spark application, started when the first job needs it, and started anew when it has died."""
+"""A pool: one Spark application, started by the first job and restarted when it has died."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BETWEEN_LOOKS = 0.1
 
 @dataclass(frozen=True)
 class StepResult:
-    """What came of the statements of one step."""
+    """The results of the statements of one step, and their cost."""
 
     rows: tuple[Mapping[str, Any], ...]
     gb_hours: float | None = None  # None: Spark does not tell
@@ -45,17 +45,17 @@ Work = Callable[["SparkSession"], StepResult]
 
 
 def statements(texts: Sequence[str]) -> Work:
-    """Return the first row that each statement answers, if it does, one after the other."""
+    """Return work that runs the statements in order and returns the first row of each that has rows."""
     return lambda session: StepResult(tuple(_first(session.sql(text).collect()) for text in texts))
 
 
 class StatementFailed(Exception):
-    """Spark lives and refused, or gave up; the message is the JVM's."""
+    """Raised when Spark runs and a statement failed; the message is the JVM's."""
 
 
 @dataclass
 class SparkPool:
-    """One Spark application on `master`, or behind the Connect server `remote`. Thread-safe: jobs share it."""
+    """One Spark application on `master` or behind the Connect server `remote`, shared by jobs. Thread-safe."""
 
     name: str
     master: str
@@ -84,7 +84,7 @@ class SparkPool:
         return self._application is not None
 
     def application(self) -> SparkApplication:
-        """Return the application, started when there is none that lives. Raises `EngineUnavailable`."""
+        """Return the running application, started if there is none. Raises `EngineUnavailable`."""
         with self._lock:
             if self._application is not None and not self._application.alive():
                 self._application.stop()
@@ -94,11 +94,11 @@ class SparkPool:
             return self._application
 
     def session(self) -> SparkSession:
-        """Return a session for whatever is no job. Raises `EngineUnavailable`."""
+        """Return a session that belongs to no job. Raises `EngineUnavailable`."""
         return self.application().session
 
     def run(self, work: Work, tag: str, check: Callable[[], None]) -> StepResult:
-        """Return what the work answers, and what it cost.
+        """Run the work in a job's session; return its result and cost.
 
         Waits for room while `max_concurrent` jobs are at work. `check` is asked all the time: once it raises
         `Cancelled` or `LeaseLost`, its jobs are cancelled and the same is raised. Raises `StatementFailed` too, and
@@ -125,7 +125,7 @@ class SparkPool:
                     raise StatementFailed(str(error)) from error
 
     def check(self, catalogs: Sequence[str]) -> str:
-        """Ask Spark for each catalog. Raises `EngineUnavailable` with Spark's own words."""
+        """Query each catalog through Spark. Raises `EngineUnavailable` with Spark's message."""
         from pyspark.errors import PySparkException
 
         session = self.session()
@@ -137,7 +137,7 @@ class SparkPool:
         return f"Spark {session.version} reads {', '.join(catalogs)}"
 
     def no_arrow(self) -> str | None:
-        """Return why Arrow cannot rewrite on this pool; None when it can. Asked of each application once."""
+        """Return why Arrow cannot rewrite on this pool, None if it can; tested once per application."""
         if self.remote is not None:
             return f"pool {self.name} is a Spark Connect server, through which Iceberg's own commit is out of reach"
         application = self.application()
@@ -146,7 +146,7 @@ class SparkPool:
         return self._no_arrow[application.app_id]
 
     def stop(self) -> None:
-        """End the application, if it runs."""
+        """Stop the application if it runs."""
         with self._lock:
             if self._application is not None:
                 self._application.stop()
@@ -162,7 +162,7 @@ class SparkPool:
 
     @contextmanager
     def _place(self, check: Callable[[], None]) -> Iterator[None]:
-        """Room for one job; one that waits may be cancelled too."""
+        """Hold one of the pool's job slots; a job that waits for a slot can be cancelled."""
         me = threading.get_ident()
         self._waits[me] = time.monotonic()
         try:
@@ -176,7 +176,7 @@ class SparkPool:
             self._room.release()
 
     def load(self) -> Mapping[str, float] | None:
-        """Return what Spark has to do: cores, tasks that run and that wait, the longest wait of a job for its turn.
+        """Return the application's load: cores, active and pending tasks, and the longest wait of a job for a slot.
 
         None while nothing runs, and where Spark does not tell.
         """
@@ -184,9 +184,9 @@ class SparkPool:
         tasks = application.tasks() if application is not None and application.alive() else None
         if tasks is None:
             return None
-        waits = [time.monotonic() - since for since in list(self._waits.values())]
+        waited_seconds = [time.monotonic() - since for since in list(self._waits.values())]
         names = ("cores", "active_tasks", "pending_tasks")
-        return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": max(waits, default=0.0)}
+        return {**dict(zip(names, tasks, strict=True)), "longest_wait_seconds": max(waited_seconds, default=0.0)}
 
 
 @contextmanager

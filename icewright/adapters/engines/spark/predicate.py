@@ -30,7 +30,7 @@ OF_VALUES = (
 
 
 def checked(metadata: TableMetadata, where: str) -> str:
-    """Return the predicate written anew from its parse, so that no comment or stray bracket survives.
+    """Return the predicate rendered from its parse, so that no comment or stray bracket survives. Raises `Refused`.
 
     Raises `Refused` with what is wrong with it.
     """

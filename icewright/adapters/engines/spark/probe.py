@@ -1,4 +1,4 @@
-"""Probes: a query that somebody gave, timed on snapshots of one table, and nothing else than read."""
+"""Probes: a user's read-only query, timed on snapshots of one table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _ALLOWED = (
 
 
 class ProbeFailed(TerminalError):
-    """The probe's query raised; the message is the JVM's, cut to what tells."""
+    """Raised when a probe's query failed; the message is the JVM's, shortened."""
 
 
 def timed(pool: SparkPool, clock: Clock, probe: Probe) -> tuple[float, ...]:
-    """Return the seconds that the query takes on each snapshot; of a quick one the better of two, taken in turn."""
+    """Return the query's seconds on each snapshot; a quick query counts with the better of two runs."""
     query = checked(probe.query)
     texts = [over(query, probe.table.ref, snapshot_id) for snapshot_id in probe.snapshot_ids]
     timing = _Timing(probe, clock)
@@ -53,21 +53,21 @@ def timed(pool: SparkPool, clock: Clock, probe: Probe) -> tuple[float, ...]:
 
 
 class _Timing:
-    """One probe's clock."""
+    """The clock and deadline of one probe."""
 
     def __init__(self, probe: Probe, clock: Clock) -> None:
         self._probe, self._clock = probe, clock
         self._since: datetime | None = None  # when the query that runs now began; waiting for room takes no time of it
 
     def check(self) -> None:
-        """Raise what ends the job, or `Cancelled` when the query takes too long."""
+        """Raise what ends the job, or `Cancelled` after the probe's timeout."""
         self._probe.check()
         since, limit = self._since, self._probe.limit
         if since is not None and self._clock.now() - since > limit:
             raise Cancelled(f"the query ran longer than impact.probe_timeout_seconds ({limit.total_seconds():g})")
 
     def of(self, texts: list[str]) -> Work:
-        """Return the work: each query once, and once more if all were quick."""
+        """Return the work that runs each query once, and a second time if all were quick."""
 
         def work(session: SparkSession) -> StepResult:
             best = [self._timed(session, text) for text in texts]
@@ -87,32 +87,32 @@ class _Timing:
 
 
 def checked(query: str) -> str:
-    """Return the query written anew from its parse, the table under a name of ours.
+    """Return the query rendered from its parse, with an alias of ours for the table. Raises `Refused`.
 
     Raises `Refused` unless it is one SELECT that reads the table and nothing else, by functions of values alone.
     """
-    said = f"impact.probe {query!r}"
+    setting = f"impact.probe {query!r}"
     try:
         parsed = sqlglot.parse(query.replace(TABLE, _NAME), read="spark")
     except SqlglotError as error:
-        raise Refused(f"{said} cannot be parsed: {str(error).splitlines()[0]}") from error
+        raise Refused(f"{setting} cannot be parsed: {str(error).splitlines()[0]}") from error
     tree = parsed[0] if len(parsed) == 1 else None
     if not isinstance(tree, exp.Select):
-        raise Refused(f"{said} is not one SELECT, {_EXAMPLE}")
+        raise Refused(f"{setting} is not one SELECT, {_EXAMPLE}")
     tables = 0
     for node in tree.walk():
         if isinstance(node, exp.Table):
             tables += 1
             if not isinstance(node.this, exp.Identifier) or node.name != _NAME or node.args.get("db") is not None:
                 other = node.sql(dialect="spark").replace(_NAME, TABLE)
-                raise Refused(f"{said} may read {TABLE} alone, not {other}, {_EXAMPLE}")
+                raise Refused(f"{setting} may read {TABLE} alone, not {other}, {_EXAMPLE}")
         elif isinstance(node, _FORBIDDEN) or (isinstance(node, exp.Func) and not isinstance(node, _ALLOWED)):
-            raise Refused(f"{said} may not use {node.key}, {_EXAMPLE}")
+            raise Refused(f"{setting} may not use {node.key}, {_EXAMPLE}")
         elif isinstance(node, exp.SetOperation):
-            raise Refused(f"{said} is not one SELECT, {_EXAMPLE}")
+            raise Refused(f"{setting} is not one SELECT, {_EXAMPLE}")
     text = tree.sql(dialect="spark", comments=False)
     if not tables or text.count(_NAME) != tables:
-        raise Refused(f"{said} must name {TABLE} after FROM or JOIN and nowhere else: give it an alias, {_EXAMPLE}")
+        raise Refused(f"{setting} must name {TABLE} after FROM or JOIN and nowhere else: give it an alias, {_EXAMPLE}")
     return text
 
 

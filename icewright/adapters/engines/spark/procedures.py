@@ -1,4 +1,4 @@
-"""Iceberg's procedures as statements, and their answers as numbers. SQL is quoted names and typed literals only."""
+"""Iceberg's procedures as SQL statements of quoted names and typed literals, and their result rows as metrics."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from icewright.core.table import TableRef
 
 
 def call(ref: TableRef, procedure: str, arguments: Mapping[str, str]) -> str:
-    """`CALL catalog.system.procedure(table => ..., ...)`; the arguments are SQL already."""
+    """Return `CALL catalog.system.procedure(table => ..., ...)`; the arguments are SQL already."""
     table = ".".join(quoted(part) for part in ref.parts)
     listed = ", ".join(f"{name} => {value}" for name, value in {"table": text_literal(table), **arguments}.items())
     return f"CALL {quoted(ref.catalog)}.system.{procedure}({listed})"
 
 
 def delete_rows(ref: TableRef, step: ExpireRows) -> str:
-    """Return the step's rows deleted: Iceberg drops whole files from the metadata where the filter covers them."""
+    """Return the `DELETE` of the step's rows; Iceberg drops whole files where the filter covers them."""
     table = ".".join(quoted(part) for part in ref.parts)
     return f"DELETE FROM {table} WHERE {step.where}"  # noqa: S608 - quoted names and a typed literal
 
 
 def rewrite_data_files(ref: TableRef, step: RewriteDataFiles, where: str | None) -> str:
-    """Compaction of what `where` says, by default everything."""
+    """Return the call that compacts the partitions of the step's `where`, all by default."""
     arguments = {"strategy": text_literal(step.strategy), "options": _options(step.options)}
     if step.sort_order is not None:
         arguments["sort_order"] = text_literal(step.sort_order)
@@ -34,7 +34,7 @@ def rewrite_data_files(ref: TableRef, step: RewriteDataFiles, where: str | None)
 
 
 def rewrite_position_delete_files(ref: TableRef, step: RewritePositionDeletes) -> str:
-    """Position deletes of the step's partitions merged, dangling ones dropped."""
+    """Return the call that merges the partitions' position deletes and drops dangling ones."""
     arguments = {"options": _options(step.options)}
     if step.where is not None:
         arguments["where"] = text_literal(step.where)
@@ -42,13 +42,13 @@ def rewrite_position_delete_files(ref: TableRef, step: RewritePositionDeletes) -
 
 
 def rewrite_manifests(ref: TableRef, step: RewriteManifests, spec_id: int) -> str:
-    """Return the manifests of one spec."""
+    """Return the call that rewrites the manifests of one spec."""
     caching = "true" if step.use_caching else "false"
     return call(ref, "rewrite_manifests", {"use_caching": caching, "spec_id": str(spec_id)})
 
 
 def expire_snapshots(ref: TableRef, step: ExpireSnapshots) -> str:
-    """Expiry by Spark of exactly the planned snapshots: its own rules would not know who pinned what."""
+    """Return the call that expires exactly the planned snapshots: Spark's own rules ignore pins."""
     arguments = {
         "older_than": _timestamp(datetime.fromtimestamp(0, UTC)),  # nothing goes for its age alone
         "snapshot_ids": f"array({', '.join(map(str, step.snapshot_ids))})",

@@ -1,4 +1,4 @@
-"""Work that blocks, and somebody beside it who stops it when the job may not go on."""
+"""Cancellation of blocking Spark work when the job is cancelled or loses its lease."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_SECONDS = 1.0
 
 @contextmanager
 def watched(check: Callable[[], None], cancel: Callable[[], None], every: float = LOOK_SECONDS) -> Iterator[None]:
-    """Ask `check` while the block works, and `cancel` the work once it says `Cancelled` or `LeaseLost`.
+    """Poll `check` while the block runs; when it raises `Cancelled` or `LeaseLost`, call `cancel`.
 
     Cancelled again at every look: a procedure whose job was cancelled goes on with the next. Then what `check` raised
     is raised, also when the block ends without an error: with partial progress a procedure answers that groups failed.

@@ -15,9 +15,11 @@ from icewright.app.web.callers import Caller, needs, x_permission
 from icewright.app.web.problems import Problem, documented
 from icewright.app.web.threads import SingleThreadRoute
 from icewright.core.describe import ignored_document, knobs_document
-from icewright.core.errors import TableNotFound
+from icewright.core.errors import IcewrightError, TableNotFound
+from icewright.core.operations.expire_snapshots import writer_state_rule
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
+from icewright.core.retention import kept_writer_states
 from icewright.core.table import TableMetadata, split_name
 from icewright.flow.evaluate import maintained
 from icewright.flow.runtime import Runtime
@@ -129,6 +131,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
         items=items,
         refs=refs,
         pins=_pins(caller.runtime, row),
+        writers=_writers(caller.runtime, row, metadata),
     )
 
 
@@ -243,6 +246,16 @@ def _document(item: TableItem) -> dict[str, Any]:
 
 def _maintenance(runtime: Runtime, row: TableRow) -> dict[Operation, models.Maintenance]:
     return {op: models.Maintenance(**asdict(said)) for op, said in maintained(runtime, row).items()}
+
+
+def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[models.WriterState]:
+    """Return which snapshots expiry keeps for streaming writers; none where the table's settings cannot be read."""
+    try:
+        rule = writer_state_rule(runtime.policy().knobs_for(row.ref, metadata))
+    except IcewrightError:
+        return []
+    found = kept_writer_states(metadata, rule, runtime.clock.now())
+    return [models.WriterState(snapshot_id=str(state.snapshot_id), writer=state.by) for state in found]
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:

@@ -55,6 +55,9 @@ def made(found: models.Snapshots, now: datetime) -> Line | None:
         (pin.snapshot_id, f"held by {pin.reader} until {pin.until:%Y-%m-%d %H:%M} UTC", "pin", pin.reader)
         for pin in found.pins
     ]
+    named += [
+        (held.snapshot_id, f"held for {held.writer}", "pin", held.writer.partition(",")[0]) for held in found.writers
+    ]
     labels = _laid([TimelineMark(where[at], says, kind, label) for at, says, kind, label in named if at in where])
     return Line(first, last, dots, labels, 1 + max((mark.lane for mark in labels), default=-1))
 

@@ -64,6 +64,7 @@ from icewright.app.web.api.models.tables import (
     TableDetail,
     Tables,
     Verdict,
+    WriterState,
 )
 
 __all__ = [
@@ -126,4 +127,5 @@ __all__ = [
     "Versions",
     "Waiting",
     "WaitingFiles",
+    "WriterState",
 ]

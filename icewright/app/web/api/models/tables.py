@@ -132,6 +132,13 @@ class Ref(BaseModel):
     snapshot_id: str
 
 
+class WriterState(BaseModel):
+    """The newest snapshot in which a streaming writer recorded its progress, and until when expiry keeps it."""
+
+    snapshot_id: str
+    writer: str
+
+
 class Snapshots(BaseModel):
     """Snapshots and refs as the table's metadata has them now, newest first."""
 
@@ -141,6 +148,7 @@ class Snapshots(BaseModel):
     items: list[Snapshot]
     refs: list[Ref]
     pins: list[Pin]
+    writers: list[WriterState]
 
 
 class PinRequest(RequestBody):
