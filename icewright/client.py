@@ -35,7 +35,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the service."""
         self._http.close()
 
     # -- reads

@@ -51,7 +51,7 @@ def activity(caller: Reader) -> Response:
 
 @router.get("/live/activity")
 def live(caller: Reader) -> Response:
-    """Stream the latest events."""
+    """Stream the latest events as they come."""
     return stream_fragments(
         caller.request, lambda: Fragment(render_fragment(caller, "_activity.html", **_context(caller))), _EVERY
     )

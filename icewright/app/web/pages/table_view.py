@@ -74,7 +74,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class SavingsLine:
-    """Sums of recent runs."""
+    """Sums over the recent runs of a table."""
 
     runs: int
     data_files: int
