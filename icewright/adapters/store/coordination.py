@@ -10,10 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.schema import CATALOGS, LEASES, PROCESSES, TABLES, Moment
+from icewright.adapters.store.schema import BREAKERS, CATALOGS, LEASES, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import add_totals
+from icewright.core.breakers import Breaker
 from icewright.core.tally import of_catalog_failure
-from icewright.ports import CatalogRow, CatalogSchedule, Leases, ProcessRegistry, ProcessRow
+from icewright.ports import Breakers, CatalogRow, CatalogSchedule, Leases, ProcessRegistry, ProcessRow
 
 
 @dataclass
@@ -113,6 +114,34 @@ class SqlLeases(Leases):
     def release(self, name: str, holder: str) -> None:
         with self.db.begin() as connection:
             connection.execute(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
+
+
+@dataclass
+class SqlBreakers(Breakers):
+    """The Breakers port on a database."""
+
+    db: Database
+
+    def list(self) -> Sequence[Breaker]:
+        columns = [BREAKERS.c[name] for name in Breaker.__dataclass_fields__]
+        with self.db.reading() as connection:
+            return [Breaker(*row) for row in connection.execute(sa.select(*columns).order_by(BREAKERS.c.resource))]
+
+    def record(self, breaker: Breaker) -> None:
+        values = {name: getattr(breaker, name) for name in Breaker.__dataclass_fields__}
+        with self.db.begin() as connection:
+            insert = dialect_insert(connection, BREAKERS).values(**values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["resource"], set_=values))
+
+    def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
+        free = BREAKERS.c.probe_until.is_(None) | (BREAKERS.c.probe_until <= now)
+        claim = sa.update(BREAKERS).where(BREAKERS.c.resource == resource, BREAKERS.c.retry_at <= now, free)
+        with self.db.begin() as connection:
+            return connection.execute(claim.values(probe_until=until)).rowcount == 1
+
+    def close(self, resource: str) -> bool:
+        with self.db.begin() as connection:
+            return connection.execute(sa.delete(BREAKERS).where(BREAKERS.c.resource == resource)).rowcount == 1
 
 
 @dataclass

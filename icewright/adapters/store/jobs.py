@@ -22,6 +22,7 @@ from icewright.adapters.store.statements import (
     ref_of,
     table_row,
 )
+from icewright.core.errors import FaultOwner
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
@@ -107,9 +108,11 @@ class SqlJobs(JobQueue):
             else LeaseStatus.HELD
         )
 
-    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
+    def finish(
+        self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None
+    ) -> None:
         with self.db.begin() as connection:
-            self._end(connection, job_id, state, summary, now)
+            self._end(connection, job_id, state, summary, now, fault)
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         with self.db.begin() as connection:
@@ -138,9 +141,11 @@ class SqlJobs(JobQueue):
             return [job_of(row) for row in connection.execute(waiting.order_by(JOBS.c.created))]
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
+        ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
+        own_fault = JOBS.c.fault.is_(None) | (JOBS.c.fault == FaultOwner.TABLE)
+        counted = TABLES.c.counted_after.is_(None) | (JOBS.c.created > TABLES.c.counted_after)
         with self.db.begin() as connection:
-            ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
-            query = _jobs().where(*of_table(ref), SAME_TABLE, JOBS.c.state.in_(ended))
+            query = _jobs().where(*of_table(ref), SAME_TABLE, JOBS.c.state.in_(ended), own_fault, counted)
             query = query.order_by(JOBS.c.created.desc()).limit(50)
             states = [row.state for row in connection.execute(query)]
         return next((i for i, ended_as in enumerate(states) if ended_as != state), len(states))
@@ -177,12 +182,20 @@ class SqlJobs(JobQueue):
         connection.execute(sa.insert(JOBS).values(job_id=job_id, table_id=row.id, table_uuid=table_uuid, **columns))
         return job_id
 
-    def _end(self, connection: sa.Connection, job_id: str, state: JobState, summary: str, now: datetime) -> bool:
+    def _end(
+        self,
+        connection: sa.Connection,
+        job_id: str,
+        state: JobState,
+        summary: str,
+        now: datetime,
+        fault: FaultOwner | None = None,
+    ) -> bool:
         sources = [source for source, targets in TRANSITIONS.items() if state in targets]
         ended = connection.execute(
             sa.update(JOBS)
             .where(JOBS.c.job_id == job_id, JOBS.c.state.in_(sources))
-            .values(state=state, summary=summary, finished=now)
+            .values(state=state, summary=summary, finished=now, fault=fault)
         )
         connection.execute(_release_table(job_id))
         if ended.rowcount == 1:
