@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from icewright.core.knob import Knob, SettingRegistry, ValueKind, check_names
+from icewright.core.operation import ON_POOL as ON_POOL  # noqa: PLC0414 - settings and operations are imported together
+from icewright.core.operation import ORDERS as ORDERS  # noqa: PLC0414
+from icewright.core.operation import Operation as Operation  # noqa: PLC0414
 from icewright.core.probes import checked_probe
 from icewright.core.vacuum import check_cutoff
 from icewright.core.windows import parse_windows
@@ -16,46 +18,6 @@ T = TypeVar("T")
 
 MEGABYTE = 1024 * 1024
 YEARS_HOURS = 24 * 366 * 20  # the longest time that a knob may say: far beyond it arithmetic on times would overflow
-
-
-class Operation(enum.StrEnum):
-    """What can be done to a table, in the canonical order."""
-
-    EXPIRE_ROWS = "expire_rows"
-    COMPACT = "compact"
-    REWRITE_DELETES = "rewrite_deletes"
-    REWRITE_MANIFESTS = "rewrite_manifests"
-    EXPIRE_SNAPSHOTS = "expire_snapshots"
-    REMOVE_ORPHANS = "remove_orphans"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Operation | None:
-        """Accept the name of the Iceberg procedure that does the same, such as `rewrite_data_files`."""
-        name = _PROCEDURES.get(str(value))
-        return None if name is None else cls(name)
-
-
-_PROCEDURES: Mapping[str, str] = {
-    "rewrite_data_files": "compact",
-    "rewrite_position_delete_files": "rewrite_deletes",
-    "remove_orphan_files": "remove_orphans",
-}
-
-
-ON_POOL = frozenset({Operation.EXPIRE_ROWS, Operation.COMPACT, Operation.REWRITE_DELETES})  # always Spark's work
-
-ORDERS: Mapping[str, tuple[Operation, ...]] = {
-    "canonical": tuple(Operation),
-    "seaweedfs": (
-        Operation.EXPIRE_ROWS,
-        Operation.COMPACT,
-        Operation.REWRITE_DELETES,
-        Operation.EXPIRE_SNAPSHOTS,
-        Operation.REMOVE_ORPHANS,
-        Operation.REWRITE_MANIFESTS,
-    ),
-}
-
 
 _DECLARED = SettingRegistry(YEARS_HOURS)
 _knob, _integer, _number_knob = _DECLARED.knob, _DECLARED.integer, _DECLARED.number
@@ -282,6 +244,21 @@ MIN_EXPIRY_SHARE = _number_knob(
     0.15,
     "share of the snapshots that must have expired before they are removed; after a day any number is",
     maximum=1,
+)
+WRITER_STATE_DAYS = _integer(
+    "expire_snapshots.writer_state_days",
+    30,
+    "how long after its commit the newest snapshot stays in which a streaming writer recorded its progress "
+    "(Flink, Spark, Kafka Connect), with all newer ones of the branch; 0: no longer than others",
+    unit="days",
+    minimum=0,
+    maximum=36_500,
+)
+WRITER_STATE_KEYS: Knob[str | None] = _knob(
+    "expire_snapshots.writer_state_keys",
+    ValueKind.TEXT,
+    None,
+    "summary keys in which other writers record their progress: names and wildcards, separated by commas",
 )
 CLEAN_METADATA = _flag(
     "expire_snapshots.clean_expired_metadata",

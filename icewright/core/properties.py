@@ -50,6 +50,7 @@ from icewright.core.policy import (
     TARGET_MANIFEST,
     VACUUM_ENABLED,
     WINDOWS,
+    WRITER_STATE_DAYS,
     find_knob,
 )
 from icewright.core.table import TableMetadata
@@ -72,7 +73,7 @@ _SNAPSHOTS: tuple[Knob[Any], ...] = (RETENTION, MIN_SNAPSHOTS, MAX_REF_AGE, READ
 _OTHERS: tuple[Knob[Any], ...] = (PRESET, ORDER, MIN_DELETE_FILES, DANGLING, MIN_MANIFESTS, TARGET_MANIFEST)
 # What may be set to the side of caution alone: no more, or no less, than the rules say.
 _NO_MORE: tuple[Knob[Any], ...] = (*ENABLED.values(), VACUUM_ENABLED, DELETE_FILES, ORPHAN_MODE, MAX_DELETE_RATIO)
-_NO_LESS: tuple[Knob[Any], ...] = (ORPHAN_AGE, CONFIRM_HOURS, MAX_PIN_AGE)
+_NO_LESS: tuple[Knob[Any], ...] = (ORPHAN_AGE, CONFIRM_HOURS, MAX_PIN_AGE, WRITER_STATE_DAYS)
 _HARMLESS, _AT_MOST, _AT_LEAST = (
     frozenset(knob.name for knob in knobs) for knobs in ((*_COMPACTION, *_SNAPSHOTS, *_OTHERS), _NO_MORE, _NO_LESS)
 )

@@ -1,26 +1,30 @@
-"""Which snapshots and refs a policy removes: Iceberg's rules (core `RemoveSnapshots`), and who pins what stays."""
+"""Which snapshots and refs a policy removes: Iceberg's rules (core `RemoveSnapshots`), pins, and writers' states."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
 from icewright.core.table import MAIN, RefKind, RetainedSnapshot, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
+from icewright.core.writer_state import WriterState, WriterStateRule, newest_states
 
+_DIGITS = 15  # of milliseconds: with more an age is longer than the calendar
 _YOUNG = "in no branch or tag, but younger than the retention"
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What goes, and what stays though it is old."""
+    """The snapshots and refs that expire, and the old snapshots that stay with the reason for each."""
 
     snapshot_ids: tuple[int, ...]
     remove_refs: tuple[str, ...]
     pins: tuple[RetainedSnapshot, ...]
-    next_expiry: datetime | None  # when time alone lets the next snapshot go
+    next_expiry: datetime | None  # when time alone lets the next snapshot expire
+    kept_writers: tuple[str, ...] = ()  # for which writers snapshots stay that would expire else, as sentences
+    lost_writers: tuple[str, ...] = ()  # which writers' newest states expire, as sentences
 
     @property
     def empty(self) -> bool:
@@ -36,66 +40,169 @@ def plan_expiry(
     retain_last: int,
     max_ref_age: timedelta | None = None,
     holds: Sequence[SnapshotHold] = (),
+    writers: WriterStateRule | None = None,
 ) -> Expiry:
-    """Iceberg's retention rules, and what is held beside them.
+    """Return what expires by Iceberg's retention rules, except what `holds` and `writers` need.
 
-    A branch keeps its head, its own or `retain_last` newest ancestors, and those younger than its own
-    `max_snapshot_age` or `older_than`; walking stops at the first that is neither. A tag keeps its snapshot. A ref
-    other than main goes when its head is older than its own `max_ref_age` or the given one. Snapshots that no
-    ref leads to go when they are older than `older_than`. Of what is held until later than `now` nothing goes.
+    A branch keeps its head, its own or `retain_last` newest ancestors (rewrites not counted), and those younger than
+    its own `max_snapshot_age` or `older_than`; walking stops at the first that is neither. A tag keeps its snapshot. A
+    ref other than main is removed when its head is older than its own `max_ref_age` or the given one. Snapshots that
+    no ref leads to expire when they are older than `older_than`. A held snapshot stays with all its descendants until
+    its hold ends. A branch keeps the newest state of each writer, and all that is newer, for `writers.max_age`.
     """
     if metadata.straight and not holds and _main_alone(metadata):
-        return _straight(metadata, now, older_than, retain_last)
-    kept: dict[int, str] = {}
-    goes_at: list[datetime] = []  # when those that are kept for their age alone may go
-    removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age))
+        plan = _straight(metadata, now, older_than, retain_last)
+        if writers is None or not _has_newest_state(metadata, plan, writers):
+            return plan
+    removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age, writers))
     refs = sorted((r for r in metadata.refs if r.name not in removed), key=lambda r: r.name != MAIN)
-
-    def keep(snapshot_id: int, by: str, until: datetime | None = None) -> None:
-        if snapshot_id not in kept:
-            kept[snapshot_id] = by
-            goes_at.extend(() if until is None else (until,))
-
+    retained = _Retained()
     if metadata.current_snapshot_id is not None:
-        keep(metadata.current_snapshot_id, "current snapshot")
+        retained.keep(metadata.current_snapshot_id, "current snapshot")
     for ref in refs:
-        keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
-    led_to = {ref.snapshot_id for ref in refs}
+        retained.keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
+    reachable = {ref.snapshot_id for ref in refs}
     for ref in (r for r in refs if r.kind is RefKind.BRANCH):
         lineage = list(ancestors(metadata, ref.snapshot_id))
-        led_to.update(s.snapshot_id for s in lineage)
-        goes_at += _keep_branch(ref, lineage, now, older_than, retain_last, kept)
+        reachable.update(s.snapshot_id for s in lineage)
+        retained.keep_branch(ref, lineage, now, older_than, retain_last)
+        if writers is not None:
+            retained.keep_writer_states(lineage, writers, now)
     staged = _staged(metadata)
     for snapshot in metadata.snapshots:
-        if snapshot.snapshot_id not in led_to and snapshot.timestamp >= older_than:
-            later = _later(snapshot.timestamp, now - older_than)
-            keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), later)
+        if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
+            until = _just_after(snapshot.timestamp, now - older_than)
+            retained.keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), until)
     for hold in holds:
         for snapshot_id in held_by(metadata, [hold], now):
             behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
-            keep(snapshot_id, f"{hold.by}{behind}", hold.until)
-    expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept)
-    waiting = set(staged.values())
+            retained.keep(snapshot_id, f"{hold.by}{behind}", hold.until)
+    reasons, waiting = retained.reasons, set(staged.values())
+    expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in reasons)
     pins = tuple(
-        RetainedSnapshot(s.snapshot_id, kept[s.snapshot_id])
+        RetainedSnapshot(s.snapshot_id, reasons[s.snapshot_id])
         for s in metadata.snapshots
-        if (s.timestamp < older_than or waiting) and s.snapshot_id in kept
-        if s.timestamp < older_than or kept[s.snapshot_id] in waiting
+        if (s.timestamp < older_than or waiting) and s.snapshot_id in reasons
+        if s.timestamp < older_than or reasons[s.snapshot_id] in waiting
     )
-    return Expiry(expired, removed, pins, min(goes_at, default=None))
+    lost_writers = _lost_writers(metadata, expired, writers) if writers is not None else ()
+    next_expiry = min(retained.expiries, default=None)
+    return Expiry(expired, removed, pins, next_expiry, tuple(dict.fromkeys(retained.writers)), lost_writers)
+
+
+def expired_by_iceberg(metadata: TableMetadata, now: datetime) -> Expiry:
+    """Return what Iceberg's `RemoveSnapshots` expires besides the snapshots that it is told to.
+
+    That is what is past the ages that branches, tags and `history.expire.max-ref-age-ms` set: it knows neither pins
+    nor writers' states, and counts rewrites as it does other snapshots.
+    """
+    count = metadata.properties.get("history.expire.min-snapshots-to-keep", "")
+    ref_age = metadata.properties.get("history.expire.max-ref-age-ms", "")
+    return plan_expiry(
+        replace(metadata, snapshots=tuple(replace(s, operation=None) for s in metadata.snapshots)),
+        now=now,
+        older_than=datetime.min.replace(tzinfo=now.tzinfo),
+        retain_last=int(count) if count.isdecimal() else 1,
+        max_ref_age=timedelta(milliseconds=int(ref_age)) if ref_age.isdecimal() and len(ref_age) < _DIGITS else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Retained:
+    """The snapshots that stay. The first reason that is given for a snapshot is the one that people see."""
+
+    reasons: dict[int, str] = field(default_factory=dict)  # by snapshot id
+    expiries: list[datetime] = field(default_factory=list)  # when snapshots that stay for their age alone may expire
+    writers: list[str] = field(default_factory=list)  # see `Expiry.kept_writers`
+
+    def keep(self, snapshot_id: int, reason: str, until: datetime | None = None) -> None:
+        if snapshot_id not in self.reasons:
+            self.reasons[snapshot_id] = reason
+            self.expiries.extend(() if until is None else (until,))
+
+    def keep_branch(
+        self, ref: SnapshotRef, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int
+    ) -> None:
+        """Keep what a branch keeps of its lineage, newest first.
+
+        Histories have thousands of snapshots, and each evaluation goes through them: no text is made for each one.
+        """
+        reasons = self.reasons
+        age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
+        least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
+        newest, by_count = _kept_by_count(lineage, least), f"one of the {least} newest of branch {ref.name}"
+        for snapshot in lineage[:newest]:
+            reasons.setdefault(snapshot.snapshot_id, by_count)
+        rest = takewhile(lambda s: now - s.timestamp <= age, lineage[newest:])
+        young = [s for s in rest if s.snapshot_id not in reasons]
+        reasons.update(
+            dict.fromkeys((s.snapshot_id for s in young), f"younger than the retention of branch {ref.name}")
+        )
+        self.expiries.extend([_just_after(min(s.timestamp for s in young), age)] if young else [])
+
+    def keep_writer_states(self, lineage: Sequence[Snapshot], rule: WriterStateRule, now: datetime) -> None:
+        """Keep what each writer walks when it starts again: from the branch's head to its newest state."""
+        done = 0
+        for state in newest_states(lineage, rule.keys):
+            if (until := _kept_until(state, rule)) > now:
+                writer = f"{state.writer}, until {until:%Y-%m-%d}"
+                if state.snapshot.snapshot_id not in self.reasons:
+                    self.writers.append(f"snapshots stay for {writer}")
+                self.keep(state.snapshot.snapshot_id, writer, until)
+                for snapshot in lineage[done : state.depth]:
+                    self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which is behind it")
+                done = max(done, state.depth)
+
+
+def kept_writer_states(metadata: TableMetadata, rule: WriterStateRule, now: datetime) -> list[RetainedSnapshot]:
+    """Return the newest state of each streaming writer on each branch, as long as the rule keeps it."""
+    branches = [r for r in metadata.refs if r.kind is RefKind.BRANCH]
+    states = (s for r in branches for s in newest_states(ancestors(metadata, r.snapshot_id), rule.keys))
+    kept = {(s.snapshot.snapshot_id, s.writer): until for s in states if (until := _kept_until(s, rule)) > now}
+    return [RetainedSnapshot(found, f"{who}, until {until:%Y-%m-%d}") for (found, who), until in kept.items()]
+
+
+def _kept_until(state: WriterState, rule: WriterStateRule) -> datetime:
+    return _just_after(state.snapshot.timestamp, rule.max_age) if rule.max_age else state.snapshot.timestamp
+
+
+def _lost_writers(metadata: TableMetadata, expired: Sequence[int], rule: WriterStateRule) -> tuple[str, ...]:
+    """Return who will not find its state again, as its newest one on some branch expires."""
+    by_id, gone = metadata.by_id, set(expired)
+    if not any(by_id[snapshot_id].writer_properties for snapshot_id in expired):
+        return ()
+    branches = [r for r in metadata.refs if r.kind is RefKind.BRANCH]
+    states = (s for r in branches for s in newest_states(ancestors(metadata, r.snapshot_id), rule.keys))
+    lost = (s for s in states if s.snapshot.snapshot_id in gone)
+    return tuple(
+        dict.fromkeys(
+            f"the state of {s.writer} goes, its last commit was on {s.snapshot.timestamp:%Y-%m-%d}" for s in lost
+        )
+    )
 
 
 def _main_alone(metadata: TableMetadata) -> bool:
-    led = [(ref.name, ref.kind, ref.snapshot_id) for ref in metadata.refs]
-    return led == [(MAIN, RefKind.BRANCH, metadata.current_snapshot_id)]
+    refs = [(ref.name, ref.kind, ref.snapshot_id) for ref in metadata.refs]
+    return refs == [(MAIN, RefKind.BRANCH, metadata.current_snapshot_id)]
+
+
+def _has_newest_state(metadata: TableMetadata, plan: Expiry, rule: WriterStateRule) -> bool:
+    """Return whether the plan of a straight history would expire the newest state of a writer."""
+    stay = len(metadata.snapshots) - len(plan.snapshot_ids)
+    if not any(s.writer_properties for s in metadata.snapshots[: len(plan.snapshot_ids)]):
+        return False
+    return any(state.depth >= stay for state in newest_states(reversed(metadata.snapshots), rule.keys))
 
 
 def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, retain_last: int) -> Expiry:
-    """Return the same for main alone that leads to all snapshots, where only the oldest can go: most tables are so."""
+    """Return the plan for a table with main alone, which leads to all snapshots: most tables are so.
+
+    Only the oldest can expire then, so the history is not gone through.
+    """
     (main,), snapshots = metadata.refs, metadata.snapshots
     age = main.max_snapshot_age if main.max_snapshot_age is not None else now - older_than
     least = main.min_snapshots_to_keep if main.min_snapshots_to_keep is not None else retain_last
-    newest = len(snapshots) - max(1, least)  # from here on the count keeps them
+    newest = len(snapshots) - _kept_by_count(reversed(snapshots), least)  # from here on the count keeps them
     young = bisect_left(snapshots, True, key=lambda s: now - s.timestamp <= age)  # from here on their age does
     gone = max(0, min(newest, young))
     names = {len(snapshots) - 1: "current snapshot"}
@@ -104,12 +211,29 @@ def _straight(metadata: TableMetadata, now: datetime, older_than: datetime, reta
     pins = tuple(
         RetainedSnapshot(snapshots[n].snapshot_id, names.get(n) or (count if n >= newest else by_age)) for n in old
     )
-    until = _later(snapshots[young].timestamp, age) if young < newest else None
+    until = _just_after(snapshots[young].timestamp, age) if young < newest else None
     return Expiry(tuple(s.snapshot_id for s in snapshots[:gone]), (), pins, until)
 
 
+def _kept_by_count(newest_first: Iterable[Snapshot], least: int) -> int:
+    """Return how many snapshots of a branch stay as its `least` newest.
+
+    Rewrites (operation `replace`) have the rows of their parents, so they do not count: else compaction alone would
+    push the commits of writers out. A count of 1 asks for the head alone, whatever it is: erasing rows relies on it.
+    """
+    if least <= 1:
+        return 1
+    kept = 0
+    for snapshot in newest_first:
+        if not least:
+            break
+        kept += 1
+        least -= snapshot.operation != "replace"
+    return kept
+
+
 def _staged(metadata: TableMetadata) -> dict[int, str]:
-    """Return snapshots that wait for their publication (write-audit-publish), with who keeps them."""
+    """Return the reason to keep each snapshot that waits for its publication (write-audit-publish), by its id."""
     ids = {s.snapshot_id: s.summary["wap.id"] for s in metadata.snapshots if "wap.id" in s.summary}
     published = {s.summary.get("published-wap-id") for s in metadata.snapshots} if ids else set()
     return {
@@ -117,28 +241,6 @@ def _staged(metadata: TableMetadata) -> dict[int, str]:
         for snapshot_id, wap_id in ids.items()
         if wap_id not in published
     }
-
-
-def _keep_branch(
-    ref: SnapshotRef,
-    lineage: Sequence[Snapshot],
-    now: datetime,
-    older_than: datetime,
-    retain_last: int,
-    kept: dict[int, str],
-) -> list[datetime]:
-    """Keep what a branch keeps of its lineage, newest first; when the first of those kept for their age may go.
-
-    Histories have thousands of snapshots, and are gone through at each evaluation: no text is made for each of them.
-    """
-    age = ref.max_snapshot_age if ref.max_snapshot_age is not None else now - older_than
-    least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
-    newest = f"one of the {least} newest of branch {ref.name}"
-    for snapshot in lineage[:least]:
-        kept.setdefault(snapshot.snapshot_id, newest)
-    young = [s for s in takewhile(lambda s: now - s.timestamp <= age, lineage[least:]) if s.snapshot_id not in kept]
-    kept.update(dict.fromkeys((s.snapshot_id for s in young), f"younger than the retention of branch {ref.name}"))
-    return [_later(min(s.timestamp for s in young), age)] if young else []
 
 
 def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetime) -> frozenset[int]:
@@ -154,8 +256,8 @@ def held_by(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetim
     return frozenset(held)
 
 
-def _later(moment: datetime, age: timedelta) -> datetime:
-    """Just after the moment is older than the age; an endless age ends with the calendar."""
+def _just_after(moment: datetime, age: timedelta) -> datetime:
+    """Return when the moment is older than the age; an endless age ends with the calendar."""
     try:
         return moment + age + timedelta(seconds=1)
     except OverflowError:
@@ -165,16 +267,26 @@ def _later(moment: datetime, age: timedelta) -> datetime:
 def ancestors(metadata: TableMetadata, snapshot_id: int) -> Iterator[Snapshot]:
     """Yield the snapshot and its parents, newest first, as far as the metadata still has them."""
     by_id, seen = metadata.by_id, set[int]()
-    found: int | None = snapshot_id
-    while found is not None and found not in seen and (snapshot := by_id.get(found)) is not None:
-        seen.add(found)
+    next_id: int | None = snapshot_id
+    while next_id is not None and next_id not in seen and (snapshot := by_id.get(next_id)) is not None:
+        seen.add(next_id)
         yield snapshot
-        found = snapshot.parent_id
+        next_id = snapshot.parent_id
 
 
-def _outlived(ref: SnapshotRef, metadata: TableMetadata, now: datetime, default: timedelta | None) -> bool:
-    if ref.name == MAIN:
-        return False
-    head = metadata.by_id.get(ref.snapshot_id)
+def _outlived(
+    ref: SnapshotRef,
+    metadata: TableMetadata,
+    now: datetime,
+    default: timedelta | None,
+    writers: WriterStateRule | None,
+) -> bool:
+    """Return whether a ref is past its age, and no writer's state on it has to stay."""
     limit = ref.max_ref_age if ref.max_ref_age is not None else default
-    return head is not None and limit is not None and now - head.timestamp > limit
+    head = metadata.by_id.get(ref.snapshot_id)
+    if ref.name == MAIN or head is None or limit is None or now - head.timestamp <= limit:
+        return False
+    if writers is None or ref.kind is not RefKind.BRANCH:
+        return True
+    states = newest_states(ancestors(metadata, ref.snapshot_id), writers.keys)
+    return all(_kept_until(state, writers) <= now for state in states)

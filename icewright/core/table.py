@@ -102,6 +102,7 @@ class Snapshot:
     operation: str | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
+    writer_properties: Mapping[str, str] = field(default_factory=dict)  # summary keys that Iceberg does not define
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ def test_what_a_property_may_set_is_listed() -> None:
         "remove_orphans.older_than_hours": "at least what the rules say",
         "remove_orphans.confirm_hours": "at least what the rules say",
         "expire_snapshots.max_pin_age_hours": "at least what the rules say",
+        "expire_snapshots.writer_state_days": "at least what the rules say",
     }
 
 

@@ -6,6 +6,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from icewright.core.errors import Refused
@@ -64,6 +65,34 @@ def test_snapshots_older_than_the_cutoff(workspace: NessieWorkspace, *, native: 
         assert len(workspace.metadata("t")["snapshots"]) == 2
     workspace.cutoff(cutoff + timedelta(microseconds=1))
     assert workspace.vacuum().files == 0
+
+
+@pytest.mark.cases(138, 141)
+def test_states_of_streaming_writers_stay(workspace: NessieWorkspace) -> None:
+    """On main and on a branch a stopped Flink job finds its checkpoint; the dry run names it, and older ones go."""
+    table = workspace.native_table("t")
+    for number, checkpoint in enumerate(("5", "6", None, None)):
+        state = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": checkpoint} if checkpoint else {}
+        table.append(pa.table({"id": [number]}), snapshot_properties=state)
+        workspace.put(table)
+        if checkpoint == "6":
+            workspace.branch("side")
+    cutoff = _moment(workspace)
+    workspace.cutoff(cutoff)
+    dry = workspace.vacuum(dry_run=True)
+    notes = [note for job in dry.jobs for o in job.outcomes for note in o.notes]
+    assert any(note.startswith("main: snapshots stay for Flink job j1, checkpoint 6, until") for note in notes)
+    assert workspace.vacuum().state is JobState.SUCCEEDED
+    for branch, count in (("main", 3), ("side", 1)):
+        found = workspace.metadata("t", branch)["snapshots"]
+        assert [s["summary"].get("flink.max-committed-checkpoint-id") for s in found] == ["6", None, None][:count]
+    assert workspace.rest_rows("t", "main") == [0, 1, 2, 3]
+    workspace.cutoff(cutoff + timedelta(microseconds=1))
+    said = "policy: [{set: {expire_snapshots.writer_state_days: 0, deletion.delay_hours: 0}}]\n"
+    result = workspace.vacuum(extra=said)
+    notes = [note for job in result.jobs for o in job.outcomes for note in o.notes]
+    assert any("the state of Flink job j1, checkpoint 6 goes" in note for note in notes)
+    assert len(workspace.metadata("t")["snapshots"]) == 1
 
 
 @pytest.mark.parametrize("native", [False, True])

@@ -18,6 +18,7 @@ from icewright.core import cost
 from icewright.core.allowlist import Allowlist, require_inside
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.policy import Operation
+from icewright.core.retention import expired_by_iceberg
 from icewright.core.runs import Outcome, committed
 from icewright.core.steps import (
     ExpireRows,
@@ -131,6 +132,15 @@ class Engines:
                 f"{base.ref}: Spark deletes files at once: set deletion.delay_hours to 0, or expire_snapshots.engine "
                 "to service, which leaves time for an undo",
                 "spark_deletes_at_once",
+            )
+        others = expired_by_iceberg(base, self.expire.deletion.clock.now())
+        unplanned = [f"snapshot {s}" for s in others.snapshot_ids if s not in step.snapshot_ids]
+        unplanned += [f"ref {name}" for name in others.remove_refs if name not in step.remove_refs]
+        if unplanned:
+            raise Refused(
+                f"{base.ref}: Spark would expire {', '.join(unplanned[:3])} too, as a ref is past its own age, which a "
+                "reader or writer still needs; set expire_snapshots.engine to service, which keeps what they need",
+                "spark_expires_more",
             )
         ids = set(step.snapshot_ids) & set(base.by_id)
         planned = self.expire.planned(catalog, base, step, ids, automatic=automatic)

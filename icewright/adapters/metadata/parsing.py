@@ -26,19 +26,26 @@ from icewright.core.table import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_SNAPSHOT = -1  # how older writers say that a table has none
 
-# the fields of a summary that are read; writers add others, long ones too
-_SUMMARY = (
+# the keys of a summary that are read
+_SUMMARY = frozenset({
     "operation", "changed-partition-count", "entries-processed", "manifests-created", "manifests-kept",
     "manifests-replaced", "app-id", "wap.id", "published-wap-id", "source-snapshot-id", "icewright.job-id",
     "added-data-files", "deleted-data-files", "total-data-files", "added-delete-files", "removed-delete-files",
     "total-delete-files", "added-records", "deleted-records", "total-records", "added-files-size",
     "removed-files-size", "total-files-size", "added-position-deletes", "removed-position-deletes",
     "total-position-deletes", "added-equality-deletes", "removed-equality-deletes", "total-equality-deletes",
-)  # fmt: skip
-_ATTRIBUTES = {name.replace("-", "_").replace(".", "_"): name for name in _SUMMARY}
-_Summary: Any = msgspec.defstruct(
-    "_Summary", [(name, Json, None) for name in _ATTRIBUTES], rename=_ATTRIBUTES, frozen=True, gc=False
-)
+})  # fmt: skip
+# keys that Iceberg and engines write into nearly every snapshot, and that nothing reads: not kept in memory
+_UNREAD = frozenset({
+    "added-dvs", "removed-dvs", "added-position-delete-files", "removed-position-delete-files", "engine-name",
+    "added-equality-delete-files", "removed-equality-delete-files", "deleted-duplicate-files",
+    "partition-summaries-included", "engine-version", "iceberg-version", "app-name", "environment-context",
+    "spark.app.id", "replace-partitions", "trino_query_id", "trino_user",
+})  # fmt: skip
+_DEFINED = _SUMMARY | _UNREAD
+_OF_PARTITION = "partitions."  # one key for each partition that a commit changed
+_LONGEST = 1_000  # characters of another key's value that are read; ids of writers have up to 40
+_NO_PROPERTIES: Mapping[str, str] = {}
 
 
 class _Snapshot(SpecObject, frozen=True, gc=False):
@@ -48,7 +55,7 @@ class _Snapshot(SpecObject, frozen=True, gc=False):
     sequence_number: int = 0
     manifest_list: str | None = None
     manifests: tuple[str, ...] | None = None
-    summary: _Summary | None = None
+    summary: dict[str, Json] | None = None
     schema_id: int | None = None
 
 
@@ -176,8 +183,8 @@ def _ref(name: str, raw: _Ref) -> SnapshotRef:
 def _snapshot(item: msgspec.Raw) -> Snapshot:
     """Return one at a time, so that of a long history two shapes are never in memory together."""
     raw = _SNAPSHOT.decode(item)
-    said = [] if raw.summary is None else zip(_SUMMARY, msgspec.structs.astuple(raw.summary), strict=True)
-    summary = {name: str(value) for name, value in said if value is not None}
+    read = raw.summary or {}
+    summary = {name: str(value) for name, value in read.items() if name in _SUMMARY and value is not None}
     return Snapshot(
         snapshot_id=raw.snapshot_id,
         parent_id=raw.parent_snapshot_id,
@@ -188,7 +195,14 @@ def _snapshot(item: msgspec.Raw) -> Snapshot:
         operation=summary.get("operation"),
         summary=summary,
         schema_id=raw.schema_id,
+        writer_properties=_writer_properties(read) if not read.keys() <= _DEFINED else _NO_PROPERTIES,
     )
+
+
+def _writer_properties(summary: Mapping[str, Json]) -> Mapping[str, str]:
+    """Return the entries of a summary that are neither Iceberg's nor an engine's: writers' own."""
+    own = {k: str(v)[:_LONGEST] for k, v in summary.items() if k not in _DEFINED and v is not None}
+    return {k: v for k, v in own.items() if not k.startswith(_OF_PARTITION)} or _NO_PROPERTIES
 
 
 def _statistics(raw: list[_Statistics] | None) -> tuple[StatisticsFile, ...]:

@@ -22,6 +22,8 @@ from icewright.core.policy import (
     OUTSIDE,
     READER_PINS,
     RETENTION,
+    WRITER_STATE_DAYS,
+    WRITER_STATE_KEYS,
     Operation,
 )
 from icewright.core.retention import Expiry, plan_expiry
@@ -29,6 +31,7 @@ from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import gc_enabled
+from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
 _LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
@@ -46,7 +49,15 @@ def expiry(facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
         retain_last=knobs[MIN_SNAPSHOTS],
         max_ref_age=None if ref_age is None else timedelta(hours=ref_age),
         holds=(*facts.holds, *_pinned_by_policy(metadata, knobs)),
+        writers=writer_state_rule(knobs),
     )
+
+
+def writer_state_rule(knobs: Knobs) -> WriterStateRule:
+    """Return how long the policy keeps the states of streaming writers, and where it looks for them."""
+    patterns = (knobs[WRITER_STATE_KEYS] or "").split(",")
+    keys = tuple(pattern.strip() for pattern in patterns if pattern.strip())
+    return WriterStateRule(timedelta(days=knobs[WRITER_STATE_DAYS]), keys)
 
 
 def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[SnapshotHold]:
@@ -78,6 +89,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         check_totals=knobs[CHECK_TOTALS],
         clean_metadata=knobs[CLEAN_METADATA],
         pins=found.pins,
+        lost_writers=found.lost_writers,
         outside=knobs[OUTSIDE] == "delete",
         delay=timedelta(hours=knobs[DELETION_DELAY]),
     )
@@ -90,7 +102,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         cost=service_cost(10 * count),
         why=f"{count} of {len(metadata.snapshots)} snapshots are beyond the {knobs[MIN_SNAPSHOTS]} newest "
         f"and older than {knobs[RETENTION]:g} h"
-        + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs)),
+        + (f"; {len(found.remove_refs)} refs outlived" * bool(found.remove_refs))
+        + "".join(f"; {writer}" for writer in (*found.kept_writers, *found.lost_writers)),
         files=files if knobs[DELETE_FILES] else 0,
         per_file=storage_benefit(1),
         postponed=postponed,

@@ -76,7 +76,7 @@ class ExpireInService:
 
         def outcome(deleted: DeletionResult) -> Outcome:
             seconds = (clock.now() - started).total_seconds()
-            notes = [*planned.notes, *deleted.notes]
+            notes = [*step.lost_writers, *planned.notes, *deleted.notes]
             return _outcome(len(ids), step, deleted, notes, seconds, dry_run=assignment.dry_run)
 
         if assignment.dry_run:

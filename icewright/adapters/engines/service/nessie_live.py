@@ -14,6 +14,7 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import PathHashes, hashed
 from icewright.core.effective import Knobs
 from icewright.core.errors import AccessDenied, FileMissing, IcewrightError, Refused
+from icewright.core.operations.expire_snapshots import writer_state_rule
 from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED
 from icewright.core.retention import Expiry, plan_expiry
 from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
@@ -106,7 +107,14 @@ class NessieLiveSet:
     def expiry(self, head: TableMetadata, policy: CutoffPolicy, now: datetime) -> Expiry:
         """Return what the limit lets go of a head's own snapshots. Iceberg's branches and tags inside it stay."""
         limit = self.limit(head, policy.at(now), now)
-        return plan_expiry(head, now=now, older_than=limit.cutoff, retain_last=limit.keep, holds=self.holds(head))
+        return plan_expiry(
+            head,
+            now=now,
+            older_than=limit.cutoff,
+            retain_last=limit.keep,
+            holds=self.holds(head),
+            writers=writer_state_rule(self.knobs(head.ref, head)),
+        )
 
     def metadata(self, content: Content) -> TableMetadata | None:
         """Return a version's metadata, if it was read."""

@@ -91,11 +91,14 @@ class BranchVacuum:
                 notes.append(f"{head.reference.name}: {KEPT}")
                 continue
             self._stays_readable(work)
-            if removed := self._expired_on(head, metadata, work):
-                gone |= removed
+            expiry = self._expired_on(head, metadata, work)
+            writers = (*expiry.kept_writers, *expiry.lost_writers)
+            notes += [f"{head.reference.name}: {writer}" for writer in writers]
+            if expiry.snapshot_ids:
+                gone.update(expiry.snapshot_ids)
                 commits += 1
                 verb = "would expire" if work.dry_run else "expired"
-                notes.append(f"{head.reference.name}: {verb} {len(removed)} snapshot(s)")
+                notes.append(f"{head.reference.name}: {verb} {len(expiry.snapshot_ids)} snapshot(s)")
         self._expired[work.table.content_id] = gone
         if not commits:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING, notes=tuple(notes))
@@ -108,12 +111,12 @@ class BranchVacuum:
             notes=tuple(notes),
         )
 
-    def _expired_on(self, head: Head, metadata: TableMetadata, work: VacuumOf) -> set[int]:
-        """Return the snapshots that went from one branch; planned again when somebody else commits to the table."""
+    def _expired_on(self, head: Head, metadata: TableMetadata, work: VacuumOf) -> Expiry:
+        """Expire a table's snapshots on one branch; plan again when somebody else commits to the table meanwhile."""
         for attempt in range(1, _ATTEMPTS + 1):
             found = self.contents.expiry(metadata, work.survey.policy, work.survey.taken)
             if not found.snapshot_ids or work.dry_run:
-                return set(found.snapshot_ids)
+                return found
             work.check()
             try:
                 after = self.catalog.expire(
@@ -128,14 +131,14 @@ class BranchVacuum:
                 self.deletion.clock.sleep(backoff(attempt).total_seconds())
                 fresh = self._fresh_head(head)
                 if fresh is None:
-                    return set()
+                    break
                 head, metadata = fresh
                 continue
             if broken := expiry_violations(metadata, after, _step(found, work)):
                 where = f"{metadata.ref} on {head.reference.name}"
                 raise InvariantViolated(f"{where}: vacuum broke the table: {'; '.join(broken)}; nothing deleted")
-            return set(found.snapshot_ids)
-        return set()
+            return found
+        return Expiry((), (), (), None)
 
     def _fresh_head(self, head: Head) -> tuple[Head, TableMetadata] | None:
         """Return the branch's table as it is now; None when branch or table is gone."""

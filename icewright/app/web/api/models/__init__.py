@@ -1,4 +1,4 @@
-"""What the API takes and gives."""
+"""Request and response bodies of the REST API."""
 
 from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.app.web.api.models.deletions import (
@@ -64,6 +64,7 @@ from icewright.app.web.api.models.tables import (
     TableDetail,
     Tables,
     Verdict,
+    WriterState,
 )
 
 __all__ = [
@@ -126,4 +127,5 @@ __all__ = [
     "Versions",
     "Waiting",
     "WaitingFiles",
+    "WriterState",
 ]

@@ -1,0 +1,70 @@
+"""Where streaming writers record their progress: in the summaries of the snapshots that they commit.
+
+A writer that starts again walks from the head of its branch, parent by parent, to the newest snapshot that has its own
+keys, and takes what that one records for committed. The walk ends at the first parent that the metadata has not. So the
+newest state of each writer is needed with every snapshot between it and the head:
+
+- Flink: `SinkUtil.getMaxCommittedCheckpointId`; without it a job cannot be restored from a savepoint
+- Spark: `SparkWrite.BaseStreamingWrite.findLastCommittedEpochId`; without it a batch is written twice
+- Kafka Connect: `Coordinator.lastCommittedOffsetsForTable`; without it records are written twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+
+from icewright.core.table import Snapshot
+
+_FLINK_JOB, _FLINK_OPERATOR = "flink.job-id", "flink.operator-id"
+_FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
+_SPARK_QUERY, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+_KAFKA_OFFSETS = "kafka.connect.offsets."
+_KAFKA_TIMES = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")  # the second one before Iceberg had the sink
+_SHOWN = 40  # characters of a value that people see
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStateRule:
+    """How long the newest state of a writer is kept after its commit, and which other keys hold such states."""
+
+    max_age: timedelta
+    keys: tuple[str, ...] = ()  # names of summary keys, with wildcards
+
+
+@dataclass(frozen=True, slots=True)
+class WriterState:
+    """The newest snapshot of a branch in which one writer recorded its progress."""
+
+    snapshot: Snapshot
+    depth: int  # how many snapshots of the branch are newer
+    writer: str  # for people, such as "Flink job 54b43d2b, checkpoint 6"
+
+
+def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> list[WriterState]:
+    """Return the newest state of each writer of a branch, whose snapshots are given from its head on."""
+    states: dict[Hashable, WriterState] = {}
+    for depth, snapshot in enumerate(newest_first):
+        if snapshot.writer_properties:
+            for identity, writer in _writers(snapshot.writer_properties, keys):
+                if identity not in states:
+                    states[identity] = WriterState(snapshot, depth, writer)
+    return list(states.values())
+
+
+def _writers(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterator[tuple[Hashable, str]]:
+    """Yield who recorded a state in a snapshot: the identity by which the writer looks for it, and a text."""
+    job, checkpoint = properties.get(_FLINK_JOB), properties.get(_FLINK_CHECKPOINT)
+    if job is not None and checkpoint is not None:  # a snapshot without a checkpoint does not end the walk
+        yield (_FLINK_JOB, job, properties.get(_FLINK_OPERATOR)), f"Flink job {job}, checkpoint {checkpoint}"
+    if (query := properties.get(_SPARK_QUERY)) is not None:
+        yield (_SPARK_QUERY, query), f"Spark stream {query}, epoch {properties.get(_SPARK_EPOCH, 'unknown')}"
+    for key, value in properties.items():
+        if key.startswith(_KAFKA_OFFSETS):
+            yield key, f"Kafka Connect {key.removeprefix(_KAFKA_OFFSETS)}, offsets {value[:_SHOWN]}"
+        elif key in _KAFKA_TIMES:
+            yield key, f"Kafka Connect, valid through {value}"
+        elif any(fnmatchcase(key, pattern) for pattern in keys):
+            yield key, f"writer key {key}, {value[:_SHOWN]}"
