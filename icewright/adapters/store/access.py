@@ -19,7 +19,7 @@ from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
 
 _KEY_LIFETIME = timedelta(days=1)  # how long a key keeps a request from being done twice
 
-_LONGEST_REQUEST = timedelta(minutes=1)  # that a request takes
+_LONGEST_REQUEST = timedelta(minutes=1)  # after which an unanswered request is taken for abandoned
 
 
 @dataclass
