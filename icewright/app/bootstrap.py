@@ -50,6 +50,7 @@ from icewright.app.entries import CatalogConfig, PoolConfig
 from icewright.app.fence import inside, outside
 from icewright.app.identity import holder, is_dead, user
 from icewright.app.lineage import with_lineage
+from icewright.core.breakers import failing_catalogs
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, PolicyRule
@@ -184,9 +185,10 @@ def _engines(
     storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = DeletionGuard(
-        TableRegistry(catalogs, files, store.registrations, clock), allowed, partial(_spelling, policy)
-    )
+    places = {name: entry.table_places for name, entry in config.catalogs.items()}
+    failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
+    registry = TableRegistry(catalogs, files, store.registrations, clock, places, failing)
+    guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
     return Engines(
         catalogs=catalogs,
