@@ -123,7 +123,7 @@ class _Connection(H11Protocol):
         self._seen_cycle = self.cycle
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Stop counting the closed connection."""
         self._stop_clock()
         self.limits.release(self)
         super().connection_lost(exc)

@@ -66,7 +66,7 @@ class PrincipalSlots:
             self._open[principal] += 1
 
     def release(self, principal: str) -> None:
-        """Give a slot back."""
+        """Give a slot of the principal back."""
         with self._lock:
             self._open[principal] -= 1
             if not self._open[principal]:
