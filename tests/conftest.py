@@ -48,6 +48,7 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
         return "spark" if "mark.spark" in (ROOT / file).read_text(encoding="utf-8") else file
 
 
+@pytest.hookimpl(optionalhook=True)  # `make mutants` runs without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     """Schedule tests over the workers; the largest group, which is Spark's, begins first."""
     return OneSpark(config, log)

@@ -1,4 +1,4 @@
-"""What the flow needs from the world. The meaning of each call, and of each error, is part of the port."""
+"""The interfaces that the flow needs. The meaning of each call, and of each error, is part of the port."""
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import (
@@ -12,7 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
-from icewright.ports.coordination import CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -88,6 +88,7 @@ __all__ = [
     "AvroFile",
     "Batch",
     "Branched",
+    "Breakers",
     "Catalog",
     "CatalogRow",
     "CatalogSchedule",

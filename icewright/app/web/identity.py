@@ -15,7 +15,7 @@ from icewright.app.addresses import is_loopback
 from icewright.app.sections import AuthSection, OidcSection
 from icewright.app.tokens import digest, proven, token_id
 from icewright.app.web.app_state import AppState
-from icewright.app.web.limits import TokenBuckets
+from icewright.app.web.limits import TokenBuckets, network_of
 from icewright.app.web.problems import Problem
 from icewright.app.web.response_cache import response_cache_of
 from icewright.core.permissions import Grant, Principal, Role, Via
@@ -25,6 +25,8 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF = "x-csrf-token"
 COOKIE = "icewright_session"
 _MINUTE = timedelta(minutes=1)  # resolution of the time of last use
+_FORWARDING = ("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+_FORWARDING_PREFIXES = ("x-forwarded-", "x-envoy-", "x-original-", "x-cluster-")
 _LOCAL = Principal("local", Via.LOCAL, (Grant(Role.ADMIN),))
 
 
@@ -36,7 +38,7 @@ class Access:
     idle: timedelta = timedelta(hours=1)
     lifetime: timedelta = timedelta(hours=12)
     oidc: OidcSection | None = field(default=None, repr=False)
-    refusals: TokenBuckets = field(default_factory=lambda: TokenBuckets(1))  # audited refusals per second and client
+    refusals: TokenBuckets = field(default_factory=lambda: TokenBuckets(1))  # audited refusals per second and network
 
 
 def access_of(auth: AuthSection | None) -> Access:
@@ -52,7 +54,12 @@ def csrf_of(secret: str) -> str:
 
 
 def is_local_request(request: Request) -> bool:
-    """Return whether a request comes from this machine under a loopback name, which no foreign page can use."""
+    """Return whether a request comes directly from this machine under a loopback name, which no foreign page can use.
+
+    A proxy or the sidecar of a service mesh connects from loopback too, on behalf of anybody: forwarding headers tell.
+    """
+    if any(name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES) for name in request.headers):
+        return False
     client = request.client.host if request.client else ""
     asked = request.headers.get("host", "")
     name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked
@@ -141,7 +148,7 @@ def _unauthenticated(request: Request, app: AppState, detail: str, claimed_id: s
     """Return a 401 problem, and audit the refusal at a limited rate per client."""
     access: Access = request.app.state.access
     source = client_address(request)
-    if not access.refusals.wait(source):
+    if not access.refusals.wait(network_of(source)):
         app.runtime.store.audit.append(
             AuditRow(
                 at=app.runtime.clock.now(),

@@ -1,4 +1,4 @@
-"""The pages: what the API knows, for people; rendered here, readable without scripts, alive with them."""
+"""Server-rendered pages over the REST API; they work without scripts and update live with them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from icewright.app.web.pages import (
     table,
     tables,
 )
-from icewright.app.web.pages.live import StreamSlots
 from icewright.app.web.pages.shown import ProblemPageMiddleware
 from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)
-for part in (
+for module in (
     assets,
     login,
     home,
@@ -41,6 +40,6 @@ for part in (
     audit,
     settings,
 ):
-    router.include_router(part.router)
+    router.include_router(module.router)
 
-__all__ = ["ProblemPageMiddleware", "Simulations", "StreamSlots", "router"]
+__all__ = ["ProblemPageMiddleware", "Simulations", "router"]
