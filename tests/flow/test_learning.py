@@ -19,7 +19,7 @@ from icewright.ports import AddSnapshot, StepRequest
 from icewright.testing import REF
 from tests.flow.bench import COMPACT, Bench
 
-TAKEN = 0.1  # GB-hours, many times what is reckoned for so small a table
+TAKEN = 0.01  # GB-hours, many times what is reckoned for so small a table
 
 
 def _due(bench: Bench) -> Due:
