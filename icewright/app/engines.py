@@ -23,6 +23,7 @@ from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.adapters.store.sql import SqlStore
 from icewright.app.config import Config
+from icewright.core.breakers import failing_catalogs
 from icewright.core.layering import Policy
 from icewright.core.places import Spelling
 from icewright.core.policy import EQUAL_AUTHORITIES, EQUAL_SCHEMES
@@ -45,9 +46,10 @@ def build_engines(
 ) -> Engines:
     """Return the engines over the adapters of an application."""
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = DeletionGuard(
-        TableRegistry(catalogs, files, store.registrations, clock), allowed, partial(_spelling, policy)
-    )
+    places = {name: entry.table_places for name, entry in config.catalogs.items()}
+    failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
+    registry = TableRegistry(catalogs, files, store.registrations, clock, places, failing)
+    guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
     return Engines(
         catalogs=catalogs,

@@ -28,6 +28,12 @@ class CatalogConfig:
         "auto"  # whose policies apply beside the file's: polaris, none, or auto (Polaris's, if the server has them)
     )
 
+    @property
+    def table_places(self) -> tuple[str, ...]:
+        """Return the places in which the catalog's tables lie: those of its environment, else `allowed_locations`."""
+        declared = self.environment.locations if self.environment is not None else None
+        return self.allowed_locations if declared is None else tuple(declared)
+
 
 @dataclass(frozen=True)
 class PoolConfig:

@@ -12,7 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
-from icewright.ports.coordination import CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -88,6 +88,7 @@ __all__ = [
     "AvroFile",
     "Batch",
     "Branched",
+    "Breakers",
     "Catalog",
     "CatalogRow",
     "CatalogSchedule",

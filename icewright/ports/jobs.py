@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from icewright.core.errors import FaultOwner
 from icewright.core.plan import Candidate, Deferred, PlannedJob, Usage
 from icewright.core.policy import Operation
 from icewright.core.runs import History, JobState, Outcome
@@ -19,7 +20,7 @@ class JobQueue(Protocol):
     """Jobs, queued and running. A table has one open job at most, from the moment that the job is queued.
 
     Each change is one transaction and a compare-and-set: of two processes that want a table or a job, one gets it.
-    All methods raise `StorageUnavailable` while the store does not answer; then the change may have been made.
+    All methods raise `StoreUnavailable` while the store does not answer; then the change may have been made.
     """
 
     def enqueue(
@@ -55,8 +56,13 @@ class JobQueue(Protocol):
         """Renew the lease of a running job. Return whether the job still holds its table. May be repeated."""
         ...
 
-    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
-        """End a job and release its table; a job that has ended keeps its state. May be repeated."""
+    def finish(
+        self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None
+    ) -> None:
+        """End a job and release its table; a job that has ended keeps its state. May be repeated.
+
+        `fault`: whose fault a failure or a deferral was; None: the table's, or none.
+        """
         ...
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
@@ -77,7 +83,8 @@ class JobQueue(Protocol):
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
         """Return how many of the table's newest jobs ended in this state in a row, 50 at most.
 
-        Cancelled jobs, and jobs on an earlier table of the same name, do not count.
+        Cancelled jobs, jobs whose `fault` is not the table's, jobs before the table was last resumed, and jobs on an
+        earlier table of the same name do not count.
         """
         ...
 

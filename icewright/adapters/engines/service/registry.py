@@ -7,7 +7,7 @@ a job asks the store, and each catalog for its list of tables, not ten thousand 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from functools import cached_property
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
     AccessDenied,
+    CatalogUnavailable,
     IcewrightError,
     MetadataUnreadable,
     StorageUnavailable,
@@ -78,6 +79,8 @@ class TableRegistry:
     files: TableFiles
     registrations: Registrations
     clock: Clock
+    declared: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by catalog: the places of its tables
+    failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -88,9 +91,12 @@ class TableRegistry:
         return spelling.place(self.files.canonical(folder) if known is None else known)
 
     def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
-        """Ask every catalog and the store now. Raises `CatalogUnavailable` when a catalog does not answer."""
-        named = self._named()
+        """Ask every catalog and the store now.
+
+        Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
+        """
         known = {one.key: one for one in self.registrations.list()}
+        named = self._named(metadata, spelling, known)
         at = {(one.ref, one.metadata_location): one.key for one in known.values()}
         fresh = [p for p in named if (p.ref, p.metadata_location) not in at and p.ref != metadata.ref]
         read, problems = self._read_all(fresh, named, known)
@@ -114,10 +120,32 @@ class TableRegistry:
             return parse(other.registration.ref, location, self.files.read(location))
         return self._load(other.pointer, self.catalogs[other.via])
 
-    def _named(self) -> dict[Pointer, str]:
-        """Every table that a catalog names now, or that its server shows beside it, and which catalog shows it."""
-        own = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.pointers()}
-        beyond = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.neighbours()}
+    def _named(
+        self, metadata: TableMetadata, spelling: Spelling, known: Mapping[tuple[TableRef, str], Registration]
+    ) -> dict[Pointer, str]:
+        """Every table that a catalog names now, or that its server shows beside it, and which catalog shows it.
+
+        A catalog that does not answer is left out where none of its tables can lie where this table's files do.
+        """
+        own: dict[Pointer, str] = {}
+        beyond: dict[Pointer, str] = {}
+        failing = self.failing()
+        for name, catalog in self.catalogs.items():
+            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang: not asked again
+            if problem is None:
+                try:
+                    own |= dict.fromkeys(catalog.pointers(), name)
+                    beyond |= dict.fromkeys(catalog.neighbours(), name)
+                except (CatalogUnavailable, AccessDenied) as error:
+                    if name == metadata.ref.catalog:
+                        raise
+                    problem = str(error)
+            if problem is not None and self._may_meet(name, metadata, spelling, known):
+                raise CatalogUnavailable(
+                    f"{metadata.ref}: catalog {name} does not answer, and its tables may share places with this one "
+                    f"({problem}): narrow catalogs.{name}.allowed_locations if they do not",
+                    name,
+                )
         at = {pointer.ref: pointer for pointer in own}
         # a database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does
         namesakes = {p for p in beyond if at.get(p.ref, p) != p}
@@ -125,6 +153,30 @@ class TableRegistry:
             namesakes -= set(self.catalogs[name].pointers())
         apart = {_apart(p, beyond[p]): beyond[p] for p in namesakes}
         return {p: name for p, name in beyond.items() if p not in namesakes} | apart | own
+
+    def _may_meet(
+        self,
+        catalog: str,
+        metadata: TableMetadata,
+        spelling: Spelling,
+        known: Mapping[tuple[TableRef, str], Registration],
+    ) -> bool:
+        """Return whether tables of a catalog could lie where this table's files do.
+
+        They lie in the places that the configuration declares, and where they were ever seen. A catalog that declares
+        none may have them anywhere.
+        """
+        declared = self.declared.get(catalog, ())
+        mine = [metadata.location, *metadata.write_paths, metadata.metadata_location.rpartition("/")[0]]
+        theirs = list(declared)
+        for one in known.values():
+            if one.ref == metadata.ref or (one.table_uuid and one.table_uuid == metadata.table_uuid):
+                mine += (*one.places, *one.folders)
+            if one.ref.catalog == catalog:
+                theirs += (*one.places, *one.folders)
+        here = [self.place(folder, spelling) for folder in mine]
+        there = [self.place(folder, spelling) for folder in theirs]
+        return not declared or any(a.may_meet(b) for a in here for b in there)
 
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)
