@@ -27,10 +27,14 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     workspace("explain")
     assert names(workspace) == [METRICS, SESSIONS]
     assert names(workspace, "--namespace", "web") == [SESSIONS]
-    assert names(workspace, "--state", "due") == [METRICS]
+    assert names(workspace, "--state", "due") == [METRICS, SESSIONS]
+    workspace("pause", METRICS)
+    assert names(workspace, "--state", "paused") == [METRICS]
+    assert names(workspace, "--state", "paused", "--state", "due") == [METRICS, SESSIONS]
+    workspace("resume", METRICS)
     assert names(workspace, "--operation", "expire_snapshots") == [METRICS]
     assert names(workspace, "--limit", "1") == [METRICS]
-    assert {job["table"] for job in workspace("plan", "--namespace", "web", "--json").json["jobs"]} == set()
+    assert {job["table"] for job in workspace("plan", "--namespace", "web", "--json").json["jobs"]} == {SESSIONS}
     assert [one["table"] for one in workspace("explain", "--namespace", "web", "--json").json] == [SESSIONS]
     workspace("run", METRICS, "--op", "expire_snapshots")
     workspace("run", METRICS, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete")
