@@ -34,7 +34,8 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     workspace("resume", METRICS)
     assert names(workspace, "--operation", "expire_snapshots") == [METRICS]
     assert names(workspace, "--limit", "1") == [METRICS]
-    assert {job["table"] for job in workspace("plan", "--namespace", "web", "--json").json["jobs"]} == {SESSIONS}
+    plan = workspace("plan", "--namespace", "web", "--json").json
+    assert {one["table"] for one in (*plan["jobs"], *plan["deferred"])} == {SESSIONS}
     assert [one["table"] for one in workspace("explain", "--namespace", "web", "--json").json] == [SESSIONS]
     workspace("run", METRICS, "--op", "expire_snapshots")
     workspace("run", METRICS, "--op", "remove_orphans", "--set", "remove_orphans.mode=delete")
