@@ -53,7 +53,7 @@ class Cron:
         self._tables: Iterator[int] = iter(())
 
     def begin(self) -> None:
-        """Schedule the first night."""
+        """Schedule the calls of the first night."""
         now = self._world.now
         night = datetime.combine(now.date(), NIGHT, now.tzinfo)
         self._world.at(night if night >= now else night + timedelta(days=1), self._night)

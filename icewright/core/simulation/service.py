@@ -99,7 +99,7 @@ class SimulatedService:
         self._plan_waits = False
 
     def begin(self) -> None:
-        """Schedule the first detection."""
+        """Schedule the first detection of changes."""
         self._world.at(self._world.now, self._pass)
 
     def written(self, number: int) -> None:
