@@ -66,21 +66,21 @@ class PathHashes:
     @staticmethod
     def joined(parts: Iterable[PathHashes]) -> PathHashes:
         """Return what any of the parts names."""
-        whole = PathHashes()
+        union = PathHashes()
         for part in parts:
-            fresh = [prefix for prefix in part.prefixes if prefix not in whole.prefixes]
-            whole.prefixes += fresh
-            codes = {old: whole.prefixes.index(prefix) for old, prefix in enumerate(part.prefixes)}
-            whole.hashes += part.hashes
-            whole.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes if codes]
-        return whole
+            new_prefixes = [prefix for prefix in part.prefixes if prefix not in union.prefixes]
+            union.prefixes += new_prefixes
+            codes = {old: union.prefixes.index(prefix) for old, prefix in enumerate(part.prefixes)}
+            union.hashes += part.hashes
+            union.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes if codes]
+        return union
 
     def add(self, frame: pl.DataFrame) -> None:
         """Rows with `path` and `hash`."""
         prefix = frame["path"].str.extract(_PREFIX)
-        for found in prefix.unique(maintain_order=True):
-            if found not in self.prefixes:
-                self.prefixes.append(found)
+        for value in prefix.unique(maintain_order=True):
+            if value not in self.prefixes:
+                self.prefixes.append(value)
         codes = {name: number for number, name in enumerate(self.prefixes)}
         self.hashes.append(frame["hash"])
         self.codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
@@ -191,7 +191,7 @@ def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
     folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
-    known = {key(path) for path in named}
+    named_keys = {key(path) for path in named}
     number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     current_folder = _SPELLING.place(metadata.metadata_location.rpartition("/")[0])
@@ -204,19 +204,19 @@ def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[
             # can be listed, as on a cluster that the table has left, nothing is deleted either
             if place == current_folder:
                 raise
-    current = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
+    current_written = next((at for path, at in written.items() if key(path) == key(metadata.metadata_location)), None)
 
     def newer(one: Strange) -> bool:
         version = _version(one.path)
-        later = current is None or one.modified is None or one.modified >= current
+        later = current_written is None or one.modified is None or one.modified >= current_written
         return later or number is None or version is None or version >= number
 
     numbers = Counter(_version(path) for path in written)
-    strange = [Strange(path, at) for path, at in written.items() if key(path) not in known]
+    strange = [Strange(path, at) for path, at in written.items() if key(path) not in named_keys]
     return [one for one in strange if newer(one) or numbers[_version(one.path)] > 1]
 
 
 def _version(path: str) -> int | None:
     """Return the number that a metadata file's name begins with, as catalogs count them (`00012-`, or `v12.`)."""
-    found = _NUMBERED.fullmatch(path.rpartition("/")[2])
-    return int(found[1]) if found else None
+    match = _NUMBERED.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match else None

@@ -55,46 +55,46 @@ class RemoveOrphansInService:
     holds: Holds
     storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
 
-    def run(self, catalog: Catalog, assignment: StepRequest, step: RemoveOrphans) -> Outcome:
+    def run(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> Outcome:
         """Scan, and delete as far as the mode allows. Raises `Refused` when anything is doubtful about the whole."""
-        base, clock = assignment.base, self.deletion.clock
+        base, clock = request.base, self.deletion.clock
         started = clock.now()
         self.guard.in_allowed_place(base)
-        scan = self.scan(catalog, base, step, automatic=assignment.automatic)
+        scan = self.scan(catalog, base, step, automatic=request.automatic)
         chosen = self._chosen(base, scan.orphans, step)
-        gone = DeletionResult(chosen)
-        if not assignment.dry_run:
-            self._remember(assignment.job_id, base, scan.orphans)
-            gone = self._deleted(catalog, assignment, step, scan, chosen) if chosen else gone
+        deleted = DeletionResult(chosen)
+        if not request.dry_run:
+            self._remember(request.job_id, base, scan.orphans)
+            deleted = self._deleted(catalog, request, step, scan, chosen) if chosen else deleted
         seconds = (clock.now() - started).total_seconds()
         return committed(
             Operation.REMOVE_ORPHANS,
-            _summary(scan.found, gone, step, dry_run=assignment.dry_run),
+            _summary(scan.found, deleted, step, dry_run=request.dry_run),
             {
                 "orphans_found": scan.found,
-                "orphans_removed": len(gone.files),
-                "files_failed": gone.failed,
-                "bytes_deleted": sum(f.bytes or 0 for f in gone.files),
-                **{name: value for name, value in gone.metrics.items() if name.endswith("_waiting")},
+                "orphans_removed": len(deleted.files),
+                "files_failed": deleted.failed,
+                "bytes_deleted": sum(f.bytes or 0 for f in deleted.files),
+                **{name: value for name, value in deleted.metrics.items() if name.endswith("_waiting")},
                 "files_scanned": scan.listed,
                 "every_hours": step.every_hours,
                 "duration_ms": round(seconds * 1000),
             },
-            scan.orphans if step.mode == "report" else gone.files or gone.waiting,
-            notes=(*scan.notes, *gone.notes),
+            scan.orphans if step.mode == "report" else deleted.files or deleted.waiting,
+            notes=(*scan.notes, *deleted.notes),
         )
 
     def _deleted(
         self,
         catalog: Catalog,
-        assignment: StepRequest,
+        request: StepRequest,
         step: RemoveOrphans,
         scan: OrphanScan,
         chosen: tuple[FileAction, ...],
     ) -> DeletionResult:
         """Plan the deletions, and carry them out when no delay is asked for."""
-        base, job = assignment.base, assignment.job_id
-        assignment.check()  # the scan may have taken hours
+        base, job_id = request.base, request.job_id
+        request.check()  # the scan may have taken hours
         now = self.deletion.clock.now()
         until = now + step.delay if step.delay else None
         proof = TableProof(
@@ -106,14 +106,14 @@ class RemoveOrphansInService:
             self.holds,
             scan.begun,
             scanned=True,
-            check=assignment.check,
+            check=request.check,
             compared=scan.compared,
         )
         self.guard.roots(base, self.guard.around(base))
         planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        self.deletion.ledger.plan(job, base.ref, chosen, *planned)
+        self.deletion.ledger.plan(job_id, base.ref, chosen, *planned)
         concurrency, place = step.max_concurrent_deletes, base.location
-        return self.deletion.carry_out(job, place, chosen, proof, concurrency, owed=False, delay=step.delay)
+        return self.deletion.carry_out(job_id, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 
     def scan(
         self, catalog: Catalog, base: TableMetadata, step: RemoveOrphans, *, automatic: bool = False
@@ -216,10 +216,10 @@ class RemoveOrphansInService:
     def _remember(self, job_id: str, base: TableMetadata, orphans: Sequence[FileAction]) -> None:
         """Findings wait in the ledger for their confirmation; those that are no orphans any more are dropped."""
         ledger = self.deletion.ledger
-        known = ledger.found_orphans(base.ref, base.table_uuid)
-        now = {f.path for f in orphans}
-        ledger.forget_orphans(base.ref, [p for p in known if p not in now])
-        fresh = [f for f in orphans if f.path not in known]
+        found_before = ledger.found_orphans(base.ref, base.table_uuid)
+        paths = {f.path for f in orphans}
+        ledger.forget_orphans(base.ref, [p for p in found_before if p not in paths])
+        fresh = [f for f in orphans if f.path not in found_before]
         ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
 
@@ -253,11 +253,11 @@ def kind_of(path: str) -> str:
     return "data"
 
 
-def _summary(found: int, gone: DeletionResult, step: RemoveOrphans, *, dry_run: bool) -> str:
+def _summary(found: int, deleted: DeletionResult, step: RemoveOrphans, *, dry_run: bool) -> str:
     if step.mode == "report":
         return f"found {found} orphan file(s), mode report removes none"
-    if gone.waiting:
-        return f"{len(gone.waiting)} orphan file(s) wait until {gone.until:%Y-%m-%d %H:%M} UTC to be removed"
-    removed = len(gone.files)
+    if deleted.waiting:
+        return f"{len(deleted.waiting)} orphan file(s) wait until {deleted.until:%Y-%m-%d %H:%M} UTC to be removed"
+    removed = len(deleted.files)
     waiting = f", {found - removed} wait for a second scan" if step.mode == "confirm" and found > removed else ""
     return f"{'would remove' if dry_run else 'removed'} {removed} orphan file(s){waiting}"

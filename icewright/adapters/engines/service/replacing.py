@@ -62,9 +62,11 @@ class Replacing:
         """
         base, current, rows = self.base, self.current, self._rows
         sequence = base.last_sequence_number + 1 if base.format_version >= VERSION_SEQUENCES else 0
-        kept = [row for row in rows.records if rows.value(row, lists.PATH) not in dropped]
-        content = lists.manifest_list(rows, kept, self.written, base, self.snapshot_id, current.snapshot_id, sequence)
-        counts = {"created": len(self.written), "kept": len(kept), "replaced": len(dropped)}
+        retained = [row for row in rows.records if rows.value(row, lists.PATH) not in dropped]
+        content = lists.manifest_list(
+            rows, retained, self.written, base, self.snapshot_id, current.snapshot_id, sequence
+        )
+        counts = {"created": len(self.written), "kept": len(retained), "replaced": len(dropped)}
         snapshot: dict[str, Any] = {
             "snapshot-id": self.snapshot_id,
             "parent-snapshot-id": current.snapshot_id,
@@ -79,7 +81,7 @@ class Replacing:
             snapshot["sequence-number"] = sequence
         self.files.write(self._list, content)
         after = self.catalog.commit(base, AddSnapshot(snapshot, MAIN))
-        broken = identity_violations(base, after) + ref_violations(base, after, [MAIN])
-        if broken:
-            raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(broken)}")
+        violations = identity_violations(base, after) + ref_violations(base, after, [MAIN])
+        if violations:
+            raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(violations)}")
         return after
