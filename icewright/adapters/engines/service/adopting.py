@@ -24,17 +24,17 @@ class Adopting:
     guard: DeletionGuard
 
     def adoptable(self, metadata: TableMetadata) -> Adoptable:
-        """Everything in the table's places that stops deletions there and belongs to nobody that is known.
+        """Return everything in the table's places that stops deletions there and belongs to no known table.
 
         Raises `Refused` when it belongs to a table that some catalog names.
         """
         surroundings = self.guard.around(metadata)
-        adopted = self.guard.adopted(metadata)
+        adopted = surroundings.adopted
         strange = self._strange(metadata)
         found, unreadable = self._identified(metadata, strange, adopted)
         self._nobodys(metadata, found, surroundings)
         roots = [metadata.location, *metadata.write_paths]
-        places = [self.guard.registry.place(root, self.guard.spelling(metadata.ref)) for root in roots]
+        places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]
         former = [
             other
             for other in surroundings.others
@@ -80,7 +80,7 @@ class Adopting:
     def _nobodys(self, metadata: TableMetadata, found: Found, surroundings: Surroundings) -> None:
         live_tables = {o.registration.table_uuid: o for o in surroundings.others if o.pointer is not None}
         for path, uuid in found.foreign:
-            if uuid in live_tables and not self.guard.has_left(metadata, live_tables[uuid]):
+            if uuid in live_tables and not self.guard.has_left(metadata, live_tables[uuid], surroundings):
                 raise Refused(
                     f"{metadata.ref}: {path} belongs to {live_tables[uuid]}, which lives: move one of the tables to a "
                     "place of its own",

@@ -104,8 +104,8 @@ class ExpireInService:
         self.guard.in_allowed_place(base)
         surroundings = self.guard.around(base)
         strange = strange_metadata_beside(self.deletion.files, base)
-        read, adopted = self.deletion.files.read, self.guard.adopted(base)
-        without_successor(base, strange, read, lambda: catalog.load(base.ref), self.deletion.clock, adopted)
+        read, clock = self.deletion.files.read, self.deletion.clock
+        without_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
         judged = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
         files = self.deletion.looked_at(_file_actions(judged.files), step.max_concurrent_deletes)

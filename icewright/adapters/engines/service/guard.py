@@ -55,11 +55,11 @@ class DeletionGuard:
         Raises `CatalogUnavailable` when a catalog does not answer, as then nobody knows, and `Refused` when the table
         is registered twice.
         """
-        surroundings, adopted = self.registry.around(metadata, self.spelling(metadata.ref)), self.adopted(metadata)
+        surroundings = self.registry.around(metadata, self.spelling(metadata.ref))
 
         def counts(other: Other) -> bool:
             name = other.registration.table_uuid or key(other.registration.metadata_location)
-            dead = other.pointer is None and name in adopted
+            dead = other.pointer is None and name in surroundings.adopted
             return other.via not in self.ignoring and not dead
 
         surroundings = replace(surroundings, others=tuple(filter(counts, surroundings.others)))
@@ -68,7 +68,7 @@ class DeletionGuard:
 
     def in_allowed_place(self, metadata: TableMetadata) -> None:
         """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
-        if not self._allows(metadata, metadata.location):
+        if not self._allows(metadata.ref, metadata.location, self.spelling(metadata.ref)):
             catalog = metadata.ref.catalog
             raise Refused(
                 f"{metadata.ref}: {metadata.location} lies outside the allowed_locations of catalog {catalog}: add its "
@@ -89,7 +89,7 @@ class DeletionGuard:
             )
         roots, notes = [metadata.location], []
         for place in metadata.write_paths:
-            if not self._allows(metadata, place):
+            if not self._allows(metadata.ref, place, surroundings.spelling):
                 doubt = f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
             elif other := self._sharing(metadata, place, surroundings):
                 doubt = f"it overlaps the place of {other}"
@@ -99,21 +99,12 @@ class DeletionGuard:
             notes.append(f"{place} is not scanned: {doubt}")
         return roots, notes
 
-    def moved(self, metadata: TableMetadata, roots: Iterable[str], surroundings: Surroundings) -> str | None:
+    def moved(self, roots: Iterable[str], surroundings: Surroundings) -> str | None:
         """Return the first root that the table moved to after it was first seen, and that nobody has confirmed."""
-        adopted = self.adopted(metadata)
+        unconfirmed = (root for root in roots if root not in surroundings.adopted)
         return next(
-            (
-                root
-                for root in roots
-                if root not in adopted and not surroundings.had_at_first(self._place(metadata, root))
-            ),
-            None,
+            (root for root in unconfirmed if not surroundings.had_at_first(self._place(root, surroundings))), None
         )
-
-    def adopted(self, metadata: TableMetadata) -> frozenset[str]:
-        """Return the places, files and uuids that a person has adopted for the table."""
-        return self.registry.registrations.adopted(metadata.table_uuid)
 
     def judge(
         self,
@@ -134,18 +125,18 @@ class DeletionGuard:
         """
         if files.is_empty():
             return Judgement(files, {})
-        own_places = surroundings.own if own is None else tuple(self._place(metadata, folder) for folder in own)
-        confirmed = [self._place(metadata, folder) for folder in self.adopted(metadata)] if automatic else []
+        own_places = surroundings.own if own is None else tuple(self._place(folder, surroundings) for folder in own)
+        confirmed = [self._place(folder, surroundings) for folder in surroundings.adopted] if automatic else []
         index = Index(
             (one, not automatic or surroundings.had_at_first(one) or any(one.within(place) for place in confirmed))
             for one in own_places
         )
         folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
-        allowed = self._allowed(metadata.ref)
+        allowed = self._allowed(metadata.ref, surroundings.spelling)
         reasons: dict[str, str] = {}
         sharers: dict[str, tuple[Other, ...]] = {}
         for folder in folders.unique():
-            place = self._place(metadata, folder)
+            place = self._place(folder, surroundings)
             if not any(place.within(one) for one in allowed):
                 reasons[folder] = f"outside the allowed_locations of catalog {metadata.ref.catalog}"
                 continue
@@ -195,19 +186,20 @@ class DeletionGuard:
 
     def _sharing(self, metadata: TableMetadata, folder: str, surroundings: Surroundings) -> Other | None:
         """Return another table whose place overlaps the folder, now or at any time."""
-        own_place, adopted = self._place(metadata, folder), self.adopted(metadata)
+        own_place = self._place(folder, surroundings)
         for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
             if not any(own_place.may_meet(place) for place in other.places):
                 continue
             dead = not self._still_there(other) if other.pointer is None else False
-            moved_away = folder in adopted and other.pointer is not None and self.has_left(metadata, other)
+            confirmed = folder in surroundings.adopted and other.pointer is not None
+            moved_away = confirmed and self.has_left(metadata, other, surroundings)
             if not dead and not moved_away:
                 return other
         return None
 
-    def has_left(self, metadata: TableMetadata, other: Other) -> bool:
+    def has_left(self, metadata: TableMetadata, other: Other, surroundings: Surroundings) -> bool:
         """Return whether another live table had a place in this table's places, and has none there any more."""
-        own_places = [self._place(metadata, folder) for folder in (metadata.location, *metadata.write_paths)]
+        own_places = [self._place(folder, surroundings) for folder in (metadata.location, *metadata.write_paths)]
         if not any(one.may_meet(place) for one in own_places for place in other.places):
             return False
         try:
@@ -215,7 +207,7 @@ class DeletionGuard:
         except IcewrightError:  # nobody knows
             return False
         places = (current.location, *current.write_paths, current.metadata_location.rpartition("/")[0])
-        return not any(one.may_meet(self._place(metadata, place)) for one in own_places for place in places)
+        return not any(one.may_meet(self._place(place, surroundings)) for one in own_places for place in places)
 
     def _still_there(self, other: Other) -> bool:
         """Return whether the metadata of an unnamed table still exists: an unseen catalog may name it."""
@@ -233,15 +225,15 @@ class DeletionGuard:
             f"`icewright adopt {metadata.ref}`"
         )
 
-    def _allows(self, metadata: TableMetadata, folder: str) -> bool:
-        place = self._place(metadata, folder)
-        return any(place.within(allowed) for allowed in self._allowed(metadata.ref))
+    def _allows(self, ref: TableRef, folder: str, spelling: Spelling) -> bool:
+        place = self.registry.place(folder, spelling)
+        return any(place.within(allowed) for allowed in self._allowed(ref, spelling))
 
-    def _allowed(self, ref: TableRef) -> list[Place]:
-        return [self.registry.place(folder, self.spelling(ref)) for folder in self.allowed_locations[ref.catalog]]
+    def _allowed(self, ref: TableRef, spelling: Spelling) -> list[Place]:
+        return [self.registry.place(folder, spelling) for folder in self.allowed_locations[ref.catalog]]
 
-    def _place(self, metadata: TableMetadata, folder: str) -> Place:
-        return self.registry.place(folder, self.spelling(metadata.ref))
+    def _place(self, folder: str, surroundings: Surroundings) -> Place:
+        return self.registry.place(folder, surroundings.spelling)
 
 
 def _reason_to_keep(

@@ -76,7 +76,7 @@ class PathHashes:
         return union
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Rows with `path` and `hash`."""
+        """Add the rows of a frame with the columns `path` and `hash`."""
         prefix = frame["path"].str.extract(_PREFIX)
         for value in prefix.unique(maintain_order=True):
             if value not in self.prefixes:
@@ -94,7 +94,7 @@ class PathHashes:
 
 @dataclass
 class LocationListing:
-    """Listed files: all are counted, old ones in no hidden place may be orphans."""
+    """The listed files of a table's places: all are counted; old ones in no hidden folder are orphan candidates."""
 
     metadata: TableMetadata
     older_than: datetime
@@ -107,7 +107,7 @@ class LocationListing:
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, root: str, batch: pa.RecordBatch) -> None:
-        """Files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""
+        """Add files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""
         frame = pl.DataFrame(pl.from_arrow(batch))
         if frame.is_empty():
             return
@@ -135,7 +135,7 @@ class LocationListing:
             self._writer.write_batch(batch)
 
     def mismatches(self, reached: PathHashes, same: Callable[[str, str], bool]) -> list[tuple[str, str]]:
-        """Schemes and authorities that are not the same, though a file is listed under one and reached by the other."""
+        """Return pairs of different prefixes under which one path is listed and is reached by the table."""
         if all(same(one, other) for one in self._named.prefixes for other in reached.prefixes):
             return []
         both = self._named.frame().join(reached.frame(), on="hash", how="inner").select("code", "code_right").unique()
@@ -143,14 +143,14 @@ class LocationListing:
         return [pair for pair in met if not same(*pair)]
 
     def strange_metadata(self, reached: PathHashes) -> list[Strange]:
-        """Metadata files that the table does not reach."""
+        """Return the listed metadata files that the table does not reach."""
         if not self._metadata_files:
             return []
         strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
         return [Strange(*row) for row in strange.select("path", "modified").rows()]
 
     def orphans(self, reached: PathHashes) -> Iterator[pl.DataFrame]:
-        """Old files that nothing reaches, with the columns of `ORPHAN`, chunk by chunk."""
+        """Yield the old files that the table does not reach, with the columns of `ORPHAN`, chunk by chunk."""
         if self._writer is None:
             return
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
@@ -163,7 +163,7 @@ class LocationListing:
                 yield frame.join(orphans, on="hash", how="semi").select(*ORPHAN)
 
     def close(self) -> None:
-        """Give the temporary file back."""
+        """Delete the temporary file."""
         self._spool.close()
 
 
@@ -184,7 +184,7 @@ def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
 
 
 def strange_metadata_beside(files: TableFiles, metadata: TableMetadata) -> list[Strange]:
-    """Metadata files in the table's metadata folders that its log does not name, as far as they could be somebody's.
+    """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     What was written before the oldest version that the log names is older, and is not looked at, unless two files
     bear its number: then the table may have been forked there.

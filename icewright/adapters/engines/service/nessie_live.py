@@ -38,7 +38,7 @@ _REPORTED = (IcewrightError,)
 
 @dataclass(frozen=True)
 class Identified:
-    """What the commits say: references with their tables, and the live versions by content id."""
+    """References with their tables, and the live versions of each table by content id."""
 
     references: tuple[Reference, ...]
     heads: tuple[Mapping[Key, Content], ...]
@@ -49,7 +49,7 @@ class Identified:
 
 @dataclass
 class NessieLiveSet:
-    """What one catalog's references see. Metadata files and commits never change: each is read once."""
+    """Reads what the references of one catalog see. Metadata files and commits never change: each is read once."""
 
     catalog: Branched
     clock: Clock
@@ -59,7 +59,7 @@ class NessieLiveSet:
     _read: dict[str, TableMetadata] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Give back what was read."""
+        """Drop the commits and metadata files that were read."""
         self._commits.clear()
         self._read.clear()
 
@@ -125,7 +125,7 @@ class NessieLiveSet:
         return not forbidden_by_user(head.properties) and self.knobs(head.ref, head)[VACUUM_ENABLED]
 
     def _all_read(self, contents: Iterable[Content]) -> dict[str, IcewrightError]:
-        """Read the metadata of versions; the errors by place."""
+        """Read the metadata of versions; return errors by metadata location."""
         unread = {c.metadata_location: c for c in contents if c.metadata_location not in self._read}
 
         def read(content: Content) -> TableMetadata | IcewrightError:
@@ -227,7 +227,7 @@ class NessieLiveSet:
 
 @dataclass
 class _Marked:
-    """What one table reaches, and what of it has been read."""
+    """The paths that one table reaches, and the snapshots, metadata files and manifests that were read for them."""
 
     named: PathHashes = field(default_factory=PathHashes)
     snapshots: set[int] = field(default_factory=set)
@@ -255,7 +255,7 @@ class NessieReachability:
         self.broken.pop(content_id, None)
 
     def extend(self, survey: Survey, *, dry_run: bool) -> list[pl.DataFrame]:
-        """Take in what the survey sees and earlier ones did not; the paths of it.
+        """Mark what the survey sees and earlier ones did not; return its paths.
 
         In a dry run old snapshots of branches count as expired.
         """
@@ -320,7 +320,7 @@ class NessieReachability:
 
 
 def _statistics(metadata: TableMetadata, live: Mapping[int, Snapshot]) -> pl.DataFrame:
-    """Statistics files of snapshots that stay."""
+    """Return the statistics files of snapshots that stay."""
     retained = replace(
         metadata,
         statistics=tuple(s for s in metadata.statistics if s.snapshot_id in live),

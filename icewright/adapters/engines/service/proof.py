@@ -53,8 +53,9 @@ class TableProof:
         surroundings = self.guard.around(current)
         files = self.guard.registry.files
         strange = strange_metadata_beside(files, current)
-        adopted = self.guard.adopted(current)
-        without_successor(current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, adopted)
+        without_successor(
+            current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
+        )
         roots = self.guard.roots(current, surroundings)[0] if self.scanned else None
         free = self._unreached(current)
         free = free.filter(pl.col("path").is_in([file.path for file in planned]))

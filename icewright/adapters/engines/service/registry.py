@@ -54,6 +54,8 @@ class Surroundings:
     own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
     first: tuple[tuple[Place, ...], ...]  # those that it had when it was first seen, under each of its names
     others: tuple[Other, ...]
+    spelling: Spelling
+    adopted: frozenset[str]  # places, files and uuids that a person has adopted for the table
 
     def had_at_first(self, place: Place) -> bool:
         """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
@@ -207,6 +209,8 @@ class TableRegistry:
             places([place for one in own for place in one.places]),
             tuple(places(one.first_places) for one in own),
             tuple(others),
+            spelling,
+            self.registrations.adopted(metadata.table_uuid),
         )
 
 

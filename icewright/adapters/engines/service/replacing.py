@@ -1,4 +1,4 @@
-"""A snapshot of operation `replace`: the same rows, said by other manifests."""
+"""A snapshot of operation `replace`: the same rows under other manifests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Replacing:
 
     @contextmanager
     def undone_unless_committed(self) -> Iterator[None]:
-        """When the block fails, its new files are gone again, unless the table may refer to them."""
+        """Delete the new files when the block fails, unless the table may refer to them."""
         try:
             yield
         except (CommitStateUnknown, InvariantViolated):
@@ -51,12 +51,12 @@ class Replacing:
             raise
 
     def write(self, writer: ManifestWriter, entries: Sequence[Entry], target_bytes: int, each: float) -> None:
-        """New manifests of about the target's size, of entries that take about so many bytes each."""
+        """Write manifests of about `target_bytes` for entries of about `each` bytes."""
         per_file = max(1, int(target_bytes / max(1.0, each)))
         self.written += writer.write(self.files, self._folder, entries, -(-len(entries) // per_file))
 
     def commit(self, dropped: Collection[str], summary: Mapping[str, str]) -> TableMetadata:
-        """Let the new manifests stand for those that are dropped.
+        """Commit a snapshot in which the new manifests replace the dropped ones.
 
         Raises `CommitConflict` when the table has changed, `InvariantViolated` when the commit did more.
         """

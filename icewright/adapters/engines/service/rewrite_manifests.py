@@ -26,7 +26,7 @@ _READERS = 4
 
 @dataclass(frozen=True)
 class RewriteManifestsInService:
-    """The operation with what it needs."""
+    """Runs manifest rewriting without Spark."""
 
     files: TableFiles
     clock: Clock
@@ -70,7 +70,7 @@ class RewriteManifestsInService:
 
 
 def _checked(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
-    """The number of entries written. Raises `MetadataUnreadable` when it is not what the manifest list promised."""
+    """Return the number of entries written. Raises `MetadataUnreadable` if the manifest list has another number."""
     entries, expected = sum(w.entries for w in written), sum(m.live_files for m in chosen)
     if entries != expected:
         raise MetadataUnreadable(

@@ -65,7 +65,7 @@ class BranchVacuum:
     _expired: dict[str, set[int]] = field(default_factory=dict)  # by content id
 
     def survey(self, now: datetime) -> Survey:
-        """Identify the live contents, and forget what earlier runs knew."""
+        """Identify the live contents anew, without the marks of earlier runs."""
         self.contents.forget()
         self._mark = self._dry_mark = None
         self._expired.clear()
@@ -78,7 +78,7 @@ class BranchVacuum:
         return resolve(self.catalog.gc_config(), knobs[VACUUM_CUTOFF], grace, now)
 
     def expire(self, work: VacuumOf) -> Outcome:
-        """Return one commit for each branch whose metadata of the table has old snapshots."""
+        """Expire a table's old snapshots by one commit on each branch that has any."""
         started = self.deletion.clock.now()
         commits = 0
         expired_ids: set[int] = set()
@@ -141,7 +141,7 @@ class BranchVacuum:
         return Expiry((), (), (), None)
 
     def _fresh_head(self, head: Head) -> tuple[Head, TableMetadata] | None:
-        """Return the branch's table as it is now; None when branch or table is gone."""
+        """Return the branch's head of the table as it is now; None when branch or table is gone."""
         for reference in self.catalog.references():
             if reference.name == head.reference.name:
                 content = self.catalog.tables(reference, [head.content.key]).get(head.content.key)
@@ -150,14 +150,14 @@ class BranchVacuum:
         return None
 
     def _stays_readable(self, work: VacuumOf) -> None:
-        """Raise what stops reading whatever stays live of a table: no snapshot of it expires before it is mended."""
+        """Raise the error that stops reading any live file of the table: until it is mended no snapshot expires."""
         probe = NessieReachability(self.contents, self.deletion.files)
         probe.extend(replace(work.survey, tables=(work.table,)), dry_run=True)
         for broken in probe.broken.values():
             raise broken
 
     def sweep(self, work: VacuumOf) -> Outcome:
-        """Delete what nothing live reaches."""
+        """Delete the files in the table's places that no branch or tag reaches."""
         clock, table, files = self.deletion.clock, work.table, self.deletion.files
         started = clock.now()
         base = self._base(table)
@@ -176,7 +176,7 @@ class BranchVacuum:
             named = mark.named
             named.add(hashed(self.deletion.planned(table.ref), files.canonical))
             try:
-                strange = identify(base, listing.strange_metadata(named), files.read, self.guard.adopted(base))
+                strange = identify(base, listing.strange_metadata(named), files.read, surroundings.adopted)
             except MetadataUnreadable as error:
                 raise unreadable(base, error) from error
             no_foreign_table(base, strange)
@@ -257,7 +257,7 @@ class BranchVacuum:
         )
 
     def live_since(self, work: VacuumOf, mark: NessieReachability) -> list[pl.DataFrame]:
-        """What has become live since the mark, which only grows. Raises when anything may not be touched any more."""
+        """Return the paths that became live since the mark. Raises when the table may not be touched any more."""
         survey = self._fresh(work.survey)
         grown = mark.extend(survey, dry_run=False)
         self._may_touch(survey, work.table)
@@ -272,7 +272,7 @@ class BranchVacuum:
         return self.guard.judge(base, surroundings, files, own=self.guard.roots(base, surroundings)[0])
 
     def resume(self, unfinished: Unfinished, now: datetime) -> Outcome:
-        """Finish planned deletions by a proof over everything that is live now."""
+        """Finish the planned deletions of an earlier job, proved against everything that is live now."""
         survey = self.survey(now)
         mark = NessieReachability(self.contents, self.deletion.files)
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
@@ -370,7 +370,7 @@ def _same(one: str, other: str, knobs: Knobs) -> bool:
 
 
 def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
-    """Return the commit in the words of those who verify it."""
+    """Return the expiry as a step, the form in which its commit is verified."""
     return ExpireSnapshots(
         snapshot_ids=found.snapshot_ids,
         remove_refs=(),
@@ -383,5 +383,5 @@ def _step(found: Expiry, work: VacuumOf) -> ExpireSnapshots:
 
 
 def whole_catalog(name: str) -> TableRef:
-    """By which the policy is asked what holds for a catalog as a whole."""
+    """Return the reference under which a policy's settings for a whole catalog are found."""
     return TableRef(name, (), "")
