@@ -1,4 +1,4 @@
-"""A client of the service's API, for programs and for the command line: plain documents in, plain documents out."""
+"""HTTP client of the REST API, used by programs and by the command line; documents are plain dicts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _USAGE = (400, 404, 409, 413, 422)
 
 
 class Refusal(IcewrightError):
-    """The service does not let who asks do this."""
+    """The service refuses the caller (401 or 403)."""
 
 
 class Client:
-    """One service. Closed by `close`, or by the end of a `with` block."""
+    """A client of one service; close it with `close` or a `with` block."""
 
-    def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **more: Any) -> None:  # noqa: ANN401
+    def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **options: Any) -> None:  # noqa: ANN401
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx2.Client(base_url=f"{server.rstrip('/')}/api/v1", headers=headers, timeout=timeout, **more)
+        self._http = httpx2.Client(base_url=f"{server.rstrip('/')}/api/v1", headers=headers, timeout=timeout, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -35,13 +35,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connections to the service."""
         self._http.close()
 
-    # -- what there is
+    # -- reads
 
     def me(self) -> Document:
-        """Return who the caller is and may do."""
+        """Return the caller's name, grants and actions."""
         return self._get("/me")
 
     def overview(self) -> Document:
@@ -49,15 +49,15 @@ class Client:
         return self._get("/overview")
 
     def tables(self, *, sort: str = "name", order: Order = "asc", **filters: Any) -> Iterator[Document]:  # noqa: ANN401
-        """Return all tables, page by page."""
+        """Yield all tables that match the filters, page by page."""
         return self._pages("/tables", {"sort": sort, "order": order, **filters})
 
     def table(self, name: str) -> Document:
-        """Return one table: health, facts, verdicts, pins."""
+        """Return a table with health, facts, verdicts and pins."""
         return self._get(f"/tables/{_segment(name)}")
 
     def knobs(self, name: str) -> Document:
-        """Return every knob of a table, and who set it."""
+        """Return every knob of a table with the level that set it."""
         return self._get(f"/tables/{_segment(name)}/knobs")
 
     def snapshots(self, name: str) -> Document:
@@ -65,35 +65,35 @@ class Client:
         return self._get(f"/tables/{_segment(name)}/snapshots")
 
     def plan(self, catalog: str | None = None) -> Document:
-        """Return what would start now, and what would wait."""
+        """Return jobs that would start now, and deferred operations."""
         return self._get("/plan", catalog=catalog, limit=500)
 
     def queue(self) -> Document:
-        """Return what runs, and what waits."""
+        """Return open jobs, and due operations without a job."""
         return self._get("/queue")
 
     def jobs(self, table: str | None = None, *, limit: int = 50, **filters: Any) -> Sequence[Document]:  # noqa: ANN401
         """Return the newest jobs, of one table or of all."""
-        found = self._pages("/jobs", {"table": table, **filters}, min(limit, 500))
-        return [job for job, _ in zip(found, range(limit), strict=False)]
+        pages = self._pages("/jobs", {"table": table, **filters}, min(limit, 500))
+        return [job for job, _ in zip(pages, range(limit), strict=False)]
 
     def job(self, job_id: str) -> Document:
         """Return one job with its runs."""
         return self._get(f"/jobs/{_segment(job_id)}")
 
     def files(self, job_id: str) -> Iterator[Document]:
-        """Return what a job deleted, found or kept."""
+        """Yield the files of a job in the deletion ledger."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
     def deletions(self, **filters: Any) -> Iterator[Document]:  # noqa: ANN401
-        """Return files that are still to be deleted, by job and operation."""
+        """Yield planned deletions by job and operation."""
         return self._pages("/deletions", {name: value for name, value in filters.items() if value is not None})
 
     def policies(self) -> Document:
         """Return the policy rules and the guardrails."""
         return self._get("/policies")
 
-    # -- what changes
+    # -- changes
 
     def start(
         self,
@@ -111,47 +111,47 @@ class Client:
         return self._document("POST", f"/tables/{_segment(table)}/jobs", json=body, headers=headers)
 
     def follow(self, job_id: str, every: float = 1.0) -> Document:
-        """Wait until a job has ended."""
+        """Poll a job every `every` seconds until it ends, and return it."""
         while True:
-            found = self.job(job_id)
-            if not TRANSITIONS[JobState(found["state"])]:
-                return found
+            job = self.job(job_id)
+            if not TRANSITIONS[JobState(job["state"])]:
+                return job
             time.sleep(every)
 
     def cancel(self, job_id: str) -> Document:
-        """Ask a job to stop."""
+        """Request cancellation of a job, and return it."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/cancel")
 
     def undo(self, job_id: str, *, dry_run: bool = False) -> Document:
-        """Take a job back, or say what that would bring back."""
+        """Undo a job, or report what an undo would restore."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/undo", json={"dry_run": dry_run})
 
     def give_up(self, job_id: str) -> Document:
-        """Leave the files of a job that wait to be deleted where they are."""
+        """Drop the planned deletions of a job; its files stay."""
         return self._document("POST", f"/jobs/{_segment(job_id)}/give-up")
 
     def pause(self, table: str, reason: str) -> None:
-        """Keep a table from being maintained by itself."""
-        self._ask("POST", f"/tables/{_segment(table)}/pause", json={"reason": reason})
+        """Pause automatic maintenance of a table."""
+        self._request("POST", f"/tables/{_segment(table)}/pause", json={"reason": reason})
 
     def resume(self, table: str) -> None:
-        """Let a paused table be maintained again."""
-        self._ask("POST", f"/tables/{_segment(table)}/resume")
+        """Resume automatic maintenance of a table."""
+        self._request("POST", f"/tables/{_segment(table)}/resume")
 
     def rule(self, scope: str) -> Document | None:
         """Return the newest version of a stored rule; None when there is none."""
-        found = self._get(f"/policies/{_segment(scope)}/versions")["items"]
-        return cast(Document, found[0]) if found else None
+        versions = self._get(f"/policies/{_segment(scope)}/versions")["items"]
+        return cast(Document, versions[0]) if versions else None
 
     def set_rule(self, scope: str, settings: Mapping[str, Any], version: int | None = None) -> Document:
-        """Make this the rule of the scope; `version` is the newest that was seen."""
+        """Replace the stored rule of a scope; a `version` other than the newest is a conflict."""
         return self._document("PUT", f"/policies/{_segment(scope)}", json={"set": dict(settings), "version": version})
 
     def delete_rule(self, scope: str) -> None:
-        """Take the stored rule of a scope back."""
-        self._ask("DELETE", f"/policies/{_segment(scope)}")
+        """Remove the stored rule of a scope."""
+        self._request("DELETE", f"/policies/{_segment(scope)}")
 
-    # -- how
+    # -- transport
 
     def _get(self, path: str, **params: Any) -> Document:  # noqa: ANN401 - query parameters
         return self._document("GET", path, params={k: v for k, v in params.items() if v is not None})
@@ -165,29 +165,29 @@ class Client:
             if cursor is None:
                 return
 
-    def _document(self, method: str, path: str, **more: Any) -> Document:  # noqa: ANN401 - see httpx
-        return cast(Document, self._ask(method, path, **more).json())
+    def _document(self, method: str, path: str, **options: Any) -> Document:  # noqa: ANN401 - see httpx
+        return cast(Document, self._request(method, path, **options).json())
 
-    def _ask(self, method: str, path: str, **more: Any) -> httpx2.Response:  # noqa: ANN401 - see httpx
+    def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401 - see httpx
         try:
-            answer = self._http.request(method, path, **more)
+            response = self._http.request(method, path, **options)
         except httpx2.HTTPError as error:
             raise StorageUnavailable(f"{self._http.base_url}: {type(error).__name__}: {error}") from error
-        if answer.is_success:
-            return answer
-        raise _error(answer)
+        if response.is_success:
+            return response
+        raise _error(response)
 
 
 def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _error(answer: httpx2.Response) -> IcewrightError:
+def _error(response: httpx2.Response) -> IcewrightError:
     try:
-        said = answer.json()
-        detail = "; ".join([said["detail"], *map(str, said.get("errors", []))])
+        problem = response.json()
+        detail = "; ".join([problem["detail"], *map(str, problem.get("errors", []))])
     except (ValueError, KeyError, TypeError):
-        detail = f"the server answered {answer.status_code}, and nothing that is of this API"
-    if answer.status_code in (401, 403):
-        return Refusal(f"{detail} (the token is taken from ICEWRIGHT_TOKEN)" if answer.status_code == 401 else detail)  # noqa: PLR2004
-    return UsageError(detail) if answer.status_code in _USAGE else StorageUnavailable(detail)
+        detail = f"the server answered {response.status_code} without problem details; is this an Icewright service?"
+    if response.status_code in (401, 403):
+        return Refusal(f"{detail} (the token is taken from ICEWRIGHT_TOKEN)" if response.status_code == 401 else detail)  # noqa: PLR2004
+    return UsageError(detail) if response.status_code in _USAGE else StorageUnavailable(detail)

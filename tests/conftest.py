@@ -34,9 +34,10 @@ settings.register_profile("long", max_examples=300, deadline=None)  # pytest --h
 
 
 def pytest_configure() -> None:
-    """Let the processes of a run, and those that tests start, read what an earlier one compiled."""
+    """Let all processes of a run read what an earlier one compiled, and let contract suites show what differs."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    pytest.register_assert_rewrite("icewright.testing.contracts")
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -47,6 +48,7 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
         return "spark" if "mark.spark" in (ROOT / file).read_text(encoding="utf-8") else file
 
 
+@pytest.hookimpl(optionalhook=True)  # `make mutants` runs without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     """Schedule tests over the workers; the largest group, which is Spark's, begins first."""
     return OneSpark(config, log)

@@ -55,7 +55,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     f"{_SERVICE}/deletion.py": _CASES,
     f"{_SERVICE}/guard.py": _CASES,
     "flow/undo.py": ("tests/cases/test_undo.py", "tests/cases/test_undo_crashes.py"),
-    "adapters/store/ledger.py": ("tests/contracts/test_undo_store.py", "tests/contracts/test_store.py"),
+    "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
     "adapters/catalogs/staging.py": _COMMITS,
     "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),
     "adapters/metadata/changes.py": ("tests/adapters/test_metadata.py", *_COMMITS),
@@ -72,7 +72,7 @@ class Change:
     becomes: str
 
     def __str__(self) -> str:
-        """As it stands in the list of those that are accepted."""
+        """Return the form in which the list of accepted mutants has it."""
         was, becomes = (f"'''{lines}'''" for lines in (self.was, self.becomes))
         return f'[[accepted]]\nfunction = "{self.function}"\nwas = {was}\nbecomes = {becomes}\nreason = ""\n'
 
@@ -83,23 +83,23 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help="paths that begin like this, such as icewright/core; all by default")
     parser.add_argument("--again", action="store_true", help="test only what survived the last run of these modules")
     parser.add_argument("--report", action="store_true", help="test nothing: report the last run")
-    asked = parser.parse_args()
-    wanted = tuple(path.removeprefix("icewright/") for path in asked.modules)
-    modules = [module for module in MODULES if not wanted or module.startswith(wanted)]
+    options = parser.parse_args()
+    prefixes = tuple(path.removeprefix("icewright/") for path in options.modules)
+    modules = [module for module in MODULES if not prefixes or module.startswith(prefixes)]
     if not modules:
-        parser.error(f"no module to mutate begins like {', '.join(asked.modules)}")
-    if asked.again:
+        parser.error(f"no module to mutate begins like {', '.join(options.modules)}")
+    if options.again:
         survivors = [name for module in modules for name, status in _results(module) if status == SURVIVED]
         if survivors:
             _run(modules, survivors)
-    elif not asked.report:
+    elif not options.report:
         shutil.rmtree("mutants", ignore_errors=True)
         _run(modules)
     return _report(modules)
 
 
 def _run(modules: Sequence[str], mutants: Sequence[str] = ()) -> None:
-    """Do what `mutmut run` does, with operators and a runner of our own."""
+    """Run mutmut with our own operators and runner."""
     mutation_operators.install()
     paths = [f"icewright/{module}" for module in modules]
     config().only_mutate = paths
@@ -114,7 +114,7 @@ def _run(modules: Sequence[str], mutants: Sequence[str] = ()) -> None:
 
 
 def _silent(*_: object, **__: object) -> None:
-    """Print no line that is written anew all the time: only a terminal shows it as one."""
+    """Suppress mutmut's progress line, which only a terminal can overwrite."""
 
 
 def _dotted(module: str) -> str:

@@ -1,1 +1,1 @@
-"""Processes and people: configuration, wiring, command line, demo."""
+"""Everything that users and operators start: configuration, wiring, command line, service, web and demo."""

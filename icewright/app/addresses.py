@@ -1,4 +1,4 @@
-"""Addresses: who can reach those of the network, and where the state store lies."""
+"""Network addresses that only this machine reaches, and the address of the state store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def beside(configuration: Path, state: str) -> str:
-    """The state store's address: a relative SQLite file lies beside the configuration, wherever a command is called."""
+    """Return the state store's address; a relative SQLite path is relative to the configuration file."""
     prefix = "sqlite:///"
     if not state.startswith(prefix) or state.startswith(f"{prefix}/") or ":memory:" in state:
         return state

@@ -1,4 +1,4 @@
-"""The only place that builds and wires adapters: configuration in, a World out."""
+"""The only place that builds and wires adapters: takes a configuration and returns an `Application`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig
 from icewright.app.fence import inside, outside
 from icewright.app.identity import holder, is_dead, user
-from icewright.app.lineage import heard
+from icewright.app.lineage import with_lineage
+from icewright.core.breakers import failing_catalogs
 from icewright.core.errors import ConfigError, StorageUnavailable
 from icewright.core.events.directory import Directory, Known
 from icewright.core.layering import Policy, PolicyRule
@@ -67,7 +68,7 @@ from icewright.ports import Archive, Clock, CommitReports, Trigger, VendedCreden
 
 @dataclass(frozen=True)
 class Application:
-    """A wired world, and what only the edges need."""
+    """The runtime with its adapters, and the parts that only commands, service and web use."""
 
     config: Config
     runtime: Runtime
@@ -81,11 +82,11 @@ class Application:
     store_faults: Callable[[], Sequence[str]]
 
     def orphans(self, ref: TableRef, older_than: datetime) -> int:
-        """Return how many old files under the table's location nothing of it reaches."""
+        """Return the number of files under the table's location that are old and that no metadata of it reaches."""
         return self.engines.orphans.count(self.runtime.catalog(ref).load(ref), older_than)
 
     def catalog_checks(self, name: str) -> Iterator[tuple[str, Callable[[], str]]]:
-        """Yield what can be asked of a catalog beyond its list of tables, each as a question that may raise."""
+        """Yield the name and the function of each check of a REST catalog; a function returns its result or raises."""
         catalog = self.runtime.catalogs[name]
         if not isinstance(catalog, RestCatalog):
             return
@@ -109,7 +110,7 @@ def _files(config: Config, grants: Callable[[str], VendedCredentials | None]) ->
 
 
 def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
-    """Return what is said of catalogs whose pool is a Connect server, so that verdicts say it too."""
+    """Return rules that leave compaction to Spark for catalogs whose pool is a Spark Connect server."""
     return tuple(
         PolicyRule((name,), {KERNEL.name: Kernel.SPARK.value}, f"pool {entry.pool} is a Spark Connect server")
         for name, entry in config.catalogs.items()
@@ -118,51 +119,51 @@ def _catalogs_without_arrow(config: Config) -> tuple[PolicyRule, ...]:
 
 
 def _spelling(policy: Callable[[], Policy], ref: TableRef) -> Spelling:
-    """Return how the paths of a table's catalog are spelt, as far as the policy says."""
+    """Return which schemes and authorities of paths the table's policy calls equal."""
     knobs = policy().knobs_for(ref, None)
     return Spelling.of(knobs[EQUAL_SCHEMES], knobs[EQUAL_AUTHORITIES])
 
 
-def _held(store: SqlStore, metadata: TableMetadata) -> list[SnapshotHold]:
+def _pinned(store: SqlStore, metadata: TableMetadata) -> list[SnapshotHold]:
     return [pin.hold() for pin in store.pins.list(metadata.ref, metadata.table_uuid)]
 
 
 def _reports(config: Config) -> dict[str, CommitReports]:
-    asked = {name: entry for name, entry in config.catalogs.items() if entry.commit_reports is not None}
-    if not asked:
+    reporting = {name: entry for name, entry in config.catalogs.items() if entry.commit_reports is not None}
+    if not reporting:
         return {}
     from icewright.adapters.catalogs.reports import IcebergReports  # noqa: PLC0415 - PyIceberg takes long to load
 
     return {
         name: IcebergReports(name, pyiceberg_catalog_properties(entry), entry.commit_reports)
-        for name, entry in asked.items()
+        for name, entry in reporting.items()
         if entry.commit_reports is not None
     }
 
 
 @contextmanager
 def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
-    said = config.archive
-    if said is None:
+    section = config.archive
+    if section is None:
         yield None
         return
-    entry = config.catalogs[said.catalog]
+    entry = config.catalogs[section.catalog]
 
     def opened() -> Archive:
         from icewright.adapters.archive import IcebergArchive  # noqa: PLC0415 - PyIceberg takes long to load
 
         properties = pyiceberg_catalog_properties(entry)
-        return IcebergArchive(entry.name, properties, tuple(said.namespace.split(".")))
+        return IcebergArchive(entry.name, properties, tuple(section.namespace.split(".")))
 
     archive = LazyArchive(opened)
     try:
-        yield Archiving(SqlOldHistory(store.db), archive, timedelta(days=said.after_days))
+        yield Archiving(SqlOldHistory(store.db), archive, timedelta(days=section.after_days))
     finally:
         archive.close()
 
 
 def check_catalog(catalog: CatalogConfig) -> None:
-    """Raise `ConfigError` with the faults of a catalog's properties, and with what its environment does not hold."""
+    """Raise `ConfigError` with the faults of a catalog's properties and with hosts outside its environment."""
     properties = _properties(catalog)
     if faults := outside(catalog, hosts(properties)):
         raise ConfigError(faults)
@@ -184,20 +185,21 @@ def _engines(
     storage_time: Callable[[str], datetime],
 ) -> Engines:
     allowed = {name: entry.allowed_locations for name, entry in config.catalogs.items()}
-    guard = DeletionGuard(
-        TableRegistry(catalogs, files, store.registrations, clock), allowed, partial(_spelling, policy)
-    )
-    deletion, held = Deletion(files, store.ledger, clock), partial(_held, store)
+    places = {name: entry.table_places for name, entry in config.catalogs.items()}
+    failing = lambda: failing_catalogs(store.breakers.list(), clock.now())  # noqa: E731
+    registry = TableRegistry(catalogs, files, store.registrations, clock, places, failing)
+    guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
+    deletion, pinned = Deletion(files, store.ledger, clock), partial(_pinned, store)
     return Engines(
         catalogs=catalogs,
         spark=SparkEngine(
             {name: pools[entry.pool] for name, entry in config.catalogs.items()}, files, store.ledger, clock
         ),
-        expire=ExpireInService(deletion, guard, held),
-        orphans=RemoveOrphansInService(deletion, guard, held, storage_time),
+        expire=ExpireInService(deletion, guard, pinned),
+        orphans=RemoveOrphansInService(deletion, guard, pinned, storage_time),
         manifests=RewriteManifestsInService(files, clock),
         environments={name: c.environment for name, c in config.catalogs.items() if c.environment is not None},
-        vacuums=_vacuums(catalogs, deletion, guard, policy, held, storage_time),
+        vacuums=_vacuums(catalogs, deletion, guard, policy, pinned, storage_time),
     )
 
 
@@ -210,13 +212,15 @@ def application(
     tell: Listener | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Application]:
-    """Everything wired; Spark, if it was started, ends with the block. `command` is what --set says."""
+    """Wire the application for the duration of the block. `command` holds the knobs of --set."""
     store = open_store(config)
     shared = SharedClock(lambda: server_time(store.engine))
     given, clock = clock, clock or shared
     catalogs: dict[str, AnyCatalog] = {}
     files = _files(config, lambda path: _granted(catalogs, path))
-    storage_time = files.time if given is None else lambda _: given.now()  # who sets the clock dates the files too
+    storage_time = (
+        files.time if given is None else lambda _: given.now()
+    )  # a test that sets the clock also sets the age of files
     catalogs |= {
         name: open_catalog(_properties(entry), files, clock, entry.environment)
         for name, entry in config.catalogs.items()
@@ -247,14 +251,12 @@ def application(
     alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
     try:
         with (
-            heard(config.openlineage, config.path.parent, runtime, tell or runtime.emit) as told,
+            with_lineage(config.openlineage, config.path.parent, runtime, tell or runtime.emit) as emit,
             _archiving(config, store) as archiving,
         ):
-            mine = replace(runtime, emit=told)
-            faults = partial(store_faults, store)
-            yield Application(
-                config, mine, pools, engine, shared, archiving, alerting, directory(config), reports, faults
-            )
+            runtime = replace(runtime, emit=emit)
+            known, faults = directory(config), partial(store_faults, store)
+            yield Application(config, runtime, pools, engine, shared, archiving, alerting, known, reports, faults)
     finally:
         for pool in pools.values():
             pool.stop()
@@ -269,7 +271,7 @@ def read_config(path: Any) -> Config:  # noqa: ANN401 - a path
 
 
 def open_store(config: Config) -> SqlStore:
-    """The state store. SQLite is brought to the newest revision by itself, a shared database by `db upgrade` alone."""
+    """Open the state store. SQLite is migrated here; a shared database only by `icewright db upgrade`."""
     engine = open_database(config.state)
     if not is_current(engine):
         if engine.dialect.name != "sqlite":
@@ -293,7 +295,7 @@ def directory(config: Config) -> Directory:
 
 
 def upgrade_store(config: Config) -> None:
-    """Bring the state store to the newest revision."""
+    """Migrate the state store to the newest revision."""
     engine = open_database(config.state)
     try:
         upgrade(engine)
@@ -329,48 +331,49 @@ def _vacuums(
     deletion: Deletion,
     guard: DeletionGuard,
     policy: Callable[[], Policy],
-    held: Callable[[TableMetadata], list[SnapshotHold]],
+    pinned: Callable[[TableMetadata], list[SnapshotHold]],
     storage_time: Callable[[str], datetime],
 ) -> dict[str, BranchVacuum]:
-    """Vacuum of each catalog with branches; branches of one server are no strangers to one another."""
-    found: dict[str, BranchVacuum] = {}
+    """Return the vacuum of each Nessie catalog; catalogs of one server do not block each other's deletions."""
+    vacuums: dict[str, BranchVacuum] = {}
     for name, catalog in catalogs.items():
         if isinstance(catalog, NessieCatalog):
             same = {n for n, c in catalogs.items() if isinstance(c, NessieCatalog) and c.server == catalog.server}
-            found[name] = BranchVacuum(
+            vacuums[name] = BranchVacuum(
                 catalog,
                 deletion,
                 replace(guard, ignoring=frozenset(same)),
-                NessieLiveSet(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), held),
+                NessieLiveSet(catalog, deletion.clock, lambda ref, read: policy().knobs_for(ref, read), pinned),
                 lambda name=name: policy().knobs_for(whole_catalog(name), None),  # type: ignore[misc]
                 storage_time,
             )
-    return found
+    return vacuums
 
 
 def _served(config: Config, catalogs: Mapping[str, AnyCatalog], ref: TableRef) -> Served:
-    """Return what the table's catalog has policies of its own for."""
+    """Return the policies that the table's own catalog, such as Polaris, holds for it."""
     catalog = catalogs.get(ref.catalog)
     if not isinstance(catalog, RestCatalog):
         return Served()
-    asked = config.catalogs[ref.catalog].policies
-    wanted = asked == "polaris" or (asked == "auto" and catalog.policies.offered())
-    return catalog.policies.of(ref) if wanted else Served()
+    source = config.catalogs[ref.catalog].policies
+    if source == "polaris" or (source == "auto" and catalog.policies.offered()):
+        return catalog.policies.of(ref)
+    return Served()
 
 
 def _granted(catalogs: Mapping[str, AnyCatalog], path: str) -> VendedCredentials | None:
-    """Return what the catalog that a file belongs to lends for it."""
+    """Return the credentials that a REST catalog vends for a file."""
     lenders = (catalog for catalog in catalogs.values() if isinstance(catalog, RestCatalog))
     return next((grant for catalog in lenders if (grant := catalog.grant(path)) is not None), None)
 
 
 def _pool(config: Config, pool: PoolConfig) -> SparkPool:
     """Return a pool that knows every catalog that uses it."""
-    mine: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
+    users: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
     conf: dict[str, str] = {}
     packages: set[str] = set()
     driver: dict[str, str] = {}
-    for catalog in mine:
+    for catalog in users:
         conf |= spark_conf(_properties(catalog))
         packages |= set(spark_packages(_properties(catalog)))
         for key, value in driver_properties(_properties(catalog)).items():

@@ -1,4 +1,4 @@
-"""Every Prometheus metric, once: its name, kind, labels and meaning, and where its numbers come from."""
+"""The catalogue of Prometheus metrics: name, kind, labels, meaning and source of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGES = (3600, 6 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
 
 
 class MetricKind(enum.StrEnum):
-    """What kind of numbers a metric has."""
+    """The type of a metric, as Prometheus names it."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -30,7 +30,7 @@ class MetricKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a scrape sees of the store."""
+    """The state of the store that one scrape reads."""
 
     now: datetime
     measures: Measures
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class HistogramBuckets:
-    """A histogram's classes: how many are at most as large as each bound, the last being all, and their sum."""
+    """The cumulative buckets of a histogram, the last of which counts all, and the sum of the values."""
 
     at_most: tuple[tuple[str, float], ...]
     sum: float
@@ -52,7 +52,7 @@ Source = Callable[[Seen], Iterable[Sample]]
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A metric. Without a source it is the process's own."""
+    """A metric of the catalogue; one without a source is filled by the process itself."""
 
     name: str
     kind: MetricKind
@@ -73,7 +73,7 @@ def _total(name: str) -> Source:
 
 
 def _catalogs(seen: Seen) -> list[str]:
-    """Return those that have tables: of each there is every series, so that none comes and goes with its number."""
+    """Return the catalogs with tables; each has every series, so that no series appears or ends with its count."""
     return sorted({catalog for catalog, _ in seen.measures.tables})
 
 
@@ -93,7 +93,7 @@ def _deferred(seen: Seen) -> Iterator[Sample]:
 
 
 def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequence[int]) -> Source:
-    """Return how many tables of each catalog are at most at each bound."""
+    """Return a source of the cumulative number of tables at each bound, by catalog."""
 
     def read(seen: Seen) -> Iterator[Sample]:
         for catalog, found in of(seen.measures).items():
@@ -104,7 +104,7 @@ def _spread(of: Callable[[Measures], Mapping[str, Distribution]], bounds: Sequen
 
 
 def _of_queue(of: Callable[[QueueMeasure, datetime], float]) -> Source:
-    """Of each operation, whether or not any job has it."""
+    """Return a source that has a sample of each operation, with or without jobs."""
 
     def read(seen: Seen) -> Iterator[Sample]:
         for operation in map(str, Operation):

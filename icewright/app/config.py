@@ -59,7 +59,7 @@ _SECTIONS = (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that the file and the environment say."""
+    """The whole configuration, from the file and the environment."""
 
     path: Path
     state: str = field(repr=False)
@@ -77,13 +77,13 @@ class Config:
     secrets: frozenset[str] = field(repr=False)  # what logs must not repeat
     server: ServerSection
     events: EventsSection = field(repr=False)
-    auth: AuthSection | None = field(default=None, repr=False)  # None: this machine alone is let in
+    auth: AuthSection | None = field(default=None, repr=False)  # None: only this machine has access
     openlineage: OpenLineageSection | None = None
 
 
 @dataclass(frozen=True)
 class Checks:
-    """What only adapters know; each raises `ConfigError` with the faults."""
+    """Checks that only adapters can make; each raises `ConfigError` with the faults."""
 
     catalog: Callable[[CatalogConfig], None]
     state: Callable[[str], None]
@@ -102,7 +102,7 @@ def load_config(path: Path, checks: Checks) -> Config:
 
 
 class _Reader:
-    """Collects faults section by section, so that one does not hide another."""
+    """Reads the sections one by one and collects the faults of all."""
 
     def __init__(self, path: Path, checks: Checks) -> None:
         self.path, self.checks = path, checks
@@ -127,9 +127,9 @@ class _Reader:
         self.faults += wrong_groups(auth)
         names = tuple(str(name) for name in raw["catalogs"]) if isinstance(raw.get("catalogs"), dict) else ()
         policy = self._policy(raw.get("policy"), raw.get("guardrails"), names)
-        other = self._section("policy_from", PolicyFromSection, raw.get("policy_from") or {})
-        known = {name: catalog.aliases for name, catalog in catalogs.items()}
-        policy = with_dbt(policy, other.dbt if other else None, self._text_of, known, self.faults)
+        policy_from = self._section("policy_from", PolicyFromSection, raw.get("policy_from") or {})
+        aliases = {name: catalog.aliases for name, catalog in catalogs.items()}
+        policy = with_dbt(policy, policy_from.dbt if policy_from else None, self._read_text, aliases, self.faults)
         lineage = self._section("openlineage", OpenLineageSection, raw["openlineage"]) if "openlineage" in raw else None
         self.faults += unclear_lineage(lineage) if lineage is not None else ()
         archive = self._archive(raw.get("archive"), catalogs, names)
@@ -172,7 +172,7 @@ class _Reader:
             self.faults += error.faults
 
     def _resolved(self, path: str, value: Any) -> Any:  # noqa: ANN401 - YAML
-        """`${env:NAME}` and `${file:PATH}` replaced by what they name."""
+        """Return the value with `${env:NAME}` and `${file:PATH}` replaced by their contents."""
         if isinstance(value, dict):
             return {k: self._resolved(f"{path}.{k}".lstrip("."), v) for k, v in value.items()}
         if isinstance(value, list):
@@ -180,15 +180,15 @@ class _Reader:
         if not isinstance(value, str):
             return value
 
-        def look_up(found: re.Match[str]) -> str:
-            kind, name = found[1], found[2]
+        def look_up(reference: re.Match[str]) -> str:
+            kind, name = reference[1], reference[2]
             if kind == "env":
                 if name not in os.environ:
                     self.faults.append(f"{path}: the environment has no variable {name}; set it, or correct the name")
                 self.secrets.add(os.environ.get(name) or "***")
                 return os.environ.get(name, "")
             try:
-                content = self._text_of(name).strip()
+                content = self._read_text(name).strip()
                 self.secrets.add(content or "***")
             except (OSError, UnicodeDecodeError) as error:
                 self.faults.append(f"{path}: the file {name} cannot be read ({getattr(error, 'strerror', error)})")
@@ -197,7 +197,7 @@ class _Reader:
 
         return _REFERENCE.sub(look_up, value)
 
-    def _text_of(self, name: str) -> str:
+    def _read_text(self, name: str) -> str:
         return (self.path.parent / Path(name).expanduser()).read_text(encoding="utf-8")
 
     _Model = TypeVar("_Model", bound=Section)
@@ -284,7 +284,7 @@ class _Reader:
         return catalogs
 
     def _archive(self, raw: Any, catalogs: dict[str, CatalogConfig], names: Sequence[str]) -> ArchiveSection | None:  # noqa: ANN401
-        """Return the section; its tables are in their catalog's scope, whatever else is."""
+        """Return the section; the archive's tables are always in the scope of their catalog."""
         found = None if raw is None else self._section("archive", ArchiveSection, raw)
         if found is not None:
             self.faults += archive_faults(found, names)
@@ -300,11 +300,12 @@ class _Reader:
 
     def _log(self, raw: Any) -> LogSection:  # noqa: ANN401 - YAML
         """Return the section; ICEWRIGHT_LOG wins over its level."""
-        found = self._section("log", LogSection, raw) or LogSection()
-        wanted = os.environ.get("ICEWRIGHT_LOG")
-        if not wanted:
-            return found
-        return self._section("ICEWRIGHT_LOG", LogSection, {"format": found.format, "level": wanted.lower()}) or found
+        section = self._section("log", LogSection, raw) or LogSection()
+        level = os.environ.get("ICEWRIGHT_LOG")
+        if not level:
+            return section
+        override = {"format": section.format, "level": level.lower()}
+        return self._section("ICEWRIGHT_LOG", LogSection, override) or section
 
     def _policy(self, raw: Any, guardrails: Any, catalogs: tuple[str, ...]) -> Policy:  # noqa: ANN401
         bounds, faults = parse_guardrails(guardrails)
@@ -322,8 +323,8 @@ class _Reader:
         bounds: Sequence[Guardrail],
         catalogs: tuple[str, ...],
     ) -> PolicyRule | None:
-        said = raw.get("match") if isinstance(raw, dict) else None
-        catalog = next(iter(split_name(said)), "") if isinstance(said, str) else ""
+        match = raw.get("match") if isinstance(raw, dict) else None
+        catalog = next(iter(split_name(match)), "") if isinstance(match, str) else ""
         if catalog and not any(c in catalog for c in "*?") and catalog not in catalogs:
             self.faults.append(f"{path}.match: there is no catalog {catalog}{near(catalog, catalogs)}")
         try:
@@ -334,7 +335,7 @@ class _Reader:
 
 
 def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs: Mapping[str, CatalogConfig]) -> Limits:
-    """Return the limits that all sections say together."""
+    """Return the limits of all sections as one value."""
     return Limits(
         section.total,
         {Operation(op): n for op, n in {**default_limits_per_operation(), **section.per_operation}.items()},
@@ -346,7 +347,7 @@ def limits_of(section: LimitsSection, pools: Mapping[str, PoolConfig], catalogs:
 
 
 def default_limits() -> Limits:
-    """Return the limits where no configuration says any."""
+    """Return the limits that hold without a configuration."""
     return limits_of(LimitsSection.model_validate({}), _default_pools(), {})
 
 
@@ -355,7 +356,7 @@ def _default_pools() -> dict[str, PoolConfig]:
 
 
 def _warehouse(kind: str, properties: Mapping[str, str]) -> list[str]:
-    """Return the warehouse where it is a place: a name, as REST servers have them, or none allows nothing."""
+    """Return the warehouse if it is a location; the name of a REST server's warehouse allows no location."""
     place = properties.get("warehouse", "")
     return [place] if kind == "sql" or is_location(place) else []
 

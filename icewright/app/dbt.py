@@ -1,4 +1,4 @@
-"""Policy rules that stand in dbt models: `meta.icewright` of a manifest, as `dbt parse` writes it."""
+"""Policy rules of dbt models: `meta.icewright` in a manifest that `dbt parse` writes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def with_dbt(
     catalogs: Mapping[str, Sequence[str]],
     faults: list[str],
 ) -> Policy:
-    """The policy with the rules that stand in dbt before its own, which win where both name a knob of a table."""
+    """Return the policy with dbt's rules before its own, which win where both set a knob of a table."""
     if manifest is None:
         return policy
     try:
-        rules, found = dbt_rules(read(manifest), catalogs, policy.guardrails)
+        rules, rule_faults = dbt_rules(read(manifest), catalogs, policy.guardrails)
     except (OSError, UnicodeDecodeError) as error:
-        rules, found = (), [f"{manifest} cannot be read ({getattr(error, 'strerror', error)})"]
-    faults += [f"policy_from.dbt: {fault}" for fault in found]
+        rules, rule_faults = (), [f"{manifest} cannot be read ({getattr(error, 'strerror', error)})"]
+    faults += [f"policy_from.dbt: {fault}" for fault in rule_faults]
     return replace(policy, rules=(*rules, *policy.rules))
 
 
@@ -64,7 +64,7 @@ def dbt_rules(
 
 
 def _settings(node: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return what the node says of us: in `config.meta`, where newer versions of dbt want it, else in `meta`."""
+    """Return the node's settings: `config.meta.icewright`, as newer versions of dbt have it, else `meta.icewright`."""
     if not isinstance(node, Mapping) or node.get("resource_type") not in _STORED:
         return None
     config = node.get("config") or {}
@@ -88,22 +88,21 @@ def _rule(
 
 
 def _catalog(name: str, database: object, catalogs: Mapping[str, Sequence[str]]) -> str:
-    """Ours, for what dbt calls a database; the only one, where the adapter knows no databases."""
+    """Return the catalog of a dbt database; without a database, the only catalog."""
     if database in (None, "") and len(catalogs) == 1:
         return next(iter(catalogs))
-    found = [ours for ours, aliases in catalogs.items() if database in (ours, *aliases)]
-    if found:
-        return found[0]
+    if matching := [catalog for catalog, aliases in catalogs.items() if database in (catalog, *aliases)]:
+        return matching[0]
     if database in (None, ""):
         raise ConfigError([f"{name}: it has no database, and there are several catalogs: set `database` in dbt"])
-    known = [said for ours, aliases in catalogs.items() for said in (ours, *aliases)]
+    names = [name for catalog, aliases in catalogs.items() for name in (catalog, *aliases)]
     raise ConfigError(
-        [f"{name}: there is no catalog {database}{near(str(database), known)}; catalogs.*.aliases name dbt's databases"]
+        [f"{name}: there is no catalog {database}{near(str(database), names)}; catalogs.*.aliases name dbt's databases"]
     )
 
 
 def _parts(name: str, node: Mapping[str, Any]) -> Iterator[str]:
-    """Namespace and table. Dots in a schema divide nested namespaces."""
+    """Yield namespaces and table; dots in dbt's schema separate nested namespaces."""
     try:
         yield from parse_pattern(str(node.get("schema") or ""))
     except UsageError:

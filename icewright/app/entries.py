@@ -1,4 +1,4 @@
-"""Catalogs and pools as the configuration names them."""
+"""The configuration of catalogs and Spark pools, as values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icewright.flow.runtime import Scope
 
 @dataclass(frozen=True)
 class CatalogConfig:
-    """A catalog as configured. `properties` may hold secrets: never shown, never stored."""
+    """The configuration of a catalog. `properties` may hold secrets: they are never shown or stored."""
 
     name: str
     type: str
@@ -21,15 +21,23 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...]
     pool: str
     limits: CatalogLimits = field(default_factory=CatalogLimits)
-    aliases: tuple[str, ...] = ()  # its names elsewhere, as events say them
-    commit_reports: tuple[str, ...] | None = None  # a table in it that names tables that were committed to
+    aliases: tuple[str, ...] = ()  # its names in other systems, as their events have them
+    commit_reports: tuple[str, ...] | None = None  # a table of it that lists the commits of writers
     environment: Allowlist | None = None
-    policies: str = "auto"  # whose policies beside ours: polaris, none, or auto: Polaris's where the server has them
+    policies: str = (
+        "auto"  # whose policies apply beside the file's: polaris, none, or auto (Polaris's, if the server has them)
+    )
+
+    @property
+    def table_places(self) -> tuple[str, ...]:
+        """Return the places in which the catalog's tables lie: those of its environment, else `allowed_locations`."""
+        declared = self.environment.locations if self.environment is not None else None
+        return self.allowed_locations if declared is None else tuple(declared)
 
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """A Spark pool as configured."""
+    """The configuration of a Spark pool."""
 
     name: str
     master: str

@@ -1,4 +1,4 @@
-"""What environment variables say of this process; `config` reads those that the configuration refers to."""
+"""Environment variables of the process; `config` reads those that the configuration refers to."""
 
 from __future__ import annotations
 

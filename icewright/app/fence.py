@@ -1,4 +1,4 @@
-"""What the catalogs of a configuration may touch: hosts and places of their environments."""
+"""Which hosts and locations the catalogs of a configuration may use, by their `environment`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from icewright.core.allowlist import Allowlist
 
 
 def outside(catalog: CatalogConfig, hosts: Mapping[str, str]) -> list[str]:
-    """The faults of a catalog's entry: what its environment does not hold, and policies that its type cannot have.
+    """Return faults of a catalog: hosts and locations outside its environment, and policies that its type lacks.
 
-    `hosts` are those that its properties name, by property.
+    `hosts` maps its properties to the hosts that they name.
     """
     path, environment = f"catalogs.{catalog.name}", catalog.environment
     faults = []
@@ -30,7 +30,7 @@ def outside(catalog: CatalogConfig, hosts: Mapping[str, str]) -> list[str]:
 
 
 def inside(config: Config, path: str) -> bool:
-    """Whether a catalog's environment holds the path; of a catalog that declares none, its allowed locations do."""
+    """Return whether the path is in a catalog's environment, or in the allowed locations of a catalog without one."""
     declared = [c.environment for c in config.catalogs.values() if c.environment is not None]
     if all(environment.locations is None for environment in declared):
         return True

@@ -1,4 +1,4 @@
-"""Who this process is, and whether another one is still there."""
+"""Identify this process for leases, and detect dead processes of the same host."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pathlib import Path
 
 
 def holder() -> str:
-    """This process, as leases name it."""
+    """Return the name of this process as a lease holder: host, pid and start time."""
     return f"{_host()}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def is_dead(name: str) -> bool:
-    """Return whether a holder's process is surely gone: it ran on this host, and runs no more."""
+    """Return whether a lease holder ran on this host and has ended; False when unknown."""
     host, pid, started = name.rsplit(":", 2)
     return host == _host() and _started(int(pid)) != started
 
 
 @cache
 def _host() -> str:
-    """Where processes see each other: one machine since it was started, and there one container.
+    """Return a name of the PID namespace: host name, boot and container.
 
-    Containers may share a host's name, and machines may have the same; neither sees the processes of the other.
+    Host names alone are not unique: containers and machines may share one without seeing each other's processes.
     """
-    boot, numbers = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    boot, pid_namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     try:
-        place = f"{boot.read_text(encoding='ascii')}{numbers.readlink()}"
+        namespace = f"{boot.read_text(encoding='ascii')}{pid_namespace.readlink()}"
     except OSError:  # no Linux
         return socket.gethostname()
-    return f"{socket.gethostname()}.{hashlib.sha256(place.encode()).hexdigest()[:6]}"
+    return f"{socket.gethostname()}.{hashlib.sha256(namespace.encode()).hexdigest()[:6]}"
 
 
 def _started(pid: int) -> str:
-    """When a process began (Linux: in ticks since boot), so that a reused number is not taken for it."""
+    """Return the start time of a process (Linux: ticks since boot), which tells a reused pid apart."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:  # noqa: PTH123
             return stat.read().rpartition(")")[2].split()[19]

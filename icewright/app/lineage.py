@@ -1,4 +1,4 @@
-"""OpenLineage: each job is told as a run with its table. A receiver that is slow, away or wrong harms no job."""
+"""OpenLineage: each job becomes a run event with its table. A slow, absent or faulty receiver affects no job."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from openlineage.client.facet_v2 import schema_dataset
 
 PRODUCER = f"https://pypi.org/project/icewright/{__version__}"
-WAITING = 1000  # events that may wait for the receiver; what comes then is dropped
-LAST_WORDS_SECONDS = 10.0  # how long the end of a process waits for the receiver
+WAITING = 1000  # events that may wait for the receiver; further ones are dropped
+CLOSE_SECONDS = 10.0  # how long a process that ends waits for the receiver
 _ENDED: Mapping[str, str] = {
     JobState.SUCCEEDED: "COMPLETE",
     JobState.SKIPPED: "COMPLETE",
@@ -39,8 +39,8 @@ Load = Callable[[TableRef], TableMetadata]
 Send = Callable[["RunEvent"], Any]
 
 
-def opened(section: OpenLineageSection, folder: Path) -> Send:
-    """Return how to send an event. A relative file lies in the folder. Raises `ConfigError` without the client."""
+def open_transport(section: OpenLineageSection, folder: Path) -> Send:
+    """Return the function that sends an event; a relative file is relative to the folder. Raises `ConfigError`."""
     try:
         from openlineage.client.transport.file import FileConfig, FileTransport  # noqa: PLC0415 - an extra
         from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport  # noqa: PLC0415
@@ -57,25 +57,25 @@ def opened(section: OpenLineageSection, folder: Path) -> Send:
 
 
 class LineageSender:
-    """Makes run events of what is told, and sends them from a thread of its own."""
+    """Turns events of jobs into run events, and sends them from a thread of its own."""
 
     def __init__(
         self,
         namespace: str,
         send: Send,
         load: Load,
-        tell: Listener,
+        emit: Listener,
         now: Callable[[], datetime],
         waiting: int = WAITING,
     ) -> None:
-        self._namespace, self._send, self._load, self._tell, self._now = namespace, send, load, tell, now
+        self._namespace, self._send, self._load, self._emit, self._now = namespace, send, load, emit, now
         self._queue: queue.Queue[tuple[str, Mapping[str, Any], datetime] | None] = queue.Queue(waiting)
-        self._well = True
+        self._sending = True
         self._thread = threading.Thread(target=self._run, name="lineage", daemon=True)
         self._thread.start()
 
-    def hear(self, kind: str, details: Mapping[str, Any]) -> None:
-        """Whatever is told; never waits, and never fails."""
+    def listen(self, kind: str, details: Mapping[str, Any]) -> None:
+        """Queue the run event of a job's event; never blocks and never raises."""
         state = {"job_started": "START", "job_crashed": "FAIL"}.get(kind)
         if kind == "job_finished":
             state = _ENDED.get(str(details.get("state")))
@@ -86,8 +86,8 @@ class LineageSender:
         except queue.Full:
             self._failed(f"{self._queue.maxsize} events wait already: this one of {details.get('job_id')} is dropped")
 
-    def close(self, seconds: float = LAST_WORDS_SECONDS) -> None:
-        """Send what waits, for so long."""
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Wait until the queued events are sent, for at most so many seconds."""
         try:
             self._queue.put(None, timeout=seconds)
         except queue.Full:
@@ -95,20 +95,20 @@ class LineageSender:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        while (heard := self._queue.get()) is not None:
-            state, details, at = heard
+        while (queued := self._queue.get()) is not None:
+            state, details, at = queued
             try:
                 self._send(self._event(state, details, at))
             except Exception as error:  # noqa: BLE001 - whatever the receiver does, jobs go on
                 self._failed(f"{type(error).__name__}: {error}")
             else:
-                self._well = True
+                self._sending = True
 
     def _failed(self, error: str) -> None:
-        """Said once, until an event gets through again."""
-        if self._well:
-            self._well = False
-            self._tell("lineage_not_sent", {"error": error})
+        """Report a failure once, until an event is sent again."""
+        if self._sending:
+            self._sending = False
+            self._emit("lineage_not_sent", {"error": error})
 
     def _event(self, state: str, details: Mapping[str, Any], at: datetime) -> RunEvent:
         from openlineage.client.event_v2 import Job, OutputDataset, Run, RunEvent, RunState  # noqa: PLC0415 - an extra
@@ -118,8 +118,8 @@ class LineageSender:
         engine = processing_engine_run.ProcessingEngineRunFacet(__version__, "Icewright", producer=PRODUCER)
         facets: dict[str, Any] = {"processing_engine": engine}
         if state in ("FAIL", "ABORT"):
-            said = str(details.get("summary") or details.get("error") or details.get("state"))
-            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(said, "Python", producer=PRODUCER)
+            message = str(details.get("summary") or details.get("error") or details.get("state"))
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "Python", producer=PRODUCER)
         kind = job_type_job.JobTypeJobFacet("BATCH", "ICEWRIGHT", "MAINTENANCE", producer=PRODUCER)
         source = self._dataset(table)
         return RunEvent(
@@ -133,7 +133,7 @@ class LineageSender:
         )
 
     def _dataset(self, table: TableRef) -> InputDataset:
-        """The table by its location, as Spark's events name it, and its name; by that alone if it cannot be read."""
+        """Return the table's dataset, named by its location as in Spark's events; by its name if unreadable."""
         from openlineage.client.event_v2 import InputDataset  # noqa: PLC0415 - an extra
         from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, symlinks_dataset  # noqa: PLC0415
 
@@ -155,32 +155,34 @@ class LineageSender:
 
 
 def _fields(schema: Mapping[str, Any]) -> list[schema_dataset.SchemaDatasetFacetFields]:
-    """Return the columns, structures with what they hold."""
+    """Return the fields of a schema, with the inner fields of structs."""
     from openlineage.client.facet_v2 import schema_dataset  # noqa: PLC0415 - an extra
 
-    made = []
+    fields = []
     for field in schema.get("fields", ()):
         kind = field["type"]
         inner = _fields(kind) if isinstance(kind, Mapping) and kind.get("type") == "struct" else None
-        said = kind if isinstance(kind, str) else str(kind.get("type"))
-        made.append(schema_dataset.SchemaDatasetFacetFields(field["name"], said, field.get("doc"), fields=inner))
-    return made
+        name = kind if isinstance(kind, str) else str(kind.get("type"))
+        fields.append(schema_dataset.SchemaDatasetFacetFields(field["name"], name, field.get("doc"), fields=inner))
+    return fields
 
 
 @contextmanager
-def heard(section: OpenLineageSection | None, folder: Path, runtime: Runtime, tell: Listener) -> Iterator[Listener]:
-    """A listener that tells on, and sends run events too where the configuration names a receiver."""
+def with_lineage(
+    section: OpenLineageSection | None, folder: Path, runtime: Runtime, emit: Listener
+) -> Iterator[Listener]:
+    """Yield a listener that forwards events and, if the configuration names a receiver, sends run events."""
     if section is None:
-        yield tell
+        yield emit
         return
-    send = opened(section, folder)
+    send = open_transport(section, folder)
     lineage = LineageSender(
-        section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), tell, runtime.clock.now
+        section.namespace, send, lambda ref: runtime.catalog(ref).load(ref), emit, runtime.clock.now
     )
 
     def both(kind: str, details: Mapping[str, Any]) -> None:
-        tell(kind, details)
-        lineage.hear(kind, details)
+        emit(kind, details)
+        lineage.listen(kind, details)
 
     try:
         yield both

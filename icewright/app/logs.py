@@ -1,4 +1,4 @@
-"""Logs: JSON lines, or readable ones on a terminal, on standard error; other libraries' records in the same form."""
+"""Logging on standard error: JSON lines, or text on a terminal; records of other libraries in the same form."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _BAD_STATES = frozenset({"failed", "partial", "interrupted"})
 
 
 class _StandardError:
-    """Standard error as it is when something is written, which tests and services replace."""
+    """A stream that looks up `sys.stderr` at each write, as tests and services replace it."""
 
     def write(self, text: str) -> int:
-        """To whatever it is now."""
+        """Write to the current standard error."""
         return sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Flush what was written so far."""
+        """Flush the current standard error."""
         sys.stderr.flush()
 
 
 def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str] = ()) -> None:
-    """Say what is logged and how; `style` is auto, json or text. May be called again."""
+    """Configure logging; `style` is auto, json or text. May be called again."""
     redaction = Redaction(secrets)
     readable = style == "text" or (style == "auto" and sys.stderr.isatty())
 
@@ -80,18 +80,18 @@ def configure(*, level: str = "info", style: str = "auto", secrets: Iterable[str
 
 
 def configure_by(config: Config) -> None:
-    """Set up logging as the configuration says."""
+    """Configure logging from the `log` section of the configuration."""
     configure(level=config.log.level, style=config.log.format, secrets=config.secrets)
 
 
 def listener() -> Listener:
-    """Logs every told event: its kind, and the details such as job_id, table and operation."""
+    """Return a listener that logs each event: its kind, and details such as job_id, table and operation."""
 
-    def tell(kind: str, details: Mapping[str, Any]) -> None:
-        said = {name: value for name, value in details.items() if value is not None}
-        structlog.get_logger().log(LEVELS[_level(kind, details)], kind, **said)
+    def log(kind: str, details: Mapping[str, Any]) -> None:
+        fields = {name: value for name, value in details.items() if value is not None}
+        structlog.get_logger().log(LEVELS[_level(kind, details)], kind, **fields)
 
-    return tell
+    return log
 
 
 def _level(kind: str, details: Mapping[str, Any]) -> str:
@@ -101,15 +101,15 @@ def _level(kind: str, details: Mapping[str, Any]) -> str:
 
 
 def _ordered(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Time, level and event first, so that lines can be read."""
+    """Return the record with time, level and event first."""
     first = {key: event.pop(key) for key in ("ts", "level", "event") if key in event}
     return {**first, **event}
 
 
 def _text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    """Return a line for people: time, level, what happened, then key=value."""
-    said = " ".join(f"{key}={_plain(event[key])}" for key in event if key not in ("ts", "level", "event"))
-    return f"{event.get('ts', '')} {event.get('level', ''):<7} {event.get('event', '')} {said}".rstrip()
+    """Return a record as text: time, level, event, then key=value."""
+    fields = " ".join(f"{key}={_plain(event[key])}" for key in event if key not in ("ts", "level", "event"))
+    return f"{event.get('ts', '')} {event.get('level', ''):<7} {event.get('event', '')} {fields}".rstrip()
 
 
 def _plain(value: object) -> str:

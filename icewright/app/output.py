@@ -1,4 +1,4 @@
-"""What commands print: one JSON document, or tables that fit the terminal; progress on standard error.
+"""Printing of commands: one JSON document, or tables that fit the terminal; progress on standard error.
 
 Names, reasons and errors come from catalogs and files of others: control characters in them are printed escaped, so
 that they cannot drive the terminal.

@@ -1,4 +1,4 @@
-"""How simulated policies went, as one self-contained SVG: a panel for each measure, a line for each policy."""
+"""Simulation results as one self-contained SVG: a panel for each measure, a line for each policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLUMNS, _WIDTH, _HEIGHT = 2, 460, 210  # of a panel
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 34, 36
 _HEADER, _MARGIN = 64, 8  # above and below all panels
 _TICKS = 5
-_LINES = (  # a colour on light, on dark, and dashes: told apart without colours too
+_LINES = (  # a colour on light, on dark, and dashes, which distinguish the lines without colour
     ("#c2410c", "#fb923c", "6 3"),
     ("#1d4ed8", "#60a5fa", ""),
     ("#047857", "#34d399", "2 2"),
@@ -113,7 +113,7 @@ def _panel(panel: _Panel, results: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _ticks(highest: float) -> list[float]:
-    """Round numbers from 0 to at least the highest."""
+    """Return round numbers from 0 to at least the highest value."""
     rough = highest / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(f * power for f in (1, 2, 2.5, 5, 10) if f * power >= rough * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""Secrets taken out of what is logged."""
+"""Removes secrets from what is logged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
 
 
 class Redaction:
-    """Takes secrets out of texts: values that came from environment or files, and what stands before @ in URLs."""
+    """Removes secrets from texts: values of environment variables and files, and user information in URLs."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        said = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
-        longest_first = sorted(said, key=len, reverse=True)
+        forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+        longest_first = sorted(forms, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
@@ -27,7 +27,7 @@ class Redaction:
         return _USERINFO.sub(f"{HIDDEN}@", shown) if "@" in shown else shown
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - whatever is logged
-        """Return the same for what a log line holds, however deep; what is no plain value becomes its text first."""
+        """Return a logged value with secrets removed at any depth; other objects are turned into text first."""
         match value:
             case None | bool() | int() | float():
                 return value
@@ -43,15 +43,15 @@ class Redaction:
 def without(secrets: Iterable[str], text: str) -> str:
     """Return the text without values that came from environment or files, the short ones too, however it is quoted."""
     for secret in sorted(secrets, key=len, reverse=True):
-        for said in (secret, repr(secret)[1:-1]):
-            text = text.replace(said, HIDDEN)
+        for form in (secret, repr(secret)[1:-1]):
+            text = text.replace(form, HIDDEN)
     return text
 
 
 def _forms(secret: str) -> set[str]:
-    """How the secret may be written: as it is, quoted by Python or JSON, encoded in a URL; each of its lines too.
+    """Return the forms in which a secret and its lines may appear: plain, quoted by Python or JSON, URL-encoded.
 
-    One that is given as URLs want it is also hidden as whoever decodes it writes it.
+    A secret that is given URL-encoded is hidden in its decoded form, too.
     """
     texts = {secret, unquote(secret), *(line.strip() for line in secret.splitlines())}
     forms = {form for text in texts for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1])}

@@ -115,13 +115,14 @@ def _errors() -> Iterator[str]:
     yield "# Errors\n"
     yield "Terminal: trying again cannot help until somebody changes something. Retryable: the same call may succeed"
     yield "later. Unknown: the action may have happened; the table is read before anything else is done.\n"
-    yield "| error | class | meaning |"
-    yield "|---|---|---|"
+    yield "The owner is the part whose [fault](../explanation/faults.md) the error is.\n"
+    yield "| error | class | owner | meaning |"
+    yield "|---|---|---|---|"
     classes = {errors.TerminalError: "terminal", errors.RetryableError: "retryable", errors.UnknownOutcome: "unknown"}
     for name, found in inspect.getmembers(errors, inspect.isclass):
         kind = next((said for base, said in classes.items() if issubclass(found, base)), None)
-        if kind and found not in classes:
-            yield f"| `{name}` | {kind} | {inspect.getdoc(found)} |"
+        if kind and found not in classes and issubclass(found, errors.IcewrightError):
+            yield f"| `{name}` | {kind} | {found.owner} | {inspect.getdoc(found)} |"
 
 
 def _commands() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The sections of the configuration file as models, and their faults in our words."""
+"""Models of the sections of the configuration file, and messages for their faults."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from icewright.core.allowlist import Allowlist
 from icewright.core.words import kind, near
 
 _ADDRESSES = {"^sc://.+": "sc://host:15002", "^https?://.+": "https://host:5000"}
-_UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # how pydantic says which kind it tried
+_UNION_BRANCHES = ("str", "int", "float", "bool", "[key]")  # in pydantic's paths of faults: the type that was tried
 
 
 class Section(BaseModel):
-    """A part of the file: unknown keys are faults, values are not bent into shape."""
+    """Base of all sections: unknown keys are faults, and values are not coerced."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -29,23 +29,23 @@ _Wildcards = Annotated[str, BeforeValidator(_joined)]
 
 
 class ScopeSection(Section):
-    """Which tables are maintained; wildcards * and ?, separated by commas; blank means all."""
+    """The tables to maintain; wildcards * and ?, separated by commas; blank means all."""
 
     namespaces: _Wildcards = ""
     tables: _Wildcards = ""
 
 
 class EnvironmentSection(Section):
-    """What the catalog may touch; a list that is given refuses everything else."""
+    """The hosts and locations that the catalog may use; a given list refuses all others."""
 
     hosts: list[str] | None = None
     locations: list[str] | None = None
 
     def declared(self) -> Allowlist | None:
-        """None where nothing is declared."""
+        """Return the allowlist, or None where nothing is declared."""
         if self.hosts is None and self.locations is None:
             return None
-        hosts, locations = (None if said is None else tuple(said) for said in (self.hosts, self.locations))
+        hosts, locations = (None if listed is None else tuple(listed) for listed in (self.hosts, self.locations))
         return Allowlist(hosts, locations)
 
 
@@ -84,7 +84,7 @@ _OperationName = Literal[
 
 
 def default_limits_per_operation() -> dict[_OperationName, int]:
-    """Return jobs at the same time that have the operation, where the file does not say."""
+    """Return the default number of concurrent jobs by operation."""
     return {
         "expire_rows": 2,
         "compact": 2,
@@ -96,7 +96,7 @@ def default_limits_per_operation() -> dict[_OperationName, int]:
 
 
 class LimitsSection(Section):
-    """How much may run at the same time."""
+    """How many jobs may run at the same time."""
 
     total: int = Field(4, alias="global", ge=1)
     per_operation: dict[_OperationName, Annotated[int, Field(ge=1)]] = Field(
@@ -107,27 +107,27 @@ class LimitsSection(Section):
 
 
 class DetectSection(Section):
-    """How often each catalog is asked what moved, and how long it may take."""
+    """How often each catalog is listed, and how long that may take."""
 
     interval_seconds: int = Field(60, ge=1)
     timeout_seconds: int = Field(300, ge=1)
 
 
 class CacheSection(Section):
-    """Where manifests are cached, and how much of them."""
+    """Folder and size of the cache of manifests."""
 
     folder: str | None = None
     max_mb: int = Field(1024, ge=1)
 
 
 class LedgerSection(Section):
-    """Where the ledger of each job is written as a Parquet file."""
+    """Folder of the Parquet file that each job's ledger is written to."""
 
     folder: str | None = None
 
 
 class ArchiveSection(Section):
-    """Where history goes once it is old."""
+    """The Iceberg tables that old history moves to."""
 
     catalog: str
     namespace: str = "icewright"
@@ -135,14 +135,14 @@ class ArchiveSection(Section):
 
 
 class LogSection(Section):
-    """What is logged, and how."""
+    """Level and format of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
 
 
 class ServerSection(Section):
-    """Where the service listens, and how much it takes."""
+    """Address of the service, and limits of its requests."""
 
     host: str = "127.0.0.1"
     port: int = Field(8765, ge=0, le=65535)
@@ -150,11 +150,11 @@ class ServerSection(Section):
     requests_per_second: int = Field(100, ge=1)
 
 
-_Secret = Annotated[str, Field(min_length=16)]  # what is guessed at over the network
+_Secret = Annotated[str, Field(min_length=16)]  # long enough not to be guessed over the network
 
 
 class EventsSection(Section):
-    """Who may push events: bearers of a token, or who signs with a secret."""
+    """Tokens and signing secrets of senders of events."""
 
     tokens: list[_Secret] = Field(default_factory=list, repr=False)
     secrets: list[_Secret] = Field(default_factory=list, repr=False)
@@ -164,14 +164,14 @@ _Role = Literal["viewer", "operator", "owner", "admin"]
 
 
 class GroupSection(Section):
-    """What a group of the OpenID provider may."""
+    """Role and scope of a group of the OpenID provider."""
 
     role: _Role
     scope: list[str] = Field(default_factory=list)
 
 
 class OidcSection(Section):
-    """The OpenID provider by which people log in."""
+    """The OpenID provider that users log in with."""
 
     issuer: Annotated[str, Field(pattern="^https?://.+")]
     client_id: str
@@ -184,7 +184,7 @@ class OidcSection(Section):
 
 
 class AuthSection(Section):
-    """That callers bring tokens or log in; without it only this machine is let in."""
+    """Turns authentication on; without the section only this machine has access."""
 
     oidc: OidcSection | None = None
     session_hours: int = Field(12, ge=1, le=24 * 31)
@@ -192,13 +192,13 @@ class AuthSection(Section):
 
 
 class PolicyFromSection(Section):
-    """Where rules stand besides the file."""
+    """Further sources of policy rules beside the file."""
 
     dbt: str | None = None  # a manifest.json
 
 
 class OpenLineageSection(Section):
-    """Who is told of runs as OpenLineage events: a server, or a file."""
+    """The receiver of OpenLineage events: a server or a file."""
 
     url: Annotated[str, Field(pattern="^https?://.+")] | None = None
     endpoint: str = "api/v1/lineage"
@@ -218,7 +218,7 @@ def _keys(model: type[BaseModel], path: tuple[object, ...]) -> list[str]:
 
 
 def fault(path: str, item: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """Return a fault in our words: where, what kind of value stands there, and what would be right. Never the value."""
+    """Return the message for a fault: the key path, the kind of value there, and what is expected. Never the value."""
     loc = tuple(part for part in item["loc"] if part not in _UNION_BRANCHES)
     where = ".".join([path, *(str(part) for part in loc)])
     context = item.get("ctx", {})

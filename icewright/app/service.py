@@ -20,8 +20,8 @@ from icewright.app.telemetry import Telemetry
 from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
 from icewright.flow.archive import Archiving, archive_due
-from icewright.flow.detect import detect_due
-from icewright.flow.evaluate import BATCH, evaluate_due
+from icewright.flow.detect import DetectionLanes
+from icewright.flow.evaluate import Evaluator
 from icewright.flow.events import read_reports
 from icewright.flow.execute import execute_taken
 from icewright.flow.queue import Planning
@@ -99,10 +99,11 @@ class Service:
     def _build_loops(self) -> list[Loop]:
         runtime, catalogs = self._runtime, sorted(self._runtime.scopes)
         self._plan = Loop("plan", 3 * _SECOND, Planning(runtime).due)
-        evaluate = Loop("evaluate", _SECOND, lambda: len(evaluate_due(runtime, catalogs, BATCH)), (self._plan,))
+        self._evaluator = Evaluator(runtime, catalogs)
+        evaluate = Loop("evaluate", _SECOND, self._evaluator.due, (self._plan,))
         loops = [Loop("heartbeat", HEARTBEAT, self._heartbeat)]
         if self._kind == "service":
-            detect = Loop("detect", 2 * _SECOND, lambda: detect_due(runtime).moved, (evaluate,))
+            detect = Loop("detect", 2 * _SECOND, DetectionLanes(runtime, evaluate.wake.set).due)
             loops += [detect, evaluate, self._plan, Loop("reconcile", 15 * _SECOND, self._reconciler.due)]
             loops += [self._archive(self._app.archiving)] if self._app.archiving is not None else []
             loops += [Loop("alerts", 10 * _SECOND, lambda: alert_due(runtime, self._app.alerting))]
@@ -158,6 +159,7 @@ class Service:
     def stop(self, grace: timedelta) -> None:
         """Stop the loops, wait the grace for running jobs, cancel the rest, and deregister the process."""
         self.loops.stop()
+        self._evaluator.close()
         if self.worker is not None and not self._wait_for_jobs(grace, self.worker):
             self._stopping.set()
             self._wait_for_jobs(grace, self.worker)

@@ -1,4 +1,4 @@
-"""Policies by name, and all of them over the same fleet: side by side in processes where it takes long."""
+"""Simulates policies over the same fleet; long simulations run in parallel processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Progress = Callable[[str, float], None]  # takes a policy's name and the share o
 
 @dataclass(frozen=True)
 class Made:
-    """A simulated fleet of made-up tables."""
+    """A fleet of generated tables, by kind, size and seed."""
 
     name: str
     tables: int
@@ -56,7 +56,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace in a file."""
+    """A recorded trace of commits in a file."""
 
     path: Path
 
@@ -70,7 +70,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Commits that are at hand."""
+    """Commits of tables that are in memory already."""
 
     writes: Mapping[TableRef, Sequence[Write]]
 
@@ -97,12 +97,12 @@ MEASURES: tuple[tuple[str, Callable[[Result], str]], ...] = (
 
 
 def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[str, Any]) -> dict[str, Policy | None]:
-    """The policies of these names; cron is none. Knobs of the command hold for all others. Raises `UsageError`."""
-    found: dict[str, Policy | None] = {}
+    """Return policies by name, None for cron. Knobs of the command apply to all others. Raises `UsageError`."""
+    policies: dict[str, Policy | None] = {}
     for name in names:
         match name:
             case "cron":
-                found[name] = None
+                policies[name] = None
                 continue
             case "default":
                 policy = Policy()
@@ -113,12 +113,12 @@ def named_policies(names: Sequence[str], config: Config | None, sets: Mapping[st
             case _:
                 known = ", ".join((CRON, DEFAULT, CONFIG, *PRESETS))
                 raise UsageError(f"--compare {name}: there is no such policy; there is: {known}")
-        found[name] = replace(policy, command=sets)
-    return found
+        policies[name] = replace(policy, command=sets)
+    return policies
 
 
 def slots(config: Config | None) -> Slots:
-    """Return what may run at the same time: as configured, or as it is where nothing is."""
+    """Return the limits on concurrent jobs, configured or default."""
     if config is None:
         return Slots(default_limits())
     return Slots(config.limits, {name: catalog.pool for name, catalog in config.catalogs.items()})
@@ -136,13 +136,13 @@ def simulate_all(
     days = (span.end - span.begin).total_seconds() / 86_400
     if len(policies) > 1 and len(sources) * days >= _LONG and (os.cpu_count() or 1) > 1:
         return _side_by_side(origin, policies, span, room, progress)
-    with _uncollected():
+    with _without_garbage_collection():
         return {name: simulate(sources, p, span, room, tell=partial(progress, name)) for name, p in policies.items()}
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Millions of objects and no cycles among them: looking for some would take a tenth of the time."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: it takes a tenth of the time, and a simulation makes no reference cycles."""
     gc.disable()
     try:
         yield
@@ -182,9 +182,9 @@ def _share(shares: SynchronizedArray[float]) -> None:
 
 
 def _one(number: int, origin: Origin | Replayed, policy: Policy | None, span: Span, room: Slots) -> Result:
-    def tell(share: float) -> None:
+    def progress(share: float) -> None:
         if _shares is not None:
             _shares[number] = share
 
-    with _uncollected():
-        return simulate(origin.sources(), policy, span, room, tell=tell)
+    with _without_garbage_collection():
+        return simulate(origin.sources(), policy, span, room, tell=progress)

@@ -1,4 +1,4 @@
-"""Text files as they are given to us, and YAML in them: safe, and a key that stands twice is a fault."""
+"""Reads text and YAML files of users: safe types only, and a duplicate key is a fault."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOST_BITS = 1023  # of a whole number: Python writes no longer ones in messages
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a fault: the second would silently win."""
+    """Loads YAML; a duplicate key is a fault, as its last value would silently win."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - any value
-        """Return a value. What looks like a number or a time and is none is a fault with its place, too."""
+        """Return a value. A malformed number or time is a fault with line and column, too."""
         kind = node.tag.rpartition(":")[2]
         try:
             made = super().construct_object(node, deep)
@@ -47,7 +47,7 @@ StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _ma
 
 
 def read_yaml(path: Path) -> object:
-    """Return what a YAML file says. Raises `ConfigError` with the place where it is none."""
+    """Return the content of a YAML file. Raises `ConfigError` with line and column of a fault."""
     try:
         return yaml.load("".join(read_lines(path)), StrictLoader)  # noqa: S506 - a safe loader, made stricter
     except RecursionError as error:

@@ -1,6 +1,6 @@
-"""Prometheus metrics, filled at scrape time from the store, so that every replica says the same of the fleet.
+"""Prometheus metrics, read from the store at each scrape, so that all replicas report the same fleet.
 
-No series is one table's: tables are counted by state and by classes of their numbers.
+No series is about a single table: tables are counted by state, and by buckets of health and age.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from icewright.core.tally import DURATIONS
 from icewright.ports import Clock, Store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-FRESH = timedelta(seconds=10)  # scrapes so near one another share one look at the store
-SILENT = timedelta(minutes=2)  # a process that has said nothing for so long is not counted
+FRESH = timedelta(seconds=10)  # scrapes within this time share one read of the store
+SILENT = timedelta(minutes=2)  # a process without a heartbeat for so long is not counted
 _FAMILIES: Mapping[
     MetricKind,
     type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | GaugeHistogramMetricFamily],
@@ -47,9 +47,9 @@ _FAMILIES: Mapping[
 
 
 class Telemetry(Collector):
-    """The metrics of one process. `lags` says how many seconds each of its loops is late.
+    """The metrics of one process. `lags` returns by how many seconds each of its loops is late.
 
-    Tables of catalogs that nobody looks after any more are left out, those of the `configured` ones never.
+    Tables of catalogs that no process maintains any more are left out, unless the catalog is `configured`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Telemetry(Collector):
         self._lock = threading.Lock()
         self._seen: Seen | None = None
         self._registry = CollectorRegistry()
-        disable_created_metrics()  # a series beside each counter that says when it began, which nobody reads
+        disable_created_metrics()  # else each counter has a second series with its creation time
         duration, failures = CATALOGUE["icewright_loop_duration_seconds"], CATALOGUE["icewright_loop_failures_total"]
         self._durations = Histogram(
             duration.name, duration.help, duration.labels, buckets=DURATIONS, registry=self._registry
@@ -77,12 +77,12 @@ class Telemetry(Collector):
         return generate_latest(self._registry)
 
     def loop_ran(self, loop: str, seconds: float, *, failed: bool = False) -> None:
-        """A round of a loop of this process came to its end."""
+        """Record the end of a round of one of this process's loops."""
         self._durations.labels(loop).observe(seconds)
         self._failures.labels(loop).inc(failed)
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry asks for at each scrape. A store that does not answer hides nothing of the process."""
+        """Yield all metrics of the store; the process's own remain when the store does not answer."""
         seen = self._look()
         up = CATALOGUE["icewright_store_up"]
         yield GaugeMetricFamily(up.name, up.help, float(seen is not None))
@@ -97,11 +97,11 @@ class Telemetry(Collector):
                     yield _family(declared, seen)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: so that the registry does not scrape when it is made."""
+        """Return nothing, so that registering the collector does not scrape."""
         return iter(())
 
     def _look(self) -> Seen | None:
-        """Return the store as it is, or was a moment ago; None when it does not answer."""
+        """Return the state of the store, at most 10 seconds old; None when it does not answer."""
         with self._lock:
             now = self._clock.now()
             if self._seen is not None and abs(now - self._seen.now) < FRESH:
@@ -122,7 +122,7 @@ class Telemetry(Collector):
 
 def _family(declared: Declared, seen: Seen) -> Metric:
     made = _FAMILIES[declared.kind](declared.name, declared.help, labels=declared.labels)
-    family: Any = made  # each kind takes what its numbers are made of
+    family: Any = made  # add_metric takes other arguments for each kind
     for labels, value in declared.source(seen) if declared.source else ():
         if isinstance(value, HistogramBuckets):
             family.add_metric(labels, value.at_most, value.sum)

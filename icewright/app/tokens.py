@@ -1,4 +1,4 @@
-"""API tokens: made once, shown once, and known afterwards by their digest alone."""
+"""Create and verify API tokens, of which only digests are stored."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hashlib import sha256
 from icewright.core.permissions import Grant
 from icewright.ports.access import TokenRow
 
-PREFIX = "iw"  # by which scanners for leaked secrets know it
+PREFIX = "iw"  # recognised by scanners for leaked secrets
 _ID_BYTES, _SECRET_BYTES = 6, 32
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a secret of 256 random bits; nothing slower is needed to keep such a one."""
+    """Return the SHA-256 of a secret; 256 random bits need no slow password hash."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def new_token(
     grants: Sequence[Grant], name: str, author: str, now: datetime, days: int | None = None
 ) -> tuple[str, TokenRow]:
-    """Return the token for its bearer, and what is kept of it."""
+    """Return a new token's text, and the row to store."""
     token_id = secrets.token_hex(_ID_BYTES)
     text = f"{PREFIX}_{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     expires = now + timedelta(days=days) if days is not None else None
@@ -31,14 +31,14 @@ def new_token(
 
 
 def token_id(text: str) -> str | None:
-    """Return which token a text says that it is; None when it is none of ours."""
+    """Return the id that a token text claims, None when the text is no token."""
     prefix, _, rest = text.partition("_")
-    found, _, secret = rest.partition("_")
-    right = prefix == PREFIX and secret and len(found) == 2 * _ID_BYTES
-    return found if right and all(c in "0123456789abcdef" for c in found) else None
+    claimed_id, _, secret = rest.partition("_")
+    right = prefix == PREFIX and secret and len(claimed_id) == 2 * _ID_BYTES
+    return claimed_id if right and all(c in "0123456789abcdef" for c in claimed_id) else None
 
 
 def proven(row: TokenRow | None, text: str, now: datetime) -> TokenRow | None:
-    """The token, when the text is that one and it still opens anything; compared in the same time whatever it is."""
-    same = hmac.compare_digest(digest(text), row.digest if row is not None else digest(""))
-    return row if row is not None and same and row.holds(now) else None
+    """Return the row when the text is its token and is still valid; the comparison takes constant time."""
+    matches = hmac.compare_digest(digest(text), row.digest if row is not None else digest(""))
+    return row if row is not None and matches and row.holds(now) else None

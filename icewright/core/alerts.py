@@ -36,6 +36,7 @@ class AlertRule(enum.StrEnum):
     QUEUE_STUCK = "queue_stuck"
     LOOP_FAILING = "loop_failing"
     WORKER_LOST = "worker_lost"
+    RESOURCE_UNAVAILABLE = "resource_unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,14 @@ RULES: Mapping[AlertRule, RuleKind] = {
     ),
     AlertRule.WORKER_LOST: RuleKind(
         Severity.WARNING,
-        "a service or worker has said nothing for so many minutes, without having said goodbye",
-        "its jobs are settled and tried again by the others; start it again if it is missed",
+        "services or workers sent no heartbeat for so many minutes, did not deregister, and nothing replaces them",
+        "the other processes reconcile their jobs; start as many again, if they are missed",
         parameters=(Parameter("minutes", 5, "of silence"),),
+    ),
+    AlertRule.RESOURCE_UNAVAILABLE: RuleKind(
+        Severity.CRITICAL,
+        "a storage place, a pool or a catalog failed for several tables in a row; work that needs it is deferred",
+        "mend what the message names; it is tried again by itself, and the work goes on when it answers",
     ),
 }
 
@@ -209,6 +215,9 @@ class Alert:
         """Return the catalog that the alert concerns; None for alerts about the service itself."""
         if self.ref is not None:
             return self.ref.catalog
+        if self.rule is AlertRule.RESOURCE_UNAVAILABLE:
+            kind, _, name = self.subject.partition(" ")
+            return name if kind == "catalog" else None
         return self.subject if self.rule in (AlertRule.CATALOG_UNREACHABLE, AlertRule.NO_DETECTION) else None
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from icewright.core.alerts import AlertRule, Condition, RuleTerms
+from icewright.core.breakers import Breaker, BreakerState, is_shared_fault
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
 from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
+
+_MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # tells machines of one name apart, see app.identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ class ProcessInputs:
     heartbeat: datetime
     slots: int
     loops: tuple[LoopInputs, ...] = ()
+    started: datetime | None = None  # None: not known
+
+    @property
+    def host(self) -> str:
+        """Return the name of the host or pod on which the process runs."""
+        return _MACHINE.sub("", self.holder.rsplit(":", 2)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,7 @@ class AlertInputs:
     queued: int = 0
     oldest_queued: datetime | None = None
     processes: Sequence[ProcessInputs] = ()
+    breakers: Sequence[Breaker] = ()
     serving_since: datetime | None = None  # since when the process that looks is a service; None: it is none
 
 
@@ -150,7 +161,7 @@ def _allowed_for(limit: timedelta, windows: str | None, since: datetime, now: da
 
 def _unmaintainable(signs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
     for table in signs.tables:
-        if table.maintained and table.error is not None:
+        if table.maintained and table.error is not None and not is_shared_fault(table.error):
             said = f"the table cannot be read: {table.error}"
             yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), said, table.ref)
     for ref, reason in (signs.unsupported or {}).items():
@@ -204,20 +215,47 @@ def _failing(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -
             continue  # what it says of its loops is old: it is lost itself
         for loop in process.loops:
             if loop.failures >= most:
-                said = f"failed {loop.failures} times in a row in {process.kind} {process.holder}: {loop.error}"
+                said = f"failed {loop.failures} times in a row in {process.kind} {process.host}: {loop.error}"
             elif loop.lag > longest:
                 minutes = loop.lag.total_seconds() / 60
-                said = f"did not come round for {minutes:.0f} minutes in {process.kind} {process.holder}"
+                said = f"did not come round for {minutes:.0f} minutes in {process.kind} {process.host}"
             else:
                 continue
             yield Condition(AlertRule.LOOP_FAILING, f"loop {loop.name}", said)
 
 
 def _lost(signs: AlertInputs, parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
-    for process in signs.processes:
-        if now - process.heartbeat > timedelta(minutes=parameters["minutes"]):
-            said = f"the {process.kind} has said nothing since {process.heartbeat:%Y-%m-%d %H:%M} UTC"
-            yield Condition(AlertRule.WORKER_LOST, process.holder, said)
+    """Yield one condition for each kind of process, with those that are silent and that no later process replaces."""
+    limit = timedelta(minutes=parameters["minutes"])
+    for kind in sorted({process.kind for process in signs.processes}):
+        of_kind = [process for process in signs.processes if process.kind == kind]
+        lost = _not_replaced([p for p in of_kind if now - p.heartbeat > limit], of_kind)
+        if lost:
+            names = ", ".join(f"{p.host} (since {p.heartbeat:%Y-%m-%d %H:%M} UTC)" for p in lost)
+            message = f"{len(lost)} process(es) of kind {kind} send no heartbeat: {names}"
+            yield Condition(AlertRule.WORKER_LOST, kind, message)
+
+
+def _not_replaced(silent: Sequence[ProcessInputs], processes: Sequence[ProcessInputs]) -> list[ProcessInputs]:
+    """Return the silent processes for which no other process was started after their last heartbeat."""
+    by_start = sorted((p.started, p.holder) for p in processes if p.started is not None)
+    lost = []
+    for process in sorted(silent, key=lambda p: p.heartbeat):
+        successor = next((e for e in by_start if e[0] >= process.heartbeat and e[1] != process.holder), None)
+        if successor is None:
+            lost.append(process)
+        else:
+            by_start.remove(successor)  # one process replaces one other
+    return lost
+
+
+def _unavailable(signs: AlertInputs, _parameters: Mapping[str, int], now: datetime) -> Iterator[Condition]:
+    """Yield the resources whose breaker is not closed; a catalog that cannot be listed has an alert of its own."""
+    unreachable = {f"catalog {catalog.name}" for catalog in signs.catalogs if catalog.failures}
+    for breaker in signs.breakers:
+        if breaker.resource not in unreachable and breaker.state(now) is not BreakerState.CLOSED:
+            message = f"work that needs {breaker.resource} is deferred: {breaker.error}"
+            yield Condition(AlertRule.RESOURCE_UNAVAILABLE, breaker.resource, message)
 
 
 _OF_RULE: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
@@ -233,4 +271,5 @@ _OF_RULE: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime]
     AlertRule.QUEUE_STUCK: _stuck,
     AlertRule.LOOP_FAILING: _failing,
     AlertRule.WORKER_LOST: _lost,
+    AlertRule.RESOURCE_UNAVAILABLE: _unavailable,
 }

@@ -1,38 +1,57 @@
-"""The error tree. Each class says whether trying again can help.
+"""The error tree. Each class says whether trying again can help, and whose fault the error is.
+
+The last column is the owner of the fault. Only faults of the table count for the circuit breaker that pauses a table;
+a catalog, a storage place or a pool that fails has a breaker of its own (`core.breakers`).
 
 IcewrightError
 ├── TerminalError          trying again cannot help until somebody changes something
-│   ├── ConfigError        one or many faults in configuration or policy
-│   ├── BadEvent           an event that was pushed says nothing that can be understood
-│   ├── UsageError         a command was called with something that does not exist
-│   ├── TableNotFound      the catalog does not know the table (any more)
-│   ├── TableReplaced      the table of this name has another uuid now
-│   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken
-│   │   └── FileMissing    it is missing
-│   ├── AccessDenied       the catalog or the storage does not let us
-│   ├── UnsupportedTable   this path cannot maintain such a table
-│   ├── Refused            a safety rule forbids the action
-│   └── InvariantViolated  a commit did not keep what it had to keep
+│   ├── ConfigError        one or many faults in configuration or policy                                   icewright
+│   ├── BadEvent           a pushed event cannot be understood                                             icewright
+│   ├── UsageError         a command was called with something that does not exist                         icewright
+│   ├── TableNotFound      the catalog does not know the table (any more)                                  table
+│   ├── TableReplaced      the table of this name has another uuid now                                     table
+│   ├── MetadataUnreadable a metadata file, manifest list or manifest is missing or broken                 table
+│   │   └── FileMissing    a file that the table needs does not exist                                      table
+│   ├── AccessDenied       the catalog or the storage denies access                                        table
+│   ├── UnsupportedTable   this path cannot maintain such a table                                          table
+│   ├── Refused            a safety rule forbids the action                                                table
+│   └── InvariantViolated  a commit did not keep what it had to keep                                       table
 ├── RetryableError         the same call may succeed later
-│   ├── CatalogUnavailable the catalog did not answer
-│   ├── StorageUnavailable the object store or file system did not answer
-│   │   └── FolderMissing  a folder that was to be listed is not there
-│   ├── EngineUnavailable  Spark could not be started or died
-│   ├── CommitConflict     somebody else committed first; plan again from fresh metadata
-│   ├── ChannelUnavailable a channel did not take an alert
-│   ├── LeaseLost          another worker owns the table now
-│   └── Cancelled          somebody asked for the job to stop
+│   ├── CatalogUnavailable the catalog did not answer                                                      catalog
+│   ├── StorageUnavailable the object store or file system did not answer                                  storage
+│   │   ├── FolderMissing  a folder that was to be listed is not there                                     table
+│   │   └── StoreUnavailable the database of the state store did not answer                                store
+│   ├── EngineUnavailable  Spark could not be started or died                                              pool
+│   ├── CommitConflict     somebody else committed first; plan again from fresh metadata                   table
+│   ├── ChannelUnavailable a channel did not take an alert                                                 icewright
+│   ├── LeaseLost          another worker owns the table now                                               icewright
+│   └── Cancelled          somebody asked for the job to stop                                              icewright
 └── UnknownOutcome         the action may or may not have happened: read before doing anything
-    └── CommitStateUnknown the reply to a commit was lost
+    └── CommitStateUnknown the reply to a commit was lost                                                  catalog
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
+from typing import ClassVar
+
+
+class FaultOwner(enum.StrEnum):
+    """The part of the system whose fault an error is."""
+
+    TABLE = "table"
+    CATALOG = "catalog"
+    STORE = "store"  # the database of the state store
+    STORAGE = "storage"  # the object store or file system of the tables
+    POOL = "pool"
+    ICEWRIGHT = "icewright"  # configuration, use, or a bug: an exception of no class below
 
 
 class IcewrightError(Exception):
     """Base of all errors that Icewright raises on purpose."""
+
+    owner: ClassVar[FaultOwner] = FaultOwner.ICEWRIGHT
 
 
 class TerminalError(IcewrightError):
@@ -56,7 +75,7 @@ class ConfigError(TerminalError):
 
 
 class BadEvent(TerminalError):
-    """An event that was pushed cannot be understood; `faults` says where and what would be right."""
+    """A pushed event cannot be understood; `faults` says where and what would be right."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
@@ -70,29 +89,41 @@ class UsageError(TerminalError):
 class TableNotFound(TerminalError):
     """The catalog does not know the table."""
 
+    owner = FaultOwner.TABLE
+
 
 class TableReplaced(TerminalError):
-    """The table was dropped and created again: what was known of it is void."""
+    """The table was dropped and created again, so that earlier facts of it are void."""
+
+    owner = FaultOwner.TABLE
 
 
 class MetadataUnreadable(TerminalError):
     """A metadata file, manifest list or manifest is missing, truncated or foreign."""
 
+    owner = FaultOwner.TABLE
+
 
 class FileMissing(MetadataUnreadable):
-    """A file that the table needs is not there."""
+    """A file that the table needs does not exist."""
 
 
 class AccessDenied(TerminalError):
-    """The catalog or the storage knows who asks, and does not let them, or does not know them."""
+    """The catalog or the storage denies access, or does not know the credentials."""
+
+    owner = FaultOwner.TABLE
 
 
 class UnsupportedTable(TerminalError):
     """This path cannot maintain such a table."""
 
+    owner = FaultOwner.TABLE
+
 
 class Refused(TerminalError):
-    """A safety rule forbids the action; nothing was changed. `code` names the rule, and ends the message."""
+    """A safety rule forbids the action; nothing was changed. `code` names the rule and ends the message."""
+
+    owner = FaultOwner.TABLE
 
     def __init__(self, message: str, code: str = "") -> None:
         self.code = code
@@ -102,29 +133,51 @@ class Refused(TerminalError):
 class InvariantViolated(TerminalError):
     """A commit did not keep what it had to keep."""
 
+    owner = FaultOwner.TABLE
+
 
 class CatalogUnavailable(RetryableError):
-    """The catalog did not answer."""
+    """A catalog did not answer. `catalog` names it where it is another one than the table's own."""
+
+    owner = FaultOwner.CATALOG
+
+    def __init__(self, message: str, catalog: str = "") -> None:
+        self.catalog = catalog
+        super().__init__(message)
 
 
 class StorageUnavailable(RetryableError):
-    """The storage did not answer."""
+    """The object store or file system did not answer."""
+
+    owner = FaultOwner.STORAGE
 
 
 class FolderMissing(StorageUnavailable):
     """A folder that was to be listed is not there: it may be a disk that is away."""
 
+    owner = FaultOwner.TABLE
+
+
+class StoreUnavailable(StorageUnavailable):
+    """The database of the state store did not answer."""
+
+    owner = FaultOwner.STORE
+
 
 class EngineUnavailable(RetryableError):
     """Spark could not be started or died."""
+
+    owner = FaultOwner.POOL
 
 
 class CommitConflict(RetryableError):
     """Somebody else committed first; plan again from fresh metadata."""
 
+    owner = FaultOwner.TABLE
+
 
 class ChannelUnavailable(RetryableError):
-    """A channel did not take an alert; it is told again later."""
+    """A channel did not take an alert; the alert is sent again later."""
 
 
 class LeaseLost(RetryableError):
@@ -136,4 +189,6 @@ class Cancelled(RetryableError):
 
 
 class CommitStateUnknown(UnknownOutcome):
-    """The reply to a commit was lost; only reading the table again tells what happened."""
+    """The reply to a commit was lost; only reading the table again tells whether it landed."""
+
+    owner = FaultOwner.CATALOG

@@ -54,6 +54,7 @@ class DueOperation:
     why: str
     on_pool: bool = False  # Spark does it; else the service itself
     cooled: datetime | None = None  # when the cooldown after its last run is over
+    blocked: str | None = None  # why it may not start: a resource that it needs does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def make_plan(
         shut = candidate.blocked or closed(candidate.windows, now)
         for operation, wish in candidate.wishes.items():
             points = score(wish, candidate.importance, now - candidate.due_since, candidate.heat)
-            reason = candidate.blocked or _cooling(wish, now) or shut
+            reason = candidate.blocked or wish.blocked or _cooling(wish, now) or shut
             if reason is None:
                 scores[operation] = points
             else:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from icewright.core.effective import Knobs
+from icewright.core.errors import FaultOwner
 from icewright.core.partitions import PartitionKey
 from icewright.core.policy import Operation
 from icewright.core.table import RetainedSnapshot, TableMetadata
@@ -93,6 +94,7 @@ class Outcome:
     kept: tuple[RetainedSnapshot, ...] = ()  # old snapshots that stay, with the ref, pin or rule that retains each
     partitions: tuple[PartitionChange, ...] = ()
     tried: bool = True  # False: the verdict was not due, so nothing ran
+    fault: FaultOwner | None = None  # whose fault a failure or deferral was
 
 
 def committed(
@@ -116,9 +118,9 @@ def failed(operation: Operation, reason: str, **more: Any) -> Outcome:  # noqa: 
     return Outcome(operation, OperationState.FAILED, reason=reason, summary=f"failed: {reason}", **more)
 
 
-def deferred(operation: Operation, reason: str) -> Outcome:
+def deferred(operation: Operation, reason: str, fault: FaultOwner | None = None) -> Outcome:
     """Return the outcome of an operation that gave way and is tried again later."""
-    return Outcome(operation, OperationState.DEFERRED, reason=reason, summary=f"deferred: {reason}")
+    return Outcome(operation, OperationState.DEFERRED, reason=reason, summary=f"deferred: {reason}", fault=fault)
 
 
 TIME_AND_COST = {
@@ -143,6 +145,12 @@ def job_state(outcomes: tuple[Outcome, ...]) -> JobState:
     if OperationState.FAILED in states or incomplete or (OperationState.DEFERRED in states and worked):
         return JobState.PARTIAL
     return JobState.SUCCEEDED if OperationState.COMMITTED in states else JobState.SKIPPED
+
+
+def job_fault(outcomes: tuple[Outcome, ...]) -> FaultOwner | None:
+    """Return whose fault the failures and deferrals of a job were, the table's before all others."""
+    faults = [outcome.fault for outcome in outcomes if outcome.fault is not None]
+    return FaultOwner.TABLE if FaultOwner.TABLE in faults else next(iter(faults), None)
 
 
 def job_summary(outcomes: tuple[Outcome, ...]) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
+from icewright.core.breakers import RETRY_UNAVAILABLE, UNAVAILABLE
 from icewright.core.cost import calibrated, learned
 from icewright.core.effective import Ignored, Knobs
 from icewright.core.errors import IcewrightError
@@ -142,8 +143,14 @@ def _terms(knobs: Knobs, history: History) -> Terms:
         knobs[ORDER],
         knobs[WINDOWS],
         timedelta(minutes=knobs[EVALUATE_COOLDOWN]),
-        {op: last.finished + timedelta(minutes=knobs[COOLDOWN[op]]) for op, last in history.items()},
+        {op: last.finished + _cooldown(op, last, knobs) for op, last in history.items()},
     )
+
+
+def _cooldown(operation: Operation, last: LastRun, knobs: Knobs) -> timedelta:
+    """Return the time before the next run: short after a deferral for a catalog, storage place or pool."""
+    cooldown = timedelta(minutes=knobs[COOLDOWN[operation]])
+    return min(cooldown, RETRY_UNAVAILABLE) if last.reason.startswith(UNAVAILABLE) else cooldown
 
 
 def verdict(

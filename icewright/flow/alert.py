@@ -20,6 +20,7 @@ from icewright.core.alerts import (
     evaluate,
     notification,
 )
+from icewright.core.breakers import Breaker
 from icewright.core.conditions import AlertInputs, CatalogInputs, LoopInputs, ProcessInputs, Spending, conditions
 from icewright.core.errors import RetryableError
 from icewright.core.runs import later
@@ -96,8 +97,15 @@ def _alert_inputs(
         queued=waiting.jobs,
         oldest_queued=waiting.oldest,
         processes=[_process(row) for row in processes],
+        breakers=[breaker for breaker in runtime.store.breakers.list() if _configured(runtime, breaker)],
         serving_since=_serving_since(runtime, processes),
     )
+
+
+def _configured(runtime: Runtime, breaker: Breaker) -> bool:
+    """Return whether the resource of a breaker is a catalog of this process, or no catalog."""
+    kind, _, name = breaker.resource.partition(" ")
+    return kind != "catalog" or name in runtime.scopes
 
 
 def _serving_since(runtime: Runtime, processes: Sequence[ProcessRow]) -> datetime | None:
@@ -132,7 +140,7 @@ def _process(row: ProcessRow) -> ProcessInputs:
         LoopInputs(name, loop["failures"], loop["error"], timedelta(seconds=loop["lag_seconds"]))
         for name, loop in loops.items()
     )
-    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs)
+    return ProcessInputs(row.holder, row.kind, row.heartbeat, row.slots, loop_inputs, row.started)
 
 
 def _undecidable(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from icewright.core.errors import CatalogUnavailable, IcewrightError
 from icewright.core.runs import later
+from icewright.flow.breakers import record_failure, record_success
 from icewright.flow.runtime import Runtime
-from icewright.ports import Pointer
+from icewright.ports import CatalogRow, Pointer
 
-MOST_BACKOFF = timedelta(minutes=30)
+MAX_BACKOFF = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +29,89 @@ class Detected:
 
 
 def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
-    """List the tables of each catalog and record which moved."""
-    tables = moved = 0
-    errors: list[tuple[str, str]] = []
-    failures = {row.name: row.failures for row in runtime.store.catalogs.list()}
-    for name in catalogs:
-        scope, began = runtime.scopes[name], runtime.clock.now()
-        try:
-            pointers = _list_tables(runtime, name)
-            moved += runtime.store.tables.record_listing(name, pointers, runtime.clock.now())
-            _apply_policy(runtime, name)
-            tables += sum(scope.holds(p.ref) for p in pointers)
-            now = runtime.clock.now()
-            runtime.store.catalogs.record_read(name, began, now, now + scope.interval)
-        except IcewrightError as error:
-            errors.append((name, str(error)))
-            now = runtime.clock.now()
-            wait = later(failures.get(name, 0) + 1, scope.interval, MOST_BACKOFF)
-            runtime.store.catalogs.record_failure(name, str(error), now + wait)
-            runtime.store.activity.record("catalog_failed", now, catalog=name, error=str(error))
-            runtime.emit("catalog_failed", {"catalog": name, "error": str(error)})
-    return Detected(tables, moved, tuple(errors))
+    """List the tables of the catalogs, all at the same time, and record which moved."""
+    with ThreadPoolExecutor(max(1, len(catalogs))) as lanes:
+        found = list(lanes.map(lambda name: _detect_catalog(runtime, name), catalogs))
+    errors = tuple(error for one in found for error in one.errors)
+    return Detected(sum(one.tables for one in found), sum(one.moved for one in found), errors)
 
 
-def detect_due(runtime: Runtime) -> Detected:
-    """List the catalogs that are due and that no other process lists."""
+def claim_due(runtime: Runtime, busy: Container[str] = ()) -> Sequence[str]:
+    """Claim the catalogs that are due to be listed, each for its own time-out, and return their names.
+
+    A claim of one catalog ends when it is listed, whatever becomes of the others. `busy` ones are left alone.
+    """
     now = runtime.clock.now()
-    until = now + max((s.timeout for s in runtime.scopes.values()), default=timedelta(0)) + timedelta(minutes=1)
-    claimed = runtime.store.catalogs.claim(sorted(runtime.scopes), runtime.trigger.holder, now, until)
-    return detect(runtime, [row.name for row in claimed])
+    claimed: list[CatalogRow] = []
+    free = [name for name in sorted(runtime.scopes) if name not in busy]
+    for limit in {runtime.scopes[name].timeout for name in free}:
+        names = [name for name in free if runtime.scopes[name].timeout == limit]
+        until = now + limit + timedelta(minutes=1)
+        claimed += runtime.store.catalogs.claim(names, runtime.trigger.holder, now, until)
+    return [row.name for row in claimed]
+
+
+class DetectionLanes:
+    """Lists due catalogs, each in a thread of its own, so that a catalog that hangs holds up no other."""
+
+    def __init__(self, runtime: Runtime, on_moved: Callable[[], None]) -> None:
+        self._runtime, self._on_moved = runtime, on_moved
+        self._lanes: dict[str, threading.Thread] = {}
+        self._errors: deque[Exception] = deque()
+
+    def due(self) -> int:
+        """Start a lane for each due catalog that has none; return 0, as `on_moved` tells of tables that moved.
+
+        Raises what a lane could not record, such as `StoreUnavailable`.
+        """
+        if self._errors:
+            raise self._errors.popleft()
+        busy = {name for name, lane in self._lanes.items() if lane.is_alive()}
+        for name in claim_due(self._runtime, busy):
+            self._lanes[name] = threading.Thread(target=self._run, args=(name,), name=f"lane {name}", daemon=True)
+            self._lanes[name].start()
+        return 0
+
+    def _run(self, name: str) -> None:
+        began = self._runtime.clock.now()
+        try:
+            found = _detect_catalog(self._runtime, name)
+            if found.moved:
+                self._on_moved()
+                _record_scan(self._runtime, name, found, began)
+        except Exception as error:  # noqa: BLE001 - raised again by the loop
+            self._errors.append(error)
+
+
+def _detect_catalog(runtime: Runtime, name: str) -> Detected:
+    """List one catalog and record which of its tables moved; a failure is recorded and opens the catalog's breaker."""
+    scope, began = runtime.scopes[name], runtime.clock.now()
+    try:
+        pointers = _list_tables(runtime, name)
+        moved = runtime.store.tables.record_listing(name, pointers, runtime.clock.now())
+        _apply_policy(runtime, name)
+        now = runtime.clock.now()
+        runtime.store.catalogs.record_read(name, began, now, now + scope.interval)
+        record_success(runtime, [f"catalog {name}"])
+    except IcewrightError as error:
+        now = runtime.clock.now()
+        failures = next((row.failures for row in runtime.store.catalogs.list() if row.name == name), 0)
+        runtime.store.catalogs.record_failure(name, str(error), now + later(failures + 1, scope.interval, MAX_BACKOFF))
+        runtime.store.activity.record("catalog_failed", now, catalog=name, error=str(error))
+        runtime.emit("catalog_failed", {"catalog": name, "error": str(error)})
+        record_failure(runtime, f"catalog {name}", "", str(error))
+        return Detected(0, 0, ((name, str(error)),))
+    return Detected(sum(scope.holds(pointer.ref) for pointer in pointers), moved, ())
+
+
+def _record_scan(runtime: Runtime, name: str, found: Detected, began: datetime) -> None:
+    """Record a listing that found moved tables; the others, thousands a day, leave no events."""
+    due = len(runtime.store.planning.candidates([name]))
+    active = runtime.store.planning.usage(began).active
+    running = sum(job.ref.catalog == name for job in active)
+    runtime.store.activity.record("scan_started", began, catalogs=[name])
+    counts: dict[str, Any] = {"tables": found.tables, "changed": found.moved, "due": due, "run": running}
+    runtime.store.activity.record("scan_finished", runtime.clock.now(), catalogs=[name], **counts)
 
 
 def _list_tables(runtime: Runtime, name: str) -> Sequence[Pointer]:

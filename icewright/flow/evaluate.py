@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -14,12 +14,14 @@ from icewright.core.maintenance_status import MaintenanceStatus, table_status
 from icewright.core.policy import ENABLED, Operation
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
+from icewright.flow.breakers import failing_resources, record_fault
 from icewright.flow.runtime import Runtime
 from icewright.ports import TableRow
 from icewright.ports.rows import unseen_snapshots
 
 MAX_CONCURRENT = 4  # tables that one process reads at the same time
 BATCH = 64
+ROUND = timedelta(seconds=1)  # after which evaluations that still run go on in the background
 RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated again
 CLAIM = timedelta(minutes=2)  # after which another process may evaluate what this one has not
 
@@ -60,6 +62,8 @@ def evaluate_and_record(runtime: Runtime, ref: TableRef, now: datetime) -> Evalu
         return None
     except Exception as error:  # noqa: BLE001 - a table that nothing can read ends no other table's evaluation
         runtime.store.tables.record_unreadable(ref, f"{type(error).__name__}: {error}", now)
+        if (breaker := record_fault(runtime, error, ref)) is not None:
+            runtime.store.tables.schedule_evaluation([ref], breaker.retry_at)
         runtime.emit("unreadable", {"table": str(ref), "error": str(error)})
         return None
     runtime.store.tables.record_evaluation(evaluation, now, policy.knobs_for(ref, None).fingerprint)
@@ -79,19 +83,58 @@ def maintained(
     return table_status(runtime.store.runs.history(row.ref, row.table_uuid or ""), enabled)
 
 
-def evaluate_due(runtime: Runtime, catalogs: Sequence[str], limit: int | None = None) -> list[TableRef]:
-    """Evaluate the tables that are due, at most `limit`, and return them. Tables out of scope are skipped."""
+def evaluate_due(runtime: Runtime, catalogs: Sequence[str]) -> list[TableRef]:
+    """Evaluate all tables of the catalogs that are due, and return them. Tables out of scope are skipped."""
     evaluated: list[TableRef] = []
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        while limit is None or len(evaluated) < limit:
+        while (refs := _claim(runtime, catalogs, BATCH)) is not None:
             now = runtime.clock.now()
-            batch = BATCH if limit is None else min(BATCH, limit - len(evaluated))
-            rows = runtime.store.tables.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, batch)
-            if not rows:
-                break
-            in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
-            wanted = set(in_scope)
-            runtime.store.tables.clear_due_work([row.ref for row in rows if row.ref not in wanted], None)
-            list(pool.map(evaluate_and_record, [runtime] * len(in_scope), in_scope, [now] * len(in_scope)))
-            evaluated += in_scope
+            list(pool.map(evaluate_and_record, [runtime] * len(refs), refs, [now] * len(refs)))
+            evaluated += refs
     return evaluated
+
+
+class Evaluator:
+    """Evaluates due tables on a few threads; a table whose read hangs holds one of them, and no other table."""
+
+    def __init__(self, runtime: Runtime, catalogs: Sequence[str]) -> None:
+        self._runtime, self._catalogs = runtime, catalogs
+        self._pool = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="evaluate")
+        self._running: dict[TableRef, Future[Evaluation | None]] = {}
+
+    def due(self) -> int:
+        """Evaluate due tables for a second at most; return how many ended. The others go on in the background."""
+        room = BATCH - len(self._running)
+        for ref in _claim(self._runtime, self._catalogs, room) or () if room > 0 else ():
+            if ref not in self._running:  # a read that hangs outlasts its claim
+                now = self._runtime.clock.now()
+                self._running[ref] = self._pool.submit(evaluate_and_record, self._runtime, ref, now)
+        wait(self._running.values(), ROUND.total_seconds())
+        ended = [ref for ref, future in self._running.items() if future.done()]
+        errors = [error for ref in ended if (error := self._running.pop(ref).exception()) is not None]
+        if errors:
+            raise errors[0]
+        return len(ended)
+
+    def close(self) -> None:
+        """Begin no further evaluation; those that run are not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _claim(runtime: Runtime, catalogs: Sequence[str], limit: int) -> list[TableRef] | None:
+    """Claim due tables and return those to evaluate now; None when nothing is due.
+
+    Tables out of scope, and those of a catalog that does not answer, are given back.
+    """
+    now = runtime.clock.now()
+    rows = runtime.store.tables.claim_evaluations(catalogs, runtime.trigger.holder, now, now + CLAIM, limit)
+    if not rows:
+        return None
+    in_scope = [row.ref for row in rows if runtime.scopes[row.ref.catalog].holds(row.ref)]
+    runtime.store.tables.clear_due_work(list({row.ref for row in rows} - set(in_scope)), None)
+    failing = failing_resources(runtime)
+    for resource, breaker in failing.items():
+        waiting = [ref for ref in in_scope if resource == f"catalog {ref.catalog}" and breaker.retry_at > now]
+        runtime.store.tables.schedule_evaluation(waiting, breaker.retry_at)
+        in_scope = [ref for ref in in_scope if ref not in waiting]
+    return in_scope

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from icewright.core.breakers import SHARED, UNAVAILABLE, resources
 from icewright.core.describe import facts_summary
 from icewright.core.effective import Knobs
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, StorageUnavailable, TableNotFound, TableReplaced
-from icewright.core.policy import BREAKER, ORDER, ORDERS, TIMEOUT, WINDOWS, Operation
-from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_state, job_summary
+from icewright.core.errors import (
+    Cancelled,
+    FaultOwner,
+    IcewrightError,
+    LeaseLost,
+    StorageUnavailable,
+    TableNotFound,
+    TableReplaced,
+)
+from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, TIMEOUT, WINDOWS, Operation
+from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
 from icewright.core.table import TableFacts, TableRef
-from icewright.core.verdicts import thresholds
+from icewright.core.verdicts import Evaluation, thresholds
 from icewright.core.windows import closed
-from icewright.flow.breaker import break_off
+from icewright.flow.breakers import claim_probes, location_of, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
 from icewright.flow.lease import NoLease, lease_heartbeat
@@ -37,6 +47,7 @@ class JobResult:
     outcomes: tuple[Outcome, ...]
     dry_run: bool = False
     reason: str = ""
+    fault: FaultOwner | None = None  # whose fault it was that no operation ran
 
     @property
     def summary(self) -> str:
@@ -50,12 +61,17 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     def no_job(state: JobState, reason: str) -> JobResult:
         return JobResult(request.ref, None, state, (), request.dry_run, reason)
 
+    if (unavailable := _unavailable(runtime, request)) is not None:
+        return no_job(JobState.SKIPPED, unavailable)
     try:
         metadata = load(runtime, request)
         knobs = runtime.policy().knobs_for(request.ref, metadata)
     except (TableNotFound, TableReplaced) as error:
         return no_job(JobState.SKIPPED, str(error))
     except IcewrightError as error:
+        if error.owner in SHARED and not request.dry_run and not request.manual:
+            record_fault(runtime, error, request.ref)
+            return no_job(JobState.SKIPPED, f"{UNAVAILABLE}: {error}")
         return no_job(JobState.FAILED, str(error))
     order = ORDERS[knobs[ORDER]]
     operations = tuple(sorted(request.operations, key=order.index))
@@ -83,13 +99,18 @@ def execute_taken(runtime: Runtime, job: JobRow) -> JobResult:
         runtime = replace(runtime, policy=lambda: replace(policy(), command=options["set"]))
     manual, force = job.trigger == MANUAL, bool(options.get("force"))
     request = Request(job.ref, job.operations, job.table_uuid, manual=manual, force=force)
+    if (unavailable := _unavailable(runtime, request)) is not None:
+        return _release(runtime, job, unavailable)
     try:
         metadata = load(runtime, request)
         knobs = runtime.policy().knobs_for(request.ref, metadata)
     except IcewrightError as error:
+        if error.owner in SHARED:
+            record_fault(runtime, error, request.ref)
+            return _release(runtime, job, f"{UNAVAILABLE}: {error}")
         missing = isinstance(error, TableNotFound | TableReplaced)
         state = JobState.SKIPPED if missing else JobState.FAILED
-        return _end_unstarted(runtime, job, state, str(error))
+        return _end_unstarted(runtime, job, state, str(error), error.owner)
     order = ORDERS[knobs[ORDER]]
     request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
     if (reason := _out_of_bounds(runtime, request)) is not None:  # the planner had another configuration
@@ -118,8 +139,27 @@ def _out_of_bounds(runtime: Runtime, request: Request) -> str | None:
     return None if scope.holds(request.ref) else f"the table is not in the scope of catalog {catalog} any more"
 
 
-def _end_unstarted(runtime: Runtime, job: JobRow, state: JobState, reason: str) -> JobResult:
-    result = JobResult(job.ref, job.job_id, state, (), reason=reason)
+def _unavailable(runtime: Runtime, request: Request) -> str | None:
+    """Return which catalog, storage place or pool the job must wait for; None when it may begin, perhaps as a probe."""
+    if request.manual or request.dry_run:
+        return None
+    row = runtime.store.tables.get(request.ref)
+    pool = runtime.scopes[request.ref.catalog].pool if ON_POOL & set(request.operations) else None
+    return claim_probes(runtime, resources(request.ref, location_of(row), pool))
+
+
+def _release(runtime: Runtime, job: JobRow, reason: str) -> JobResult:
+    """Give a queued job's table back without reading the table, as what the job needs does not answer."""
+    result = JobResult(job.ref, job.job_id, JobState.CANCELLED, (), reason=reason)
+    finish = partial(runtime.store.jobs.finish, job.job_id, result.state, result.summary, runtime.clock.now())
+    runtime.retry_idempotent(finish)
+    return result
+
+
+def _end_unstarted(
+    runtime: Runtime, job: JobRow, state: JobState, reason: str, fault: FaultOwner | None = None
+) -> JobResult:
+    result = JobResult(job.ref, job.job_id, state, (), reason=reason, fault=fault)
     with lease_heartbeat(runtime, job.job_id, _EVALUATION_LIMIT):
         _finish(runtime, job.job_id, result)
     return result
@@ -236,15 +276,26 @@ def _finish(runtime: Runtime, job_id: str, result: JobResult) -> None:
     The table is evaluated first, while the job holds it: so own commits are no change, and no plan is made from facts
     of before the job.
     """
-    evaluation = None
+    evaluation, fault = None, result.fault or job_fault(result.outcomes)
     try:
         if result.state is not JobState.INTERRUPTED:
             evaluation = evaluate_and_record(runtime, result.ref, runtime.clock.now())
     finally:
         runtime.retry_idempotent(
-            lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now())
+            lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now(), fault)
         )
-    if result.state is JobState.FAILED:
+    if result.outcomes and fault not in SHARED:
+        _report_success(runtime, result, evaluation)
+    if result.state is JobState.FAILED and fault in (None, FaultOwner.TABLE):
         metadata = evaluation.facts.metadata if evaluation is not None else None
         limit = runtime.policy().knobs_for(result.ref, metadata)[BREAKER]
-        break_off(runtime, result.ref, result.state, limit, "failed")
+        pause_after_failures(runtime, result.ref, result.state, limit, "failed")
+
+
+def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation | None) -> None:
+    """Close the breakers of what a job has used: its operations ended by the state of the table alone."""
+    location = evaluation.facts.metadata.location if evaluation is not None else None
+    worked = {outcome.operation for outcome in result.outcomes if outcome.state is OperationState.COMMITTED}
+    pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
+    with suppress(StorageUnavailable):  # the job has ended, whatever becomes of the breakers
+        record_success(runtime, resources(result.ref, location, pool))

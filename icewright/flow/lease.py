@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
@@ -53,6 +53,12 @@ class Lease:
         if self._runtime.clock.now() >= self._until:
             raise Cancelled(f"it ran longer than execute.timeout_seconds ({self._limit.total_seconds():g})")
 
+    def require_held(self) -> None:
+        """Raise `LeaseLost` when another process owns the table by now; while the store is away the lease is held."""
+        with suppress(StorageUnavailable):
+            if self.renew() is LeaseStatus.LOST:
+                raise LeaseLost(f"job {self._job_id} does not hold its table any more")
+
 
 class NoLease(Lease):
     """The lease of a dry run, which changes nothing and needs no exclusive right."""
@@ -62,6 +68,9 @@ class NoLease(Lease):
 
     def check(self) -> None:
         """Do nothing, as a dry run may always go on."""
+
+    def require_held(self) -> None:
+        """Do nothing, as a dry run records nothing."""
 
 
 @contextmanager

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
 from icewright.core import verify
+from icewright.core.breakers import SHARED, UNAVAILABLE
 from icewright.core.cost import predicted
 from icewright.core.effective import Knobs
 from icewright.core.errors import (
     Cancelled,
     CommitConflict,
     CommitStateUnknown,
+    FaultOwner,
     IcewrightError,
     InvariantViolated,
     LeaseLost,
@@ -50,6 +52,7 @@ from icewright.core.steps import (
 )
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
+from icewright.flow.breakers import record_fault
 from icewright.flow.evaluate import read_facts
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
@@ -115,18 +118,36 @@ class OperationRunner:
             except RetryableError as error:
                 retries += 1
                 if retries > self.knobs[RETRIES]:
-                    return self._merge(failed(self.operation, str(error)))
+                    return self._merge(self._failure(error))
                 self.runtime.clock.sleep(backoff(retries).total_seconds())
             except Refused as error:
                 return self._merge(skipped(self.operation, f"{REFUSED}: {error}"))
             except InvariantViolated as error:
-                raise Stop(self._merge(failed(self.operation, f"{error}; {self._pause(error)}")), error) from error
+                reason = f"{error}; {self._pause(error)}"
+                raise Stop(self._merge(failed(self.operation, reason, fault=error.owner)), error) from error
             except CommitStateUnknown as error:
                 return self._merge(self._resolve_unknown_commit(error))
             except IcewrightError as error:
-                return self._merge(failed(self.operation, str(error)))
+                return self._merge(self._failure(error))
             except Exception as error:  # noqa: BLE001 - a fault of ours in one table ends no other table's job
-                return self._merge(failed(self.operation, f"unexpected {type(error).__name__}: {error}"))
+                return self._merge(self._failure(error))
+
+    def _failure(self, error: Exception) -> Outcome:
+        """Return the outcome of an error: deferred where something that tables share is at fault, else failed.
+
+        Raises `LeaseLost` when another process owns the table by now, as the error is then none of the table's.
+        """
+        try:
+            self.lease.require_held()
+        except LeaseLost as lost:
+            raise self._stopped(lost) from error
+        if not isinstance(error, IcewrightError):
+            return failed(self.operation, f"unexpected {type(error).__name__}: {error}", fault=FaultOwner.ICEWRIGHT)
+        if error.owner not in SHARED or self.request.dry_run:
+            return failed(self.operation, str(error), fault=error.owner)
+        with suppress(StorageUnavailable):  # the breaker is not worth more than the outcome
+            record_fault(self.runtime, error, self.request.ref)
+        return deferred(self.operation, f"{UNAVAILABLE}: {error}", error.owner)
 
     def _pause(self, error: InvariantViolated) -> str:
         """Pause the table, whose files a rollback may need; return a sentence that says whether that worked."""
@@ -149,7 +170,7 @@ class OperationRunner:
 
     def _resolve_unknown_commit(self, error: CommitStateUnknown) -> Outcome:
         """Read the table after a lost reply and return whether the last step's commit landed, as an outcome."""
-        step, unknown = self.last_step, failed(self.operation, f"{error}; nothing was cleaned up")
+        step, unknown = self.last_step, failed(self.operation, f"{error}; nothing was cleaned up", fault=error.owner)
         try:
             current = load(self.runtime, self.request)
         except IcewrightError:

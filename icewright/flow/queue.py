@@ -6,10 +6,12 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from icewright.core.plan import Active, Candidate, Limits, MaintenancePlan, PlannedJob, make_plan
+from icewright.core.breakers import BreakerState, resources
+from icewright.core.plan import Active, Candidate, DueOperation, Limits, MaintenancePlan, PlannedJob, make_plan
 from icewright.core.policy import Operation
 from icewright.core.pressure import Load, adapted
 from icewright.core.table import TableRef
+from icewright.flow.breakers import failing_resources, location_of
 from icewright.flow.runtime import Runtime
 from icewright.ports import ProcessRow
 
@@ -41,7 +43,7 @@ def plan_now(
         for candidate in runtime.store.planning.candidates(catalogs)
         if runtime.scopes[candidate.ref.catalog].holds(candidate.ref)
     ]
-    return make_plan(candidates, _limits(runtime), now, usage)
+    return make_plan(_without_unavailable(runtime, candidates, now), _limits(runtime), now, usage)
 
 
 class Planning:
@@ -64,13 +66,16 @@ class Planning:
                 return 0
             self._renew_lease_at = now + LEASE / 4  # renewing at each call would write every few seconds
         _adapt(runtime, now)
-        seen = runtime.store.planning.change_token()
+        breakers = failing_resources(runtime)
+        seen = (runtime.store.planning.change_token(), tuple(breakers))
         if seen == self._planned_from and now < self._replan_at:
             return 0
         plan = plan_now(runtime, sorted(runtime.scopes))
         queued = [runtime.store.jobs.enqueue(job, runtime.trigger, runtime.clock.now()) for job in plan.jobs]
         runtime.store.planning.record_deferred(plan.deferred)
-        self._planned_from, self._replan_at = seen, now + REPLAN_AFTER  # set last, so that a failed plan is made again
+        retries = [breaker.retry_at for breaker in breakers.values() if breaker.retry_at > now]
+        self._replan_at = min([now + REPLAN_AFTER, *retries])
+        self._planned_from = seen  # set last, so that a failed plan is made again
         return sum(job_id is not None for job_id in queued)
 
 
@@ -89,6 +94,36 @@ def _with_catalog_settings(
         name = candidate.ref.catalog
         blocked = f"catalog {name} is not enabled: set catalogs.{name}.enabled to true"
     return replace(candidate, pool=scope.pool, blocked=blocked, wishes=due)
+
+
+def _without_unavailable(runtime: Runtime, candidates: Sequence[Candidate], now: datetime) -> Sequence[Candidate]:
+    """Block the operations that need a failing catalog, storage place or pool, but for one probe of each."""
+    failing = failing_resources(runtime)
+    if not failing:
+        return candidates
+    locations: dict[TableRef, str | None] = {}
+    if any(resource.startswith("storage ") for resource in failing):
+        names = {candidate.ref.catalog for candidate in candidates}
+        locations = {row.ref: location_of(row) for name in names for row in runtime.store.tables.list(name)}
+    probes: dict[str, TableRef] = {}
+
+    def blocked(candidate: Candidate, operation: DueOperation) -> str | None:
+        ready = candidate.blocked is None and (operation.cooled is None or operation.cooled <= now)
+        pool = candidate.pool if operation.on_pool else None
+        for resource in resources(candidate.ref, locations.get(candidate.ref), pool):
+            breaker = failing.get(resource)
+            if breaker is None:
+                continue
+            if breaker.state(now) is BreakerState.OPEN:
+                return breaker.reason
+            if ready and probes.setdefault(resource, candidate.ref) != candidate.ref:
+                return f"{breaker.reason}; another job probes it first"
+        return None
+
+    return [
+        replace(one, wishes={op: replace(wish, blocked=blocked(one, wish)) for op, wish in one.wishes.items()})
+        for one in candidates
+    ]
 
 
 def _limits(runtime: Runtime) -> Limits:

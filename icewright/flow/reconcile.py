@@ -7,7 +7,7 @@ from datetime import timedelta
 from icewright.core.errors import IcewrightError, TableNotFound, TableReplaced
 from icewright.core.policy import ENABLED, Operation
 from icewright.core.runs import JobState
-from icewright.flow.breaker import break_off
+from icewright.flow.breakers import forget_unused, pause_after_failures
 from icewright.flow.runtime import Runtime
 from icewright.flow.undo import release_abandoned_undos
 from icewright.ports import MANUAL, LedgerState, Unfinished
@@ -35,7 +35,7 @@ def end_interrupted(runtime: Runtime) -> list[str]:
     done: list[str] = []
     for job in runtime.store.jobs.end_interrupted(runtime.clock.now(), runtime.process_has_ended):
         done.append(f"{job.ref}: job {job.job_id} was interrupted")
-        break_off(runtime, job.ref, JobState.INTERRUPTED, MAX_INTERRUPTED, "were interrupted")
+        pause_after_failures(runtime, job.ref, JobState.INTERRUPTED, MAX_INTERRUPTED, "were interrupted")
     return done
 
 
@@ -58,6 +58,7 @@ class Reconciler:
                 runtime.emit("reconciled", {"said": message})
         self._reported = frozenset(messages)
         _cancel_unwatched(runtime)
+        forget_unused(runtime, FORGET_AFTER)
         ended = [p for p in runtime.store.processes.list() if runtime.clock.now() - p.heartbeat > FORGET_AFTER]
         runtime.store.processes.deregister([p.holder for p in ended])
         return 0

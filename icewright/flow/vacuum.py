@@ -24,7 +24,7 @@ from icewright.core.errors import (
 )
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import ORPHAN_MODE, TIMEOUT, Operation
-from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
+from icewright.core.runs import VERIFICATION_FAILED, JobState, OperationState, Outcome, failed, job_state
 from icewright.flow.detect import detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.lease import Lease, lease_heartbeat
@@ -275,16 +275,21 @@ def _run_operation(
         lease.check()
         runtime.try_acquire_lease(f"vacuum {work.table.ref.catalog}", _LEASE)
 
-    outcome = _attempt(partial(run, replace(work, check=check)), operation, counts, partial(_pause, runtime, work))
+    outcome = _attempt(
+        partial(run, replace(work, check=check)), operation, counts, partial(_after_failure, runtime, work, lease)
+    )
     row = RunRow(work.job_id, outcome, started, runtime.clock.now(), "", "", {}, {})
     runtime.store.runs.record(row, work.table.ref)
     runtime.emit("operation_finished", {**details, "state": outcome.state, "summary": outcome.summary})
     return outcome
 
 
-def _pause(runtime: Runtime, work: VacuumOf, error: IcewrightError) -> None:
-    if isinstance(error, InvariantViolated):
-        runtime.store.tables.pause(work.table.ref, f"verification failed: {error}")
+def _after_failure(runtime: Runtime, work: VacuumOf, lease: Lease, error: IcewrightError) -> None:
+    """Pause a table whose rows were not kept. Raises `LeaseLost` when another process owns the table by now."""
+    if not isinstance(error, InvariantViolated):
+        lease.require_held()
+        return
+    runtime.store.tables.pause(work.table.ref, f"{VERIFICATION_FAILED}: {error}")
 
 
 def _attempt(

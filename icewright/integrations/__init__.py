@@ -1,1 +1,1 @@
-"""Icewright in the tools of others. Nothing here imports the rest: it needs the standard library and the tool alone."""
+"""Integrations with orchestrators. They import only the standard library and the orchestrator, and run the command."""

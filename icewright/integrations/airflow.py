@@ -1,4 +1,4 @@
-"""For Airflow 3: an operator that maintains, and a sensor that waits until a table is healthy."""
+"""An operator for Airflow 3 that runs maintenance, and a sensor that waits until a table is healthy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icewright.integrations.command import CommandFailed, CommandWrong, Icewrigh
 class IcewrightOperator(BaseOperator):
     """Runs `icewright run` on a table, or `icewright cycle` over all; the result is the task's XCom.
 
-    A wrong configuration fails without a retry. Where there was nothing to do the task is skipped, if that is wanted.
+    A wrong configuration fails without a retry. With `skip_when_idle`, a task without work is skipped.
     """
 
     template_fields: Sequence[str] = ("table", "operations", "catalog", "settings", "config")
@@ -37,15 +37,15 @@ class IcewrightOperator(BaseOperator):
     ) -> None:
         super().__init__(**more)
         self.table, self.operations, self.catalog = table, operations, catalog
-        self.settings, self.only_look = dict(settings or {}), dry_run
+        self.settings, self.dry_run = dict(settings or {}), dry_run
         self.partial_fails, self.skip_when_idle = partial_fails, skip_when_idle
         self.config, self.executable, self.env = config, executable, dict(env or {})
         self._icewright: Icewright | None = None
 
     def execute(self, context: Any) -> Any:  # noqa: ANN401, ARG002 - Airflow's
-        """Run it, and hand on what it printed."""
+        """Run the command and return its JSON document."""
         self._icewright = Icewright(self.executable, self.config, self.env)
-        arguments, names = maintenance(self.table, self.operations, self.catalog, self.settings, dry_run=self.only_look)
+        arguments, names = maintenance(self.table, self.operations, self.catalog, self.settings, dry_run=self.dry_run)
         try:
             document = self._icewright(*arguments, names=names, partial_fails=self.partial_fails)
         except CommandWrong as error:
@@ -57,13 +57,13 @@ class IcewrightOperator(BaseOperator):
         return document
 
     def on_kill(self) -> None:
-        """The task was killed: so is the command."""
+        """End the command of the killed task."""
         if self._icewright is not None:
             self._icewright.stop()
 
 
 class IcewrightHealthSensor(BaseSensorOperator):
-    """Waits until a table's health is at least so many points; its health is the task's XCom."""
+    """Waits until a table's health is at least `at_least`; the health is the task's XCom."""
 
     template_fields: Sequence[str] = ("table", "config")
 

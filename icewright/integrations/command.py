@@ -1,4 +1,4 @@
-"""The command line of Icewright, called from a process of somebody else's."""
+"""Runs the `icewright` command from the process of an orchestrator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE, FAILED, WRONG, PARTIAL = 0, 1, 2, 3  # exit codes
 
 
 class CommandFailed(Exception):
-    """The command did not do what it was asked to."""
+    """The command failed, or a part of its work did."""
 
 
 class CommandWrong(CommandFailed):
@@ -22,7 +22,7 @@ class CommandWrong(CommandFailed):
 
 @dataclass
 class Icewright:
-    """An installation of Icewright: its program, and the configuration to use."""
+    """The `icewright` program with the configuration and environment to use."""
 
     executable: str = "icewright"
     config: str | None = None
@@ -30,9 +30,9 @@ class Icewright:
     _running: subprocess.Popen[str] | None = field(default=None, init=False, repr=False)
 
     def __call__(self, *arguments: str, names: Sequence[str] = (), partial_fails: bool = True) -> Any:  # noqa: ANN401
-        """Return what the command prints as JSON; its log goes where ours goes. `names` are never taken for options.
+        """Return the command's JSON document; its log goes to standard error. `names` are never parsed as options.
 
-        Raises `CommandFailed` by the exit code: a part that failed counts as failure, unless that is not wanted.
+        Raises `CommandFailed` by the exit code: a partial failure counts only with `partial_fails`.
         """
         config = ("--config", self.config) if self.config else ()
         command = [self.executable, *config, *arguments, "--json", *(("--", *names) if names else ())]
@@ -59,7 +59,7 @@ class Icewright:
         return document
 
     def stop(self) -> None:
-        """End a running command. What it leaves is settled by the next one."""
+        """End a running command; the next one reconciles its job."""
         if self._running is not None and self._running.poll() is None:
             self._running.terminate()
 
@@ -67,7 +67,7 @@ class Icewright:
 def maintenance(
     table: str | None, operations: Sequence[str], catalog: str | None, settings: Mapping[str, Any], *, dry_run: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Arguments and names of `run` for one table, else of `cycle` for all."""
+    """Return arguments and names: of `run` for one table, else of `cycle` for all."""
     dry = ("--dry-run",) if dry_run else ()
     if table is None:
         return ("cycle", *dry, *(("--catalog", catalog) if catalog else ())), ()
@@ -84,6 +84,6 @@ def idle(document: Mapping[str, Any]) -> bool:
 def _why(document: Mapping[str, Any]) -> str:
     """Return the summaries of what did not succeed."""
     jobs = [job for job in document.get("jobs", [document]) if job.get("state") not in ("succeeded", "skipped")]
-    said = [f"{job.get('table')}: {job.get('summary')}" for job in jobs]
-    said += [f"{e['source']}: {e['error']}" for e in document.get("errors", ())]
-    return "; ".join(said) or "see the log"
+    reasons = [f"{job.get('table')}: {job.get('summary')}" for job in jobs]
+    reasons += [f"{e['source']}: {e['error']}" for e in document.get("errors", ())]
+    return "; ".join(reasons) or "see the log"

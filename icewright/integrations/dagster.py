@@ -1,4 +1,4 @@
-"""For Dagster: a resource that runs Icewright, and an asset that maintains a table after it was built."""
+"""A resource for Dagster that runs Icewright, and an asset that maintains a table after its upstream assets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from icewright.integrations.command import CommandWrong, Icewright, maintenance
 
 
 class IcewrightResource(dagster.ConfigurableResource):
-    """A Dagster resource for the API of an Icewright service."""
+    """A Dagster resource that runs the `icewright` command."""
 
     executable: str = "icewright"
     config_file: str | None = None
@@ -26,7 +26,7 @@ class IcewrightResource(dagster.ConfigurableResource):
         *,
         dry_run: bool = False,
     ) -> Any:  # noqa: ANN401 - JSON
-        """What `icewright run` on a table, or `cycle` over all, printed. A wrong configuration is not tried again."""
+        """Return the document of `icewright run` for a table, else of `cycle`. A wrong configuration is not retried."""
         arguments, names = maintenance(table, operations, None, settings or {}, dry_run=dry_run)
         return self._run(*arguments, names=names)
 
@@ -44,7 +44,7 @@ class IcewrightResource(dagster.ConfigurableResource):
 def maintained_asset(
     table: str, *, upstream: Sequence[str] = (), operations: Sequence[str] = (), name: str | None = None
 ) -> dagster.AssetsDefinition:
-    """An asset that is the table in good order: it maintains the table when what it comes from was built anew."""
+    """Return an asset that maintains a table after its upstream assets have been materialized."""
 
     @dagster.asset(
         name=name or f"{table.replace('.', '_')}_maintained",

@@ -12,7 +12,7 @@ from icewright.ports.archive import (
     Batch,
     OldHistory,
 )
-from icewright.ports.coordination import CatalogSchedule, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, Leases, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     Engine,
@@ -28,7 +28,7 @@ from icewright.ports.events import (
     NewReports,
     Receipt,
 )
-from icewright.ports.jobs import JobQueue, PlanningState, RunHistory
+from icewright.ports.jobs import JOB_LEASE, JobQueue, PlanningState, RunHistory
 from icewright.ports.lake import (
     AddSnapshot,
     AvroFile,
@@ -75,6 +75,7 @@ from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, Va
 from icewright.ports.views import PolicyRules, Views
 
 __all__ = [
+    "JOB_LEASE",
     "MANUAL",
     "WAITING",
     "AccessStore",
@@ -87,6 +88,7 @@ __all__ = [
     "AvroFile",
     "Batch",
     "Branched",
+    "Breakers",
     "Catalog",
     "CatalogRow",
     "CatalogSchedule",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from icewright.core.breakers import Breaker
 from icewright.ports.rows import CatalogRow, ProcessRow
 
 
@@ -67,6 +68,29 @@ class Leases(Protocol):
 
     def release(self, name: str, holder: str) -> None:
         """Release a lease of this holder; another holder's is left alone. May be repeated."""
+        ...
+
+
+class Breakers(Protocol):
+    """The circuit breakers of shared resources; one without failures since its last success has no row."""
+
+    def list(self) -> Sequence[Breaker]:
+        """Return the breakers of all resources that have failed since their last success, by resource."""
+        ...
+
+    def record(self, breaker: Breaker) -> None:
+        """Insert or replace the breaker of a resource. May be repeated."""
+        ...
+
+    def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
+        """Claim the one probe of a resource whose `retry_at` has come. Return False when another one runs.
+
+        A resource without a breaker needs no probe: then too the answer is False.
+        """
+        ...
+
+    def close(self, resource: str) -> bool:
+        """Remove the breaker of a resource, as it answers. Return False when there was none. May be repeated."""
         ...
 
 

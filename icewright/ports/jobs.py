@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from icewright.core.errors import FaultOwner
 from icewright.core.plan import Candidate, Deferred, PlannedJob, Usage
 from icewright.core.policy import Operation
 from icewright.core.runs import History, JobState, Outcome
 from icewright.core.table import TableRef
 from icewright.ports.rows import JobRow, LeaseStatus, RunRow, Trigger
+
+JOB_LEASE = timedelta(seconds=120)  # a running job without a heartbeat for longer has lost its table
 
 
 class JobQueue(Protocol):
@@ -53,8 +56,13 @@ class JobQueue(Protocol):
         """Renew the lease of a running job. Return whether the job still holds its table. May be repeated."""
         ...
 
-    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
-        """End a job and release its table; a job that has ended keeps its state. May be repeated."""
+    def finish(
+        self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None
+    ) -> None:
+        """End a job and release its table; a job that has ended keeps its state. May be repeated.
+
+        `fault`: whose fault a failure or a deferral was; None: the table's, or none.
+        """
         ...
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
@@ -75,7 +83,8 @@ class JobQueue(Protocol):
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
         """Return how many of the table's newest jobs ended in this state in a row, 50 at most.
 
-        Cancelled jobs, and jobs on an earlier table of the same name, do not count.
+        Cancelled jobs, jobs whose `fault` is not the table's, jobs before the table was last resumed, and jobs on an
+        earlier table of the same name do not count.
         """
         ...
 

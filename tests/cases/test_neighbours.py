@@ -107,6 +107,25 @@ def test_a_version_of_an_unseen_catalog_that_comes_while_files_wait(workspace: W
     assert states(workspace, job) >= {LedgerState.PLANNED}
 
 
+@pytest.mark.cases(95)
+def test_an_older_version_that_was_registered_anew_is_adopted(workspace: Workspace) -> None:
+    """The table was rolled back by registering an old version: refused, and after a person's word the rest goes."""
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table.append(ROWS)
+    old = table.metadata_location
+    table.append(ROWS)
+    table.append(ROWS)
+    workspace.icebergs["lake"].drop_table(NAME)
+    table = workspace.icebergs["lake"].register_table(NAME, old)
+    table.append(ROWS)
+    later(workspace)
+    workspace.refused(ORPHANS, "[successor]", "icewright adopt")
+    adopt(workspace.app.runtime, ref(NAME))
+    done = workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
+    assert (done.state, len(done.files)) == (OperationState.COMMITTED, 8), done
+    assert len(reads(table)) == 1 + 2
+
+
 def test_an_undo_misses_a_file_that_the_expiry_had_left(workspace: Workspace) -> None:
     """Another tool has deleted what the returning snapshot shared with later ones: it would not be readable."""
     table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -269,8 +270,9 @@ def test_files_in_nobodys_place_stay_unless_a_policy_lets_them_go(workspace: Wor
 
 @pytest.mark.cases(101)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+@pytest.mark.parametrize("word", ["written anew", "size differs"])
 def test_a_name_that_is_written_anew_before_the_deletion(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, word: str
 ) -> None:
     """Between plan and deletion an ETL job writes the file anew: what it wrote stays, whatever else goes."""
     craft = workspace.craft()
@@ -281,13 +283,18 @@ def test_a_name_that_is_written_anew_before_the_deletion(
     real = Deletion.carry_out
 
     def anew(*args: Any, **options: Any) -> object:
-        victim.write_bytes(b"y" * victim.stat().st_size)
+        before = victim.stat()
+        if word == "written anew":
+            victim.write_bytes(b"y" * before.st_size)
+        else:  # in the same second, as far as a storage with whole seconds can tell
+            victim.write_bytes(b"y" * (before.st_size + 1))
+            os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
         return real(*args, **options)
 
     monkeypatch.setattr(Deletion, "carry_out", anew)
     done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
     assert victim.exists()
-    assert any("written anew" in note for note in done.notes), done
+    assert any(word in note for note in done.notes), done
 
 
 @pytest.mark.cases(101)
@@ -323,7 +330,7 @@ def crash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Oper
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_batch", away)
+        patched.setattr(Deletion, "_delete_batch", away)
         workspace.job(operation, remove_orphans__max_delete_ratio=1)
 
 
@@ -370,9 +377,18 @@ def replaced(workspace: Workspace) -> None:
 
 @pytest.mark.cases(102, 103)
 @pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
-@pytest.mark.parametrize("act", [forbid, pin, register, narrow, replaced])
+@pytest.mark.parametrize(
+    ("act", "word"),
+    [
+        (forbid, "[gc_disabled]"),
+        (pin, "[pinned]"),
+        (register, "[registered_twice]"),
+        (narrow, "[outside_allowed_locations]"),
+        (replaced, "was replaced"),
+    ],
+)
 def test_what_somebody_does_right_before_the_deletion(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Operation, act: Act, word: str
 ) -> None:
     """Whatever forbids the deletion between plan and deletion stops it: every planned file stays, with the reason."""
     craft = workspace.craft()
@@ -387,9 +403,10 @@ def test_what_somebody_does_right_before_the_deletion(
         return real(*args, **options)
 
     monkeypatch.setattr(Deletion, "carry_out", meanwhile)
-    workspace.job(operation, remove_orphans__max_delete_ratio=1)
+    (outcome,) = workspace.job(operation, remove_orphans__max_delete_ratio=1).outcomes
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
+    assert word in " ".join((outcome.reason, *outcome.notes)), outcome
 
 
 @pytest.mark.cases(103)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from icewright.app.demo.craft import Craft
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace
+from icewright.flow.breakers import record_failure
+from icewright.flow.execute import execute
+from icewright.flow.operation import Request
+from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, ref
 
 SPELLINGS: tuple[Callable[[Path], str], ...] = (
     lambda path: f"file://{path}",
@@ -127,16 +132,78 @@ def test_siblings_whose_names_begin_alike(workspace: Workspace) -> None:
 
 @pytest.mark.cases(63)
 def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
-    """While one catalog cannot say what it holds, nobody knows who shares the place: the run fails, nothing goes."""
+    """While one catalog cannot say what it holds, nobody knows who shares the place: the run waits, nothing goes."""
     folder = workspace.table()
     workspace.plant(folder, "data/orphan.parquet")
     (workspace.home / "pond.db").rename(workspace.home / "pond.away")
     files = workspace.files()
     done = workspace.run(ORPHANS)
     (workspace.home / "pond.away").rename(workspace.home / "pond.db")
-    assert done.state is OperationState.FAILED
+    assert done.state is OperationState.DEFERRED
     assert "pond" in done.reason
     assert workspace.files() == files
+
+
+def narrow(workspace: Workspace, **places: str) -> None:
+    """Declare that the tables of catalogs lie in these folders of the workspace."""
+    engine: Any = workspace.app.runtime.engine
+    engine.orphans.guard.registry.declared = {name: [f"file://{workspace.home}/{p}"] for name, p in places.items()}
+
+
+@contextmanager
+def away(workspace: Workspace) -> Iterator[None]:
+    """The catalog `pond` does not answer."""
+    database, elsewhere = workspace.home / "pond.db", workspace.home / "pond.away"
+    database.rename(elsewhere)
+    try:
+        yield
+    finally:
+        elsewhere.rename(database)
+
+
+def no_answer() -> NoReturn:
+    """Nothing should ask this catalog."""
+    raise AssertionError
+
+
+@pytest.mark.cases(104, 113)
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS])
+def test_a_catalog_that_is_away_and_elsewhere(workspace: Workspace, operation: Operation) -> None:
+    """A catalog whose places cannot meet the table's is not missed; one whose table was ever seen there is."""
+    folder = workspace.table()
+    (orphan,) = workspace.plant(folder, "data/orphan.parquet")
+    narrow(workspace, pond="pond")
+    with away(workspace):
+        done = workspace.run(operation)
+    assert done.state is OperationState.COMMITTED
+    assert orphan.exists() == (operation is EXPIRE)
+
+
+@pytest.mark.cases(104, 113)
+def test_a_catalog_that_is_away_and_once_had_a_table_there(workspace: Workspace) -> None:
+    """What it was ever seen to have counts, whatever places its configuration declares."""
+    folder = workspace.table()
+    workspace.table("sales.guest", catalog="pond", place="warehouse/sales/orders/inner")
+    workspace.plant(folder, "data/orphan.parquet")
+    workspace.run(EXPIRE, name="sales.guest", catalog="pond")
+    narrow(workspace, pond="pond")
+    files = workspace.files()
+    with away(workspace):
+        assert workspace.run(ORPHANS).state is OperationState.DEFERRED
+    assert workspace.files() == files
+
+
+def test_a_catalog_that_is_known_to_be_down_is_not_asked(workspace: Workspace) -> None:
+    """While its breaker is open a job does not wait for it again."""
+    workspace.table()
+    workspace.detect()
+    runtime = workspace.runtime({"remove_orphans.mode": "delete", "deletion.delay_hours": 0})
+    record_failure(runtime, "catalog pond", "", "it hangs")
+    runtime.catalogs["pond"].pointers = no_answer  # type: ignore[method-assign]
+    (done,) = execute(runtime, Request(ref(NAME), (ORPHANS,), manual=True)).outcomes
+    assert done.state is OperationState.DEFERRED
+    assert "pond" in done.reason
+    assert "it hangs" in done.reason
 
 
 @pytest.mark.cases(63, "T19")

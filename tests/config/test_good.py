@@ -13,6 +13,7 @@ from icewright.app.alerting import AlertsConfig
 from icewright.app.bootstrap import directory, read_config
 from icewright.app.config import Config
 from icewright.app.environment import find_config
+from icewright.app.web.application import Settings
 from icewright.core.alerts import AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.errors import ConfigError
 from icewright.core.policy import ENABLED, KNOBS, MIN_INPUT_FILES, ORDER, ORPHAN_AGE, ORPHAN_MODE, RETENTION, Operation
@@ -180,6 +181,15 @@ def test_who_may_push_events(read: Read, monkeypatch: pytest.MonkeyPatch) -> Non
         assert getattr(config.events, who) == ["hush-47114711471147114711"]
         assert "hush" not in repr(config)
         assert "hush" not in repr(config.events)
+
+
+@pytest.mark.cases(153)
+def test_a_service_that_others_reach_is_exposed_unless_callers_bring_tokens(read: Read) -> None:
+    """Then it serves no API and no pages, where everybody on the machine would be an admin."""
+    events, everywhere = "events: {tokens: [token-0123456789-hush]}\n", "server: {host: 0.0.0.0}\n"
+    assert Settings.of(read(LAKE, events, everywhere)).exposed
+    assert not Settings.of(read(LAKE, events, everywhere, "auth: {}\n")).exposed
+    assert not Settings.of(read(LAKE, events, "server: {host: 127.0.0.1}\n")).exposed
 
 
 def test_names_that_events_use(read: Read) -> None:

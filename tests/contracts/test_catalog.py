@@ -17,8 +17,11 @@ from pyiceberg.table.metadata import TableMetadataV2
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable, TableNotFound
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
-from icewright.ports import Pointer, RemoveSnapshots
+from icewright.ports import Catalog, Pointer, RemoveSnapshots
+from icewright.testing.contracts import CatalogTests
+from icewright.testing.contracts.catalog import MakeTable
 from tests.contracts.bench import Bench, any_name, deep, edit, file_of, json_of, only_sql
+from tests.contracts.nessie_bench import NessieBench
 
 ODD_NAMES = [
     "with space",
@@ -38,6 +41,25 @@ ODD_NAMES = [
 ]
 
 
+class TestCatalog(CatalogTests):
+    """Each catalog passes the suite of its port."""
+
+    @pytest.fixture(autouse=True)
+    def _removes(self, bench: Bench) -> None:
+        self.removes = not isinstance(bench, NessieBench)
+
+    @pytest.fixture
+    def catalog(self, bench: Bench) -> Catalog:
+        """Return the client of the catalog under test."""
+        client: Catalog = bench.catalog
+        return client
+
+    @pytest.fixture
+    def make_table(self, bench: Bench) -> MakeTable:
+        """Return the maker of tables whose snapshots are an hour apart."""
+        return bench.craft
+
+
 def test_lists_tables_with_their_metadata_files(bench: Bench) -> None:
     """A pointer is a table's name and the metadata file that PyIceberg names as current."""
     tables = [bench.create("sales", name) for name in ("orders", "payments")]
@@ -45,11 +67,6 @@ def test_lists_tables_with_their_metadata_files(bench: Bench) -> None:
         Pointer(bench.ref("sales", name), table.metadata_location)
         for name, table in zip(("orders", "payments"), tables, strict=True)
     ]
-
-
-def test_an_empty_catalog_lists_nothing(bench: Bench) -> None:
-    """No table is not an error."""
-    assert not bench.catalog.pointers()
 
 
 @only_sql
@@ -173,14 +190,6 @@ def test_main_is_the_current_snapshot_where_no_ref_says_so(bench: Bench) -> None
     file_of(base.metadata_location).write_text(json.dumps(document), encoding="utf-8")
     (ref,) = bench.catalog.load(base.ref).refs
     assert (ref.name, ref.snapshot_id) == (MAIN, base.current_snapshot_id)
-
-
-@pytest.mark.parametrize("parts", [("sales", "order"), ("sale", "orders"), ("sales", "orders", "orders")])
-def test_a_missing_table_is_not_found(bench: Bench, parts: tuple[str, ...]) -> None:
-    """The error names the table that was asked for."""
-    bench.create("sales", "orders")
-    with pytest.raises(TableNotFound, match=r"lake\." + r"\.".join(parts)):
-        bench.catalog.load(bench.ref(*parts))
 
 
 def _cut(content: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from icewright.core.alerts import AlertRule, default_terms
+from icewright.core.breakers import after_failure
 from icewright.core.conditions import (
     AlertInputs,
     CatalogInputs,
@@ -23,6 +24,7 @@ from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.testing import NOW, REF
 
+BREAKER = after_failure(None, "catalog lake", "", "refused", NOW, 0.5)
 OTHER = TableRef("lake", ("sales",), "other")
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 TABLE = str(REF)
@@ -97,8 +99,13 @@ def loop(**signs: Any) -> AlertInputs:
         (loop(lag=30 * MINUTE), {}),
         (loop(lag=31 * MINUTE), {"loop_failing": "loop detect"}),
         (AlertInputs(processes=[process(5 * MINUTE)]), {}),
-        (AlertInputs(processes=[process(6 * MINUTE)]), {"worker_lost": "host:1:2"}),
-        (AlertInputs(processes=[process(HOUR, replace(NEVER, failures=9))]), {"worker_lost": "host:1:2"}),
+        (AlertInputs(processes=[process(6 * MINUTE)]), {"worker_lost": "service"}),
+        (AlertInputs(processes=[process(HOUR, replace(NEVER, failures=9))]), {"worker_lost": "service"}),
+        (AlertInputs(breakers=[BREAKER]), {"resource_unavailable": "catalog lake"}),
+        (AlertInputs(breakers=[replace(BREAKER, failures=2)]), {}),
+        (replace(catalog(failures=1), breakers=[BREAKER]), {"catalog_unreachable": "lake"}),
+        (table(error="CatalogUnavailable: refused"), {}),
+        (table(error="MetadataUnreadable: broken"), {"unmaintainable": TABLE}),
     ],
 )
 def test_conditions(signs: AlertInputs, found: dict[str, str]) -> None:
@@ -126,6 +133,27 @@ def test_health_must_be_bad_for_hours() -> None:
     assert condition.lasting == 6 * HOUR
 
 
+@pytest.mark.cases(118)
+def test_a_lost_process_that_was_replaced() -> None:
+    """One that was started since replaces one that is silent; the others are one alert, by the names of their hosts."""
+
+    def at(host: str, started: int, silent: int) -> ProcessInputs:
+        return ProcessInputs(
+            f"{host}.0a1b2c:{started}:99", "worker", NOW - silent * MINUTE, 4, started=NOW - started * MINUTE
+        )
+
+    def lost(*processes: ProcessInputs) -> list[str]:
+        return [c.message for c in conditions(AlertInputs(processes=processes), default_terms(), NOW)]
+
+    assert lost(at("pod-a", 90, 60), at("pod-b", 59, 0)) == []
+    assert lost(at("pod-a", 90, 60), at("pod-a", 59, 30), at("pod-a", 29, 0)) == [], "killed twice"
+    assert lost(at("pod-a", 90, 60), at("pod-b", 99, 0)) == [
+        "1 process(es) of kind worker send no heartbeat: pod-a (since 2026-11-21 11:00 UTC)"
+    ]
+    (message,) = lost(at("pod-a", 90, 60), at("pod-b", 90, 40), at("pod-c", 39, 0), at("pod-d", 99, 30))
+    assert message.startswith("2 process(es)")
+
+
 def test_one_loop_of_many_processes() -> None:
     """The same loop of two processes is one alert, so that it outlives the restart of one of them."""
     bad = replace(NEVER, failures=5, error="StorageUnavailable: away")
@@ -133,7 +161,7 @@ def test_one_loop_of_many_processes() -> None:
         AlertInputs(processes=[process(loop=bad), process(loop=bad, holder="b:2:3")]), default_terms(), NOW
     )
     assert len({condition.key for condition in found}) == 1
-    assert "failed 5 times in a row in service host:1:2: StorageUnavailable: away" in found[0].message
+    assert "failed 5 times in a row in service host: StorageUnavailable: away" in found[0].message
 
 
 @pytest.mark.parametrize("rule", AlertRule)
@@ -147,6 +175,7 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
         spending=[Spending("pool p", 1, 1)],
         queued=1,
         oldest_queued=NOW - HOUR,
+        breakers=[BREAKER],
         processes=[process(HOUR), process(loop=replace(NEVER, failures=9))],
         serving_since=NOW - HOUR,
     )

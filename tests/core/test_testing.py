@@ -14,26 +14,25 @@ from icewright.core.errors import (
     CommitStateUnknown,
     ConfigError,
     MetadataUnreadable,
-    Refused,
-    TableNotFound,
 )
 from icewright.core.policy import MIN_INPUT_FILES, Operation
 from icewright.core.runs import FileAction, Outcome, failed
 from icewright.core.steps import RewriteManifests
-from icewright.core.table import MAIN, RefKind, SnapshotRef, StatisticsFile, TableMetadata
+from icewright.core.table import MAIN, RefKind, SnapshotRef, StatisticsFile, TableMetadata, TableRef
 from icewright.ports import (
     AddSnapshot,
     Catalog,
     Change,
     Clock,
     Engine,
-    Pointer,
     RemoveSnapshots,
     RestoreSnapshots,
     StepRequest,
     Unfinished,
 )
 from icewright.testing import NOW, REF, UUID, FixedClock, FunctionEngine, MemoryCatalog, knobs, metadata
+from icewright.testing.contracts import CatalogTests
+from icewright.testing.contracts.catalog import MakeTable
 
 FIRST = RemoveSnapshots(frozenset({1}), frozenset())
 
@@ -74,14 +73,24 @@ def test_the_clock_moves_by_sleeping() -> None:
     assert clock.now() == NOW
 
 
-def test_the_catalog_lists_and_loads(catalog: MemoryCatalog) -> None:
-    """Tables are listed with their metadata files; others are not there."""
-    table = catalog.load(REF)
-    assert catalog.pointers() == [Pointer(REF, table.metadata_location)]
-    del catalog.tables[REF]
-    assert catalog.pointers() == []
-    with pytest.raises(TableNotFound):
-        catalog.load(REF)
+class TestMemoryCatalog(CatalogTests):
+    """The catalog in memory passes the suite of its port."""
+
+    @pytest.fixture
+    def catalog(self) -> MemoryCatalog:
+        """Return a catalog without tables."""
+        return MemoryCatalog()
+
+    @pytest.fixture
+    def make_table(self, catalog: MemoryCatalog) -> MakeTable:
+        """Return the maker of tables whose snapshots are an hour apart."""
+
+        def make(name: str, snapshots: int) -> TableMetadata:
+            location = f"s3://lake/{name}/metadata/1.metadata.json"
+            ages = range(snapshots, 0, -1)
+            return catalog.put(metadata(ages, ref=TableRef.parse(f"lake.{name}"), metadata_location=location))
+
+        return make
 
 
 def test_what_is_beyond_the_catalog_are_neighbours(catalog: MemoryCatalog) -> None:
@@ -134,15 +143,6 @@ def test_a_snapshot_is_added(catalog: MemoryCatalog, branch: str, current: int) 
     added = after.by_id[9]
     assert (added.operation, added.timestamp, added.parent_id) == ("replace", NOW, 2)
     assert added.summary["total-records"] == "5"
-
-
-@pytest.mark.cases(5)
-def test_what_a_ref_holds_is_not_removed(catalog: MemoryCatalog) -> None:
-    """Removing the head of a branch is refused, and changes nothing."""
-    base = catalog.load(REF)
-    with pytest.raises(Refused, match="still referenced by main"):
-        catalog.commit(base, RemoveSnapshots(frozenset({2}), frozenset()))
-    assert catalog.load(REF) == base
 
 
 @pytest.mark.cases(6, 75)

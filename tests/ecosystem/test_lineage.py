@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from icewright.app.demo.rot import metrics
-from icewright.app.lineage import LineageSender, opened
+from icewright.app.lineage import LineageSender, open_transport
 from icewright.app.sections import OpenLineageSection
 from icewright.core.errors import TableNotFound
 from icewright.core.table import TableMetadata, TableRef
@@ -136,13 +136,13 @@ def test_a_receiver_that_fails_harms_nothing(
 def test_events_in_a_file(tmp_path: Path) -> None:
     """One event a line, appended; a table that is gone is named all the same."""
     section = OpenLineageSection.model_validate({"file": "events.jsonl"})
-    lineage = LineageSender("maintenance", opened(section, tmp_path), gone, lambda *_: None, lambda: NOW)
+    lineage = LineageSender("maintenance", open_transport(section, tmp_path), gone, lambda *_: None, lambda: NOW)
     about = {"job_id": "j1", "table": "lake.sales.orders"}
-    lineage.hear("job_started", about)
-    lineage.hear("operation_started", about)
-    lineage.hear("job_finished", {**about, "state": "partial", "summary": "compact: failed: no room"})
-    lineage.hear("job_started", {**about, "job_id": "j2"})
-    lineage.hear("job_finished", {**about, "job_id": "j2", "state": "cancelled", "summary": "cancelled: by hand"})
+    lineage.listen("job_started", about)
+    lineage.listen("operation_started", about)
+    lineage.listen("job_finished", {**about, "state": "partial", "summary": "compact: failed: no room"})
+    lineage.listen("job_started", {**about, "job_id": "j2"})
+    lineage.listen("job_finished", {**about, "job_id": "j2", "state": "cancelled", "summary": "cancelled: by hand"})
     lineage.close()
     events = [checked(json.loads(line)) for line in (tmp_path / "events.jsonl").read_text("utf-8").splitlines()]
     assert [e["eventType"] for e in events] == ["START", "FAIL", "START", "ABORT"]
@@ -164,7 +164,7 @@ def test_a_receiver_that_hangs_takes_no_memory() -> None:
         "n", hang, gone, lambda kind, details: told.append((kind, details["error"])), lambda: NOW, 2
     )
     for number in range(10):
-        lineage.hear("job_started", {"job_id": str(number), "table": "lake.a.b"})
+        lineage.listen("job_started", {"job_id": str(number), "table": "lake.a.b"})
     assert [kind for kind, _ in told] == ["lineage_not_sent"]
     assert "wait already" in told[0][1]
     free.set()

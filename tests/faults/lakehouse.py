@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import DataFileContent, ManifestFile, write_manifest_list
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile, write_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -213,6 +213,14 @@ def delete_rows(
     sequence, new = table.metadata.next_sequence_number(), table.metadata.new_snapshot_id()
     deletes = by_fastavro(folder / "metadata", table.spec(), stored or table.schema(), 2, [entry], (new, sequence))
     _commit(table, folder, new, [deletes, *snapshot.manifests(table.io)], path.stat().st_size)
+
+
+def drop_delete_files(table: Table, folder: Path) -> None:
+    """Commit a snapshot with the data manifests alone, so that rows of position delete files are back."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    data = [m for m in snapshot.manifests(table.io) if m.content is ManifestContent.DATA]
+    _commit(table, folder, table.metadata.new_snapshot_id(), data, 0)
 
 
 def _commit(table: Table, folder: Path, snapshot_id: int, manifests: list[ManifestFile], size: int) -> None:

@@ -20,7 +20,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, TableReplaced
 from icewright.core.runs import JOB_ID
 from tests.faults.interceptors import Call
-from tests.faults.lakehouse import delete_rows
+from tests.faults.lakehouse import delete_rows, drop_delete_files
 from tests.faults.small import NAME, SCHEMA, SPEC, Rows, Small, counted, made, read, rows, table_of
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -185,6 +185,52 @@ def test_writers_that_come_first(small: Small, writer: Writer) -> None:
     assert small.data_files() == before | seen[0]
 
 
+def deletes_dropped(table: Table, small: Small) -> None:
+    """The delete files are gone though the snapshot of the plan stays in the history."""
+    drop_delete_files(table, small.folder)
+
+
+def delete_rolled_back(table: Table, _: Small) -> None:
+    """The snapshot before the delete is the current one again."""
+    table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[-2].snapshot_id).commit()
+
+
+@pytest.mark.cases(121)
+@pytest.mark.parametrize("writer", [deletes_dropped, delete_rolled_back])
+def test_rows_that_are_restored_during_compaction_stay(small: Small, writer: Writer) -> None:
+    """Compaction has applied a delete that is undone before its commit: a conflict, and all rows are there."""
+    with table_of(small.home) as table:
+        delete_rows(table, small.folder, "mistake", [0])
+    assert read(small.home).total() == 17
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            writer(table, small)
+
+    with pytest.raises(CommitConflict):
+        small.compact(meanwhile, steps=small.steps(small.base, **APPLIED)[-1:])
+    assert read(small.home) == ALL
+
+
+@pytest.mark.cases(127)
+def test_an_expiry_of_the_planned_snapshot_is_a_conflict(small: Small) -> None:
+    """A writer appends and expires the snapshot of the plan, its manifest list too: the table is not called broken."""
+    planned = small.base.current_snapshot
+    assert planned is not None
+    assert planned.manifest_list is not None
+    manifest_list = Path(planned.manifest_list.removeprefix("file://"))
+
+    def meanwhile() -> None:
+        with table_of(small.home) as table:
+            table.append(rows([30]))
+            table.maintenance.expire_snapshots().by_id(planned.snapshot_id).commit()
+        manifest_list.unlink()
+
+    with pytest.raises(CommitConflict, match="not in main's history"):
+        small.compact(meanwhile)
+    check(small, ALL + counted(rows([30])))
+
+
 def test_a_table_of_the_same_name(small: Small) -> None:
     """A table that was dropped and made anew is not touched."""
 
@@ -273,6 +319,7 @@ def test_any_step_may_fail(tmp_path: Path, fault: Callable[[Call], None]) -> Non
     [
         {"format-version": "1"},
         {"write.object-storage.enabled": "true"},
+        pytest.param({"write.object-storage.enabled": "TRUE"}, marks=pytest.mark.cases(128)),
         {"write.location-provider.impl": "com.example.Places"},
     ],
     ids=str,

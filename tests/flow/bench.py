@@ -27,6 +27,7 @@ from icewright.core.table import (
     Thresholds,
 )
 from icewright.flow.cycle import CycleResult, look, run_cycle
+from icewright.flow.detect import Detected, claim_due, detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
@@ -48,6 +49,11 @@ from icewright.testing import REF, FixedClock, FunctionEngine, MemoryCatalog, fa
 _, COMPACT, DELETES, MANIFESTS, EXPIRE, ORPHANS = Operation
 OLD = tuple(1000 - hours for hours in range(10))  # ages of snapshots of which five may be expired
 YOUNG = (2.0, 1.0)
+
+
+def detect_due(runtime: Runtime) -> Detected:
+    """One round of detection, as the service makes it: whatever is due and not claimed."""
+    return detect(runtime, claim_due(runtime))
 
 
 @dataclass

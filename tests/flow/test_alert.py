@@ -190,10 +190,10 @@ def test_processes_and_their_loops(bench: Bench) -> None:
     bench.clock.advance(minutes=6)
     bench.store.processes.record_heartbeat(ProcessRow("b:1:1", "worker", now, bench.clock.now(), 4, {}))
     look(bench, slack)
-    assert slack.titles[1:] == ["[warning] worker_lost: a:1:1"]
+    assert slack.titles[1:] == ["[warning] worker_lost: service"]
     bench.store.processes.deregister(["a:1:1"])
     look(bench, slack)
-    assert sorted(slack.titles[2:]) == ["[resolved] loop_failing: loop evaluate", "[resolved] worker_lost: a:1:1"]
+    assert sorted(slack.titles[2:]) == ["[resolved] loop_failing: loop evaluate", "[resolved] worker_lost: service"]
 
 
 def test_catalogs_of_other_services(bench: Bench) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from icewright.flow.detect import detect_due
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.runtime import Scope
 from icewright.ports import Pointer
 from icewright.testing import NOW, REF
-from tests.flow.bench import Bench
+from tests.flow.bench import Bench, detect_due
 from tests.flow.test_loops import looked
 
 AGEING = tuple(100 - hours for hours in range(10))  # snapshots that are due for expiry in three days

@@ -92,7 +92,7 @@ def test_what_is_saved_was_looked_at(served: Served) -> None:
     client = served.client()
     sent = RULE | {"csrf": token_of(client, "/policies/edit")}
     page = client.post("/do/policy/save", data=sent, headers=BROWSER)
-    assert "This is not yet saved" in page.text
+    assert "Not saved" in page.text
     assert not served.bench.store.rules.versions()
     mark = policy_form.mark("lake", {"compact.min_input_files": "17"}, taken_back=False)
     saved = client.post("/do/policy/save", data=sent | {"previewed": mark}, headers=BROWSER)
@@ -103,14 +103,14 @@ def test_what_is_saved_was_looked_at(served: Served) -> None:
         ({"scope": "lake..x"}, "names no catalog"),
         ({"knob.nothing": "1"}, "there is no such knob"),
         ({"knob.compact.min_input_files": "1"}, "is not a whole number"),
-        ({"knob.compact.min_input_files": ""}, "fill in at least one knob"),
+        ({"knob.compact.min_input_files": ""}, "fill in a field"),
         ({"known": "lake", "version": "x"}, "cannot be read"),
     ):
         answer = client.post("/do/policy/preview", data=sent | wrong, headers=BROWSER)
         assert answer.status_code == 422, wrong
         assert said in answer.text, wrong
     unknown = client.post("/do/policy/save", data=sent | {"scope": "nowhere"}, headers=BROWSER)
-    assert "No table that you see matches" in unknown.text
+    assert "No visible table matches" in unknown.text
 
 
 def test_fields_of_knobs() -> None:

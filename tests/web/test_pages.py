@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.pages import assets, formats
 from icewright.app.web.pages.live import StreamSlots
-from icewright.app.web.pages.render import SAID
+from icewright.app.web.pages.render import FLASH
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.app.web.running import serving
@@ -131,8 +131,8 @@ def test_forms_where_nobody_logs_in(served: Served) -> None:
     other = served.client(served.app())
     assert client.post("/do/pause", data=fields | {"csrf": token_of(other)}, headers=BROWSER).status_code == 403
     done = client.post("/do/pause", data=fields | {"csrf": token_of(client)}, headers=BROWSER)
-    assert "Paused: it is left alone" in done.text
-    assert "Paused: it is left alone" not in client.get(PAGE, headers=BROWSER).text
+    assert "Paused: no automatic job" in done.text
+    assert "Paused: no automatic job" not in client.get(PAGE, headers=BROWSER).text
 
 
 def test_a_form_that_is_sent_twice(served: Served) -> None:
@@ -161,7 +161,7 @@ def test_pages_by_role(served: Served, role: Role) -> None:
     page = client.get(PAGE, headers=headers).text
     assert ("/do/run" in page and "Run now" in page) is (role is not Role.VIEWER)
     assert ("/do/pause" in page) is (role is not Role.VIEWER)
-    assert ("What deletes is for owners" in page) is (role is Role.OPERATOR)
+    assert ("Only owners can run" in page) is (role is Role.OPERATOR)
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "..", ".", "``", "`a", "\u202ex"])
@@ -217,7 +217,7 @@ def test_values_of_queries(served: Served) -> None:
     assert client.get(f"{PAGE}?show=x", headers=BROWSER).status_code == 404
     said = urlsafe_b64encode(json.dumps(["evil", "<b>"]).encode()).decode()
     for cookie in (said, "x", "", "e30="):
-        client.cookies.set(SAID, cookie)
+        client.cookies.set(FLASH, cookie)
         assert client.get("/", headers=BROWSER).status_code == 200
 
 
@@ -294,18 +294,18 @@ def test_followers_are_let_go(served: Served) -> None:
             thread.join(5)
     assert time.monotonic() - began < 5
     for _ in "ab":
-        app.state.stream_slots.join()  # there is room again
+        app.state.stream_slots.acquire()  # there is room again
 
 
 def test_how_many_follow() -> None:
     """One more than may is refused; who leaves makes room."""
-    followers = StreamSlots(most=1)
-    followers.join()
+    slots = StreamSlots(most=1)
+    slots.acquire()
     with pytest.raises(Problem) as refused:
-        followers.join()
+        slots.acquire()
     assert refused.value.status == 503
-    followers.leave()
-    followers.join()
+    slots.release()
+    slots.acquire()
 
 
 def test_what_a_job_page_says(served: Served) -> None:

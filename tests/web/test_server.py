@@ -79,7 +79,7 @@ def test_every_error_is_a_problem(served: Served) -> None:
     assert problem(client.post("/asks", json={"number": "x"}), 422)["errors"][0].startswith("body.number: ")
     problem(client.post("/asks", content=b"{", headers={"content-type": "application/json"}), 422)
     broken = client.get("/breaks")
-    assert "by the request's id" in problem(broken, 500)["detail"]
+    assert "id of this request" in problem(broken, 500)["detail"]
     assert "hush" not in broken.text
 
 
@@ -251,8 +251,37 @@ def test_who_cannot_be_told_apart_is_not_let_in(served: Served) -> None:
         with pytest.raises(ConfigError, match="set auth") as caught, serving(served.app(), host, 0):
             pass
         assert host in str(caught.value)
-    with serving(served.app(tokens=[TOKEN]), everywhere, 0) as port:
+    with pytest.raises(ConfigError, match="set auth"), serving(served.app(tokens=[TOKEN]), everywhere, 0):
+        pass  # API and pages would be open to a sidecar
+    with serving(served.app(tokens=[TOKEN], exposed=True), everywhere, 0) as port:
         assert ask(port, b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.cases(153)
+def test_an_exposed_service_without_auth_serves_events_and_probes_alone(served: Served) -> None:
+    """On an address that others reach nobody is an admin by place, not even through a mesh's sidecar at 127.0.0.6."""
+    exposed = served.app(tokens=[TOKEN], exposed=True)
+    client = served.client(exposed, host="127.0.0.6")
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert client.get(path).status_code == 200
+    pushed = client.post(URL, json={}, headers={"authorization": f"Bearer {TOKEN}"})
+    assert pushed.status_code == 422
+    rule = client.put("/api/v1/policies/platform", json={"set": {"remove_orphans.mode": "delete"}})
+    assert "set auth" in problem(rule, 403)["detail"]
+    for path in ("/", "/tables", "/login", "/api/openapi.json", "/api/v1/tables", "/static/x/app.js"):
+        problem(client.get(path), 403)
+
+
+@pytest.mark.cases(153)
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Proto", "X-Envoy-Peer"]
+)
+def test_a_forwarded_request_is_not_local(served: Served, header: str) -> None:
+    """A proxy on the same machine connects from loopback for anybody, and is no admin."""
+    client = served.client()
+    assert client.get("/api/v1/me").json()["via"] == "local"
+    problem(client.get("/api/v1/me", headers={header: "127.0.0.1"}), 403)
+    problem(client.post(URL, json={}, headers={header: "127.0.0.1"}), 403)
 
 
 def test_an_address_that_cannot_be_had(served: Served) -> None:

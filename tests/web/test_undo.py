@@ -128,7 +128,7 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     ]
     path = f"/jobs/{job_id}"
     page = client.get(path, headers=BROWSER).text
-    assert "Deletions that wait" in page
+    assert "Planned deletions" in page
     assert "Expired snapshots" in page
     assert all(str(snapshot_id) in page for snapshot_id in gone)
     form = {"csrf": token_of(client, path), "job": job_id}
@@ -143,7 +143,7 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     done = client.post("/do/undo", data=fields, headers=BROWSER)
     assert f"Undo of job {job_id}: restored 3 snapshot(s) and 2 ref(s)" in done.text
     assert states(workspace, job_id) == {LedgerState.UNDONE}
-    assert "Deletions that wait" not in done.text
+    assert "Planned deletions" not in done.text
     assert 'action="/do/undo"' not in done.text
     newest = workspace.app.runtime.store.jobs.list()[0]
     theirs = client.get(f"/jobs/{newest.job_id}", headers=BROWSER).text

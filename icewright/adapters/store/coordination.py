@@ -10,8 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, inserting
-from icewright.adapters.store.schema import CATALOGS, LEASES, PROCESSES, TABLES, Moment
+from icewright.adapters.store.schema import BREAKERS, CATALOGS, LEASES, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import add_totals
+from icewright.core.breakers import Breaker
 from icewright.core.tally import of_catalog_failure
 from icewright.ports import CatalogRow, ProcessRow
 
@@ -120,6 +121,38 @@ class SqlLeases:
         """Release a lease that the holder has; another's is left alone."""
         with self.db.begin() as connection:
             connection.execute(sa.delete(LEASES).where(LEASES.c.name == name, LEASES.c.holder == holder))
+
+
+@dataclass
+class SqlBreakers:
+    """The Breakers port on a database."""
+
+    db: Database
+
+    def list(self) -> Sequence[Breaker]:
+        """Return the breakers of all resources that have failed since their last success."""
+        columns = [BREAKERS.c[name] for name in Breaker.__dataclass_fields__]
+        with self.db.reading() as connection:
+            return [Breaker(*row) for row in connection.execute(sa.select(*columns).order_by(BREAKERS.c.resource))]
+
+    def record(self, breaker: Breaker) -> None:
+        """Insert or replace the breaker of a resource."""
+        values = {name: getattr(breaker, name) for name in Breaker.__dataclass_fields__}
+        with self.db.begin() as connection:
+            insert = inserting(connection, BREAKERS).values(**values)
+            connection.execute(insert.on_conflict_do_update(index_elements=["resource"], set_=values))
+
+    def claim_probe(self, resource: str, now: datetime, until: datetime) -> bool:
+        """Claim the one probe of a resource whose `retry_at` has come."""
+        free = BREAKERS.c.probe_until.is_(None) | (BREAKERS.c.probe_until <= now)
+        claimed = sa.update(BREAKERS).where(BREAKERS.c.resource == resource, BREAKERS.c.retry_at <= now, free)
+        with self.db.begin() as connection:
+            return connection.execute(claimed.values(probe_until=until)).rowcount == 1
+
+    def close(self, resource: str) -> bool:
+        """Remove the breaker of a resource, as it answers."""
+        with self.db.begin() as connection:
+            return connection.execute(sa.delete(BREAKERS).where(BREAKERS.c.resource == resource)).rowcount == 1
 
 
 @dataclass

@@ -23,7 +23,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
-from icewright.core.errors import ConfigError, StorageUnavailable
+from icewright.core.errors import ConfigError, StoreUnavailable
 
 READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
 _TURN = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
@@ -63,7 +63,7 @@ def _make_folder(database: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageUnavailable(f"state: {database}: its folder cannot be made: {error.strerror}") from error
+        raise StoreUnavailable(f"state: {database}: its folder cannot be made: {error.strerror}") from error
 
 
 def _sqlite(url: URL) -> sa.Engine:
@@ -101,12 +101,12 @@ def _alembic(connection: sa.Connection) -> Config:
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """Bring the database to the newest revision. Raises `StorageUnavailable` when it does not answer."""
+    """Bring the database to the newest revision. Raises `StoreUnavailable` when it does not answer."""
     migrate(engine, "head")
 
 
 def migrate(engine: sa.Engine, revision: str) -> None:
-    """Bring the database to a later revision. Raises `StorageUnavailable` when it does not answer."""
+    """Bring the database to a later revision. Raises `StoreUnavailable` when it does not answer."""
     try:
         with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
             command.upgrade(_alembic(connection), revision)
@@ -144,7 +144,7 @@ def is_current(engine: sa.Engine) -> bool:
 
 
 def server_time(engine: sa.Engine) -> datetime | None:
-    """Return the time of the database's server; None for a file, which has no clock. Raises `StorageUnavailable`."""
+    """Return the time of the database's server; None for a file, which has no clock. Raises `StoreUnavailable`."""
     if engine.dialect.name != "postgresql":
         return None
     try:
@@ -164,7 +164,7 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """Begin a transaction that may write. Raises `StorageUnavailable` for every error of the database."""
+        """Begin a transaction that may write. Raises `StoreUnavailable` for every error of the database."""
         with self.engine.get_execution_options().get(_TURN, nullcontext()), _transaction(self.engine) as connection:
             yield connection
 
@@ -190,10 +190,10 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise unavailable(engine, error) from error
 
 
-def unavailable(engine: sa.Engine, error: Exception) -> StorageUnavailable:
+def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
     """Return the error as people should read it: without statement, parameters and password."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-    return StorageUnavailable(
+    return StoreUnavailable(
         f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
     )
 

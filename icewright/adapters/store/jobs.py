@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -22,14 +22,13 @@ from icewright.adapters.store.statements import (
     ref_of,
     table_row,
 )
+from icewright.core.errors import FaultOwner
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import ON_POOL, Operation
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.core.table import TableRef
 from icewright.core.tally import of_job
-from icewright.ports import MANUAL, JobRow, LeaseStatus, Trigger
-
-LEASE = timedelta(seconds=120)
+from icewright.ports import JOB_LEASE, MANUAL, JobRow, LeaseStatus, Trigger
 
 # Statements that are executed for every table of a fleet, or between its jobs: making one costs as much as executing it
 _ALIVE = (
@@ -103,16 +102,18 @@ class SqlJobs:
             asked = connection.execute(_ALIVE, {"job": job_id, "at": now}).scalar()
         return LeaseStatus.LOST if asked is None else LeaseStatus.CANCELLED if asked else LeaseStatus.HELD
 
-    def finish(self, job_id: str, state: JobState, summary: str, now: datetime) -> None:
+    def finish(
+        self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None
+    ) -> None:
         """End a running job and free its table; a job that ended already stays as it is."""
         with self.db.begin() as connection:
-            self._end(connection, job_id, state, summary, now)
+            self._end(connection, job_id, state, summary, now, fault)
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         """Running jobs whose lease ran out or whose holder is dead, ended here; their tables are looked at again."""
         with self.db.begin() as connection:
             running = connection.execute(_jobs().where(JOBS.c.state == JobState.RUNNING)).all()
-            lost = [row for row in running if now - row.heartbeat > LEASE or dead(row.holder)]
+            lost = [row for row in running if now - row.heartbeat > JOB_LEASE or dead(row.holder)]
             said = "its process ended before the job did"
             ended = [r for r in lost if self._end(connection, r.job_id, JobState.INTERRUPTED, said, now)]
             ids = [row.table_id for row in ended]
@@ -138,13 +139,16 @@ class SqlJobs:
             return [job_of(row) for row in connection.execute(waiting.order_by(JOBS.c.created))]
 
     def count_consecutive(self, ref: TableRef, state: JobState) -> int:
-        """Return how many of the table's last jobs ended so, one after another; cancelled ones count for nothing.
+        """Return how many of the table's newest jobs ended in this state in a row.
 
-        Nor do those of an earlier table of the name.
+        Cancelled jobs, jobs that met a fault of something else than the table, jobs before the last resume and jobs on
+        an earlier table of the name do not count.
         """
+        ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
+        own_fault = JOBS.c.fault.is_(None) | (JOBS.c.fault == FaultOwner.TABLE)
+        counted = TABLES.c.counted_after.is_(None) | (JOBS.c.created > TABLES.c.counted_after)
         with self.db.begin() as connection:
-            ended = [str(s) for s in JobState if not TRANSITIONS[s] and s is not JobState.CANCELLED]
-            query = _jobs().where(*of_table(ref), SAME_TABLE, JOBS.c.state.in_(ended))
+            query = _jobs().where(*of_table(ref), SAME_TABLE, JOBS.c.state.in_(ended), own_fault, counted)
             query = query.order_by(JOBS.c.created.desc()).limit(50)
             states = [row.state for row in connection.execute(query)]
         return next((i for i, found in enumerate(states) if found != state), len(states))
@@ -183,12 +187,20 @@ class SqlJobs:
         connection.execute(sa.insert(JOBS).values(job_id=job_id, table_id=row.id, table_uuid=table_uuid, **given))
         return job_id
 
-    def _end(self, connection: sa.Connection, job_id: str, state: JobState, summary: str, now: datetime) -> bool:
+    def _end(
+        self,
+        connection: sa.Connection,
+        job_id: str,
+        state: JobState,
+        summary: str,
+        now: datetime,
+        fault: FaultOwner | None = None,
+    ) -> bool:
         sources = [source for source, targets in TRANSITIONS.items() if state in targets]
         ended = connection.execute(
             sa.update(JOBS)
             .where(JOBS.c.job_id == job_id, JOBS.c.state.in_(sources))
-            .values(state=state, summary=summary, finished=now)
+            .values(state=state, summary=summary, finished=now, fault=fault)
         )
         connection.execute(_freed(job_id))
         if ended.rowcount == 1:

@@ -12,6 +12,7 @@ __all__ = [
     "ALERTS",
     "ARCHIVES",
     "AUDIT",
+    "BREAKERS",
     "CATALOGS",
     "DELETIONS",
     "EVENTS",
@@ -71,6 +72,7 @@ TABLES = sa.Table(
     sa.Column("succeeded_at", Moment),  # when an operation last did its work
     sa.Column("files", sa.BigInteger),  # of the last evaluation, to sort by
     sa.Column("bytes", sa.BigInteger),
+    sa.Column("counted_after", Moment),  # jobs created until then count for no breaker: the table was resumed
     sa.UniqueConstraint("catalog", "namespace", "name"),
     sa.Index("ix_tables_catalog_evaluate_at", "catalog", "evaluate_at"),
 )
@@ -127,6 +129,7 @@ JOBS = sa.Table(
     sa.Column(
         "intent", sa.JSON(none_as_null=True)
     ),  # a commit of it that may have cost others a ref, until that is looked at
+    sa.Column("fault", sa.Text),  # whose fault a failure or deferral was; empty: the table's, or none
     sa.Index("ix_jobs_table_id_created", "table_id", "created"),
     sa.Index("ix_jobs_state_score", "state", "score"),
     sa.Index("ix_jobs_created", "created"),
@@ -233,6 +236,18 @@ PROCESSES = sa.Table(
     sa.Column("heartbeat", Moment, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
     sa.Column("details", sa.JSON, nullable=False),  # what its pools and loops say
+)
+
+BREAKERS = sa.Table(  # resources that failed since their last success
+    "breakers",
+    SCHEMA,
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("failures", sa.Integer, nullable=False),  # in a row
+    sa.Column("subject", sa.Text, nullable=False),  # the table that failed last; blank: the resource itself
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("since", Moment, nullable=False),
+    sa.Column("retry_at", Moment, nullable=False),
+    sa.Column("probe_until", Moment),
 )
 
 POOLS = sa.Table(

@@ -189,9 +189,12 @@ class SqlTables:
 
     def pause(self, ref: TableRef, reason: str | None) -> bool:
         """Pause with a reason, or resume with None."""
+        values: dict[str, Any] = {"paused": reason}
+        if reason is None:  # its breaker starts anew: what failed before counts no more
+            jobs = sa.select(sa.func.max(JOBS.c.created)).where(JOBS.c.table_id == TABLES.c.id)
+            values["counted_after"] = jobs.scalar_subquery()
         with self.db.begin() as connection:
-            change = sa.update(TABLES).where(*of_table(ref)).values(paused=reason)
-            return connection.execute(change).rowcount == 1
+            return connection.execute(sa.update(TABLES).where(*of_table(ref)).values(values)).rowcount == 1
 
     def claim_evaluations(
         self, catalogs: Sequence[str], holder: str, now: datetime, until: datetime, limit: int

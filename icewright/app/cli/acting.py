@@ -243,24 +243,24 @@ def adopt(table: Table, dry_run: DryRun = False, yes: Yes = False, as_json: Json
 
     with open_application() as opened:
         ref = known_table(opened, table).ref
-        found = adopt_files(opened.runtime, ref, dry_run=True)
+        adoptable = adopt_files(opened.runtime, ref, dry_run=True)
         if not as_json:
-            _show_adoptable(str(ref), found)
-        if found.what and not dry_run:
+            _show_adoptable(str(ref), adoptable)
+        if adoptable.what and not dry_run:
             confirm("Does no other table, in any catalog, need any of this?", yes=yes)
         if not dry_run:
             adopt_files(opened.runtime, ref)
     if as_json:
-        parts = {"tables": found.tables, "files": found.files, "places": found.places}
+        parts = {"tables": adoptable.tables, "files": adoptable.files, "places": adoptable.places}
         lists = {name: list(values) for name, values in parts.items()}
         output.print_json({"table": str(ref), "dry_run": dry_run, **lists})
 
 
-def _show_adoptable(table: str, found: Adoptable) -> None:
-    if not found.what:
+def _show_adoptable(table: str, adoptable: Adoptable) -> None:
+    if not adoptable.what:
         echo(f"nothing stands in the way of {escape(table)}")
         return
-    kinds = {"earlier table": found.tables, "dead version": found.files, "location": found.places}
+    kinds = {"earlier table": adoptable.tables, "dead version": adoptable.files, "location": adoptable.places}
     lines = [(kind, value) for kind, values in kinds.items() for value in values]
     output.rows(f"What {table} takes over", (output.Column("kind"), "uuid, file or folder"), lines)
 

@@ -77,8 +77,8 @@ def health(table: Table, as_json: Json = False) -> None:
         row = known_table(opened, table)
         evaluation = evaluate_and_record(opened.runtime, row.ref, opened.runtime.clock.now())
         if evaluation is None:
-            found = opened.runtime.store.tables.get(row.ref)
-            error = found.error if found is not None else None
+            latest = opened.runtime.store.tables.get(row.ref)
+            error = latest.error if latest is not None else None
             raise MetadataUnreadable(f"{row.ref} cannot be evaluated: {error or 'it was dropped'}")
         maintenance = maintained(opened.runtime, row, evaluation.facts.metadata)
     states = {operation: asdict(state) for operation, state in maintenance.items()}
@@ -159,7 +159,7 @@ def history(
 @app.command()
 def show(
     job: Job,
-    files: Annotated[bool, typer.Option("--files", help="List every file, however many.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="List every file and expired snapshot, however many.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show one job: operations, metrics, changes, log and files."""

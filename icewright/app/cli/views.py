@@ -10,7 +10,7 @@ from icewright.app.output import Column, echo, escape, moment, rows, size, style
 
 Documents = Sequence[Mapping[str, Any]]
 
-FEW_FILES = 20  # are listed; of more the number, unless --files asks for them
+FEW = 20  # files or snapshots that are listed; of more the number, unless --files asks for all
 _TABLE, _ID = Column("table"), Column("job")
 _PLAN = (
     Column("#", right=True),
@@ -133,7 +133,7 @@ def show_job(document: Mapping[str, Any], *, files: bool) -> None:
 
 def show_files(title: str, files: Documents, columns: Sequence[Column | str], *, everything: bool) -> None:
     """Print files, or the first of many with their number and the sum of the known sizes."""
-    shown = files if everything or len(files) <= FEW_FILES else files[:FEW_FILES]
+    shown = files if everything or len(files) <= FEW else files[:FEW]
     names = [column if isinstance(column, str) else column.name for column in columns]
     lines = [[size(f["bytes"]) if name == "size" else f[name] for name in names] for f in shown]
     rows(title, columns, lines)
@@ -156,7 +156,7 @@ def show_job_detail(document: Mapping[str, Any], *, files: bool) -> None:
     echo(f"[bold]{job_id}[/]  {escape(table)}  {styled(state)}{by}")
     for run in document["runs"]:
         _show_run(run)
-    show_removed(document["removed"])
+    show_removed(document["removed"], everything=files)
     if document["waiting"]:
         show_waiting(document["waiting"])
     if log := document.get("log"):
@@ -176,9 +176,20 @@ def _show_run(run: Mapping[str, Any]) -> None:
         lines = [[size(p[name]) if name.startswith("bytes") else p[name] for name in names] for p in run["partitions"]]
         rows("Partitions", [Column(name, wrap=name == "partition") for name in names], lines)
     before, after = run.get("before") or {}, run.get("after") or {}
-    changes = [(name, before[name], after.get(name)) for name in before if before[name] != after.get(name)]
+    changes = [
+        (name, *(_fact(name, facts.get(name)) for facts in (before, after)))
+        for name in before
+        if before[name] != after.get(name)
+    ]
     if changes:
         rows("Changes", (Column("fact"), "before", "after"), changes)
+
+
+def _fact(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return a fact as people read it: sizes with units, and times to the second."""
+    if name.endswith("bytes"):
+        return size(value)
+    return moment(value) if name == "last_updated" else value
 
 
 def show_health(document: Mapping[str, Any]) -> None:
@@ -188,8 +199,7 @@ def show_health(document: Mapping[str, Any]) -> None:
     parts = [(name, part["score"], part["behind"]) for name, part in document["parts"].items()]
     rows("Parts", (Column("part"), Column("score", right=True), "behind it"), parts)
     facts = {name: value for name, value in document["facts"].items() if not isinstance(value, list | dict)}
-    facts |= {name: size(value) for name, value in facts.items() if name.endswith("bytes")}
-    rows("Facts", (Column("fact"), "value"), list(facts.items()))
+    rows("Facts", (Column("fact"), "value"), [(name, _fact(name, value)) for name, value in facts.items()])
     show_verdicts(document["verdicts"])
     lines = [
         (operation, str(m["status"]).replace("_", " ").lower(), moment(m["last_run"]), m["message"])
@@ -235,16 +245,18 @@ def show_undo(document: Mapping[str, Any]) -> None:
         echo(f"Files that are not deleted: {document['files']} ({size(document['bytes'])})")
 
 
-def show_removed(removed: Documents) -> None:
-    """Print the snapshots and refs that the commits of an expiry removed."""
+def show_removed(removed: Documents, *, everything: bool) -> None:
+    """Print the snapshots and refs that the commits of an expiry removed; of many snapshots the newest."""
     for removal in removed:
         undone = f", undone at {moment(removal['undone_at'])}" if removal["undone_at"] else ""
         lines = [
             (s["snapshot_id"], moment(s["at"]), s["operation"], output.details(s["summary"]))
-            for s in removal["snapshots"]
+            for s in (removal["snapshots"] if everything else removal["snapshots"][-FEW:])
         ]
         columns = (Column("snapshot"), Column("time (UTC)"), Column("operation"), Column("summary", wrap=True, rank=1))
         rows(f"Expired at {moment(removal['at'])}{undone}", columns, lines)
+        if len(lines) < (count := len(removal["snapshots"])):
+            echo(f"{count} snapshots; --files lists all")
         for ref in removal["refs"]:
             echo(f"  {ref['type']} {escape(ref['name'])} pointed to snapshot {ref['snapshot_id']}")
 

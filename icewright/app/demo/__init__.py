@@ -1,1 +1,1 @@
-"""The demo: a lakehouse made on the spot, rotten on purpose."""
+"""The demo: creates a lakehouse of neglected tables and maintains it."""

@@ -1,4 +1,4 @@
-"""Makes what Spark and PyIceberg have just committed look days old, in the metadata and on disk."""
+"""Makes fresh commits of Spark and PyIceberg look days old, in the metadata and on disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def backdate(lake: Lake, name: str, times: Sequence[datetime]) -> None:
 
 
 def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[str, int], before: int) -> int:
-    """Correct the times that a metadata file says; when it was written itself."""
+    """Replace the times in a metadata file, and the file's own time."""
     for snapshot in document.get("snapshots", []):
         snapshot["timestamp-ms"] = when[snapshot["snapshot-id"]]
     for entry in document.get("snapshot-log", []):

@@ -34,7 +34,7 @@ _ADDED, _DELETED = 1, 2  # a manifest entry's status
 
 @dataclass(frozen=True, slots=True)
 class CraftedManifest:
-    """A manifest on disk: its row in manifest lists, and the files that its commit added."""
+    """A manifest on disk: its row in manifest lists, and the files of its entries."""
 
     row: Mapping[str, Any]
     files: tuple[WrittenFile, ...]
@@ -246,7 +246,7 @@ class Craft:
             "format-version": "2",
         }
         self._avro(path, self._list_schema, [m.row for m in self._live], header, at)
-        said = {
+        document = {
             "snapshot-id": snapshot,
             "sequence-number": self._sequence,
             "timestamp-ms": millis(at),
@@ -254,7 +254,7 @@ class Craft:
             "summary": summary,
             "schema-id": self.schema.schema_id,
         }
-        self.snapshots.append(said if self._parent is None else said | {"parent-snapshot-id": self._parent})
+        self.snapshots.append(document if self._parent is None else document | {"parent-snapshot-id": self._parent})
 
     def fit_target(self) -> None:
         """Make the live data files as large as the table wants its files."""
@@ -262,7 +262,7 @@ class Craft:
         self.properties["write.target-file-size-bytes"] = str(-(-largest // 1024) * 1024)
 
     def publish(self, *, register: bool = True) -> Path:
-        """Write the metadata file; unless told not to, register the table with the catalog."""
+        """Write the metadata file and, unless `register` is false, register the table with the catalog."""
         last = self.snapshots[-1]
         document = json.loads(self._metadata.model_dump_json()) | {
             "last-sequence-number": self._sequence,

@@ -49,7 +49,7 @@ def local(location: str) -> Path:
 
 
 def millis(at: datetime) -> int:
-    """Return a time as Iceberg's metadata says it."""
+    """Return a time in milliseconds, as Iceberg's metadata has it."""
     return round(at.timestamp() * 1000)
 
 
@@ -72,15 +72,17 @@ def write_file(
         footers[0], compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
     ).to_serialized_dict()
     record = {
-        name: [{"key": column, "value": value} for column, value in found.items()] if isinstance(found, dict) else found
-        for name, found in statistics.items()
+        name: [{"key": column, "value": value} for column, value in values.items()]
+        if isinstance(values, dict)
+        else values
+        for name, values in statistics.items()
     }
     record |= {"file_path": uri, "file_format": "PARQUET", "file_size_in_bytes": path.stat().st_size}
     return WrittenFile(path, record | dict(about))
 
 
 def entry_schema(partition_type: StructType) -> Any:  # noqa: ANN401 - fastavro's
-    """The Avro schema of manifest entries, with `equality_ids` as ints: PyIceberg has longs, which Java cannot read."""
+    """Return the Avro schema of manifest entries with `equality_ids` as ints; Java cannot read PyIceberg's longs."""
     equality_ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
     fields = [
         NestedField(field.field_id, field.name, equality_ids) if field.name == "equality_ids" else field

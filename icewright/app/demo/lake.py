@@ -1,4 +1,4 @@
-"""Where the demo's tables are made, and what each one shows."""
+"""The catalog and warehouse that the demo's tables are created in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rot:
-    """A table that was made, and what is wrong with it."""
+    """The name of a table and what is wrong with it."""
 
     name: str
     story: str
@@ -59,10 +59,10 @@ class Lake:
         return ".".join("`" + part.replace("`", "``") + "`" for part in (self.catalog.name, *name.split(".")))
 
     def random(self, name: str) -> random.Random:
-        """Return a generator of the table's own: what one table holds does not depend on which others are made."""
+        """Return the table's own random generator, so that its rows do not depend on other tables."""
         return random.Random(f"{self.seed}/{name}")  # noqa: S311 - made-up data
 
     def rot(self, name: str, story: str) -> Rot:
-        """Say what is wrong with `namespace.table`."""
+        """Return the description of what is wrong with `namespace.table`."""
         *namespace, table = name.split(".")
         return Rot(str(TableRef(self.catalog.name, tuple(namespace), table)), story)

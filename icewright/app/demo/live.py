@@ -1,4 +1,4 @@
-"""The demo alive: a service with its pages over the demo's lakehouse, while writers go on."""
+"""The live demo: a service with its pages over the demo's lakehouse, while writers add small files."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ _FED = ("shop.products", "web.events")
 
 @contextmanager
 def pages(app: Application) -> Iterator[str]:
-    """A service and its pages while the block runs; yields their address."""
+    """Run a service with its pages for the duration of the block; yield their address."""
     with running(app, kind="service", slots=_SLOTS, grace=_GRACE) as service, ExitStack() as stack:
         made = create_app(app, Settings.of(app.config), ServiceStatus(service.faults, service.telemetry.exposition))
         try:
             port = stack.enter_context(serving(made, HOST, app.config.server.port))
-        except ConfigError:  # the usual port is somebody else's
+        except ConfigError:  # the usual port is taken
             port = stack.enter_context(serving(made, HOST, 0))
         yield f"http://{HOST}:{port}"
 
 
 def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - Rich's
-    """Writers go on, and so does Icewright, until somebody presses Ctrl-C."""
+    """Write and maintain until Ctrl-C."""
     ended = threading.Event()
     with pages(app) as address:
-        console.print(f"[bold]Look at {address}[/]: Spark goes on writing small files, Icewright follows.")
-        console.print("Start, cancel and pause what you like. Ctrl-C ends it.")
+        console.print(
+            f"[bold]Look at {address}[/]: Spark keeps writing small files, and Icewright maintains the tables."
+        )
+        console.print("Start, cancel and pause jobs there. Ctrl-C ends the demo.")
         writer = threading.Thread(target=_write, args=(lake, ended), name="writer", daemon=True)
         writer.start()
         if has_display():
@@ -57,7 +59,7 @@ def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - 
 
 
 def _write(lake: Lake, ended: threading.Event) -> None:
-    """Small files, every few seconds."""
+    """Insert small files into the fed tables every few seconds."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with PySpark
     from pyspark.errors import PySparkException
 
@@ -67,7 +69,7 @@ def _write(lake: Lake, ended: threading.Event) -> None:
         try:
             for _ in range(3):
                 spark.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 20")  # noqa: S608 - quoted
-        except (PySparkException, Py4JError) as error:  # a writer that fails goes on later, as others do
+        except (PySparkException, Py4JError) as error:  # a failed write is tried again later
             if not ended.is_set():
                 _log.warning("the demo's writer could not write %s: %s", name, type(error).__name__)
         if ended.wait(_PAUSE_SECONDS):

@@ -1,4 +1,4 @@
-"""Fingerprints of tables: two that are equal say that the same rows are read, in whatever order and files."""
+"""Fingerprints of tables: equal ones mean the same rows, in whatever order and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 4  # tables that are read at the same time
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """How many rows a table has, and a 128-bit sum over all of them as hexadecimal digits."""
+    """The number of rows of a table, and a 128-bit sum over all of them in hexadecimal."""
 
     rows: int
     checksum: str
@@ -50,7 +50,7 @@ def fingerprints(spark: SparkSession, tables: Iterable[str]) -> dict[str, Finger
 
 
 def hashable(value: str, kind: str | Mapping[str, Any], names: Iterator[int]) -> list[str]:
-    """The SQL expressions that together say a value whole to `xxhash64`; `kind` is a type as Spark's JSON says it.
+    """Return SQL expressions that together give a whole value to `xxhash64`; `kind` is a type in Spark's JSON.
 
     A hash passes over nulls and refuses maps and variants, so each nullable thing says whether it is null, and
     a map becomes its sorted entries.

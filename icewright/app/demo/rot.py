@@ -1,4 +1,4 @@
-"""Makes the demo's lakehouse: real Iceberg tables, each rotten in a way of its own, and two healthy ones."""
+"""Creates the demo's lakehouse: real Iceberg tables, each neglected in its own way, and two healthy ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "uploads",
 ]
 
-# those that need Spark come last: it may start in the meantime
+# tables that need Spark come last, so that Spark can start meanwhile
 TABLES: tuple[Callable[[Lake], Rot], ...] = (
     clicks,
     events,
@@ -46,7 +46,7 @@ TABLES: tuple[Callable[[Lake], Rot], ...] = (
 
 
 def build(lake: Lake, say: Callable[[str], None]) -> tuple[Rot, ...]:
-    """Make every table, in the namespaces web, shop and ops, and tell of each one when it is there."""
+    """Create every table of the namespaces web, shop and ops, and report each one."""
     rots = []
     for make in TABLES:
         rot = make(lake)

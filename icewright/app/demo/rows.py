@@ -1,4 +1,4 @@
-"""Made-up rows, as columns, for the tables that the demo crafts."""
+"""Generated rows, as columns, for the demo's tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REGIONS = ("apac", "emea", "latam", "noram")
 
 
 def spread(first: datetime, last: datetime, count: int, rng: random.Random) -> list[datetime]:
-    """Rising times from `first` to `last`, evenly spread but for a little jitter inside."""
+    """Return rising times from `first` to `last`, evenly spread with a little jitter."""
     step = (last - first) / max(count - 1, 1)
     inner = [first + step * (i + rng.uniform(-0.4, 0.4)) for i in range(1, count - 1)]
     return [first, *inner, last][-count:]
@@ -30,14 +30,14 @@ def micros(at: datetime) -> int:
 
 
 def _moments(rng: random.Random, rows: int, end: datetime, seconds: int) -> list[int]:
-    """Rising microseconds within the `seconds` before `end` that lie on the same day as `end`."""
+    """Return rising times in microseconds within the `seconds` before `end` that lie on the same day as `end`."""
     last = micros(end)
     first = max(last - seconds * 1_000_000, micros(datetime.combine(end.date(), datetime.min.time(), UTC)))
     return sorted(rng.randint(first, last) for _ in range(rows))
 
 
 def clicks(rng: random.Random, rows: int, at: datetime) -> Columns:
-    """Clicks of the minutes before `at`, all on the same day."""
+    """Return clicks of the minutes before `at`, all on the same day."""
     return {
         "click_id": [rng.getrandbits(62) for _ in range(rows)],
         "ts": _moments(rng, rows, at, 1200),
@@ -48,7 +48,7 @@ def clicks(rng: random.Random, rows: int, at: datetime) -> Columns:
 
 
 def events(rng: random.Random, rows: int, at: datetime) -> Columns:
-    """App events with a nested column, all on the day of `at`."""
+    """Return app events with a nested column, all on the day of `at`."""
     return {
         "event_id": [rng.randbytes(16).hex() for _ in range(rows)],
         "ts": _moments(rng, rows, at, 7200),
@@ -63,7 +63,7 @@ def events(rng: random.Random, rows: int, at: datetime) -> Columns:
 
 
 def sessions(rng: random.Random, rows: int, at: datetime) -> Columns:
-    """Sessions with a map of what the browser said."""
+    """Return sessions with a map of browser attributes."""
     return {
         "session_id": [rng.randbytes(8).hex() for _ in range(rows)],
         "started": _moments(rng, rows, at, 86_400),
@@ -73,7 +73,7 @@ def sessions(rng: random.Random, rows: int, at: datetime) -> Columns:
 
 
 def samples(rng: random.Random, rows: int, at: datetime) -> Columns:
-    """Numbers that hosts reported before `at`."""
+    """Return measurements that hosts reported before `at`."""
     return {
         "host": [f"host-{rng.randrange(40):02d}" for _ in range(rows)],
         "ts": _moments(rng, rows, at, 3600),
@@ -82,7 +82,7 @@ def samples(rng: random.Random, rows: int, at: datetime) -> Columns:
 
 
 def entries(rng: random.Random, rows: int, at: datetime) -> Columns:
-    """Lines of a ledger booked before `at`."""
+    """Return lines of a ledger that were booked before `at`."""
     return {
         "entry_id": [rng.getrandbits(60) for _ in range(rows)],
         "booked": _moments(rng, rows, at, 7200),
@@ -102,7 +102,7 @@ def uploads(rng: random.Random, rows: int, at: datetime) -> Columns:
 
 
 def orders(rng: random.Random, rows: int, at: datetime, region: str, first: int) -> Columns:
-    """Orders of one region, numbered from `first`."""
+    """Return orders of one region, numbered from `first`."""
     return {
         "order_id": list(range(first, first + rows)),
         "region": [region] * rows,
@@ -132,7 +132,7 @@ def payments(rng: random.Random, ids: Sequence[int], at: datetime) -> Columns:
 
 
 def customers(rng: random.Random, rows: int, at: datetime, first: int) -> Columns:
-    """Customers numbered from `first`, by the first names of the columns."""
+    """Return customers numbered from `first`, with the original column names."""
     return {
         "customer_id": list(range(first, first + rows)),
         "name": [f"Customer {rng.randbytes(4).hex()}" for _ in range(rows)],

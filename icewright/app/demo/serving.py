@@ -1,4 +1,4 @@
-"""The demo's folder and its configuration."""
+"""Creates the demo's folder and its configuration."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ class DemoLocation:
         return load_catalog(CATALOG, **pyiceberg_catalog_properties(self.config.catalogs[CATALOG]))
 
 
-def place(directory: Path) -> DemoLocation:
-    """Return an empty folder with a configuration; an earlier demo's is emptied, any other one is left alone."""
-    home = _emptied(directory)
+def create_location(directory: Path) -> DemoLocation:
+    """Return an empty folder with a configuration; the folder of an earlier demo is emptied. Raises `UsageError`."""
+    home = _empty_folder(directory)
     folder = home / "warehouse"
     folder.mkdir(parents=True)
     properties = {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{folder}"}
-    said = _CONFIG.format(home=home, catalog=CATALOG, properties=json.dumps(properties), undone=UNDONE)
-    (home / "icewright.yaml").write_text(said, encoding="utf-8")
+    text = _CONFIG.format(home=home, catalog=CATALOG, properties=json.dumps(properties), undone=UNDONE)
+    (home / "icewright.yaml").write_text(text, encoding="utf-8")
     return DemoLocation(home, read_config(home / "icewright.yaml"), folder)
 
 
-def _emptied(directory: Path) -> Path:
+def _empty_folder(directory: Path) -> Path:
     home = directory.expanduser().resolve()
     if home.is_dir() and any(home.iterdir()):
         if not (home / MARK).is_file():

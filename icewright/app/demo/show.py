@@ -1,4 +1,4 @@
-"""The demo: makes the lakehouse, lets Icewright loose on it, and proves that every row is still there."""
+"""The demo: creates the lakehouse, maintains it, and proves that every row is still there."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from icewright.app.demo.live import live
 from icewright.app.demo.ops import METRICS_BRANCH, METRICS_TAG
 from icewright.app.demo.proof import Fingerprint, fingerprint, fingerprints
 from icewright.app.demo.rot import Lake, Rot
-from icewright.app.demo.serving import CATALOG, DemoLocation, place
+from icewright.app.demo.serving import CATALOG, DemoLocation, create_location
 from icewright.app.demo.undoing import remember, show_undo
 from icewright.app.documents import cycle_document
-from icewright.app.output import escape
+from icewright.app.output import Column, escape
 from icewright.core.describe import facts_summary
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -31,14 +31,14 @@ MOST_CYCLES = 6
 HEALTHY: tuple[Callable[[Lake], Rot], ...] = (
     rot.sessions,
     rot.products,
-)  # there before the rot: seen once, then left alone
+)  # created first: evaluated once and due for nothing
 _REFS = ((f"{CATALOG}.ops.metrics", METRICS_TAG), (f"{CATALOG}.ops.metrics", METRICS_BRANCH))
 _ORPHAN_AGE = timedelta(hours=72)
 
 
 @dataclass(frozen=True)
 class State:
-    """One table in numbers, and the fingerprint of its rows."""
+    """The counts, size and health of one table."""
 
     files: int
     delete_files: int
@@ -52,17 +52,17 @@ class State:
 
 def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
     """Run the demo; the exit code is 0 when every proof holds."""
-    here = place(directory or Path("icewright-demo"))
+    here = create_location(directory or Path("icewright-demo"))
     console = output.console(stderr=as_json)
     logs.configure_by(here.config)
-    with output.progress() as tell, application(here.config, kind="demo", tell=tell) as app:
+    with output.progress() as listener, application(here.config, kind="demo", tell=listener) as app:
         lake = _lake(app, here)
-        console.print(f"[bold]A lakehouse in {escape(str(here.home))}[/]: two healthy tables, then rot")
+        console.print(f"[bold]A lakehouse in {escape(str(here.home))}[/]: two healthy tables, then neglected ones")
         with ThreadPoolExecutor(1) as meanwhile:
             started = meanwhile.submit(lake.spark)  # while the first tables are written without it
-            rots = _rotten(app, lake, console)
+            tables = _create_tables(app, lake, console)
             started.result()
-        report = _maintain(app, list(rots.values()), console)
+        report = _maintain(app, list(tables.values()), console)
         if as_json:
             config = str(here.home / "icewright.yaml")
             output.print_json(report | {"directory": str(here.home), "config": config})
@@ -73,15 +73,15 @@ def run_demo(directory: Path | None, *, once: bool, as_json: bool) -> int:
     return 0 if report["ok"] else 1
 
 
-def _rotten(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake], Rot], Rot]:  # noqa: ANN401 - Rich's
-    """Return the healthy tables, seen once, and then the others."""
-    rots = {make: make(lake) for make in HEALTHY}
+def _create_tables(app: Application, lake: Lake, console: Any) -> dict[Callable[[Lake], Rot], Rot]:  # noqa: ANN401 - Rich's
+    """Create the healthy tables, evaluate them once, and create the others."""
+    tables = {make: make(lake) for make in HEALTHY}
     run_cycle(app.runtime, [CATALOG])
     for make in rot.TABLES:
-        if make not in rots:
-            rots[make] = make(lake)
-            console.print(f"  {escape(rots[make].name)}: {escape(rots[make].story)}")
-    return rots
+        if make not in tables:
+            tables[make] = make(lake)
+            console.print(f"  {escape(tables[make].name)}: {escape(tables[make].story)}")
+    return tables
 
 
 def _lake(app: Application, here: DemoLocation) -> Lake:
@@ -90,7 +90,7 @@ def _lake(app: Application, here: DemoLocation) -> Lake:
 
 
 def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, Any]:  # noqa: ANN401 - Rich's
-    """Cycles until nothing is due, with every table's state and rows before and after."""
+    """Run cycles until nothing is due; return the state and rows of every table before and after."""
     names = [r.name for r in rots]
     spark = app.pools["default"].session()
     console.print("Reading every row once, to compare later")
@@ -143,7 +143,7 @@ def _maintain(app: Application, rots: Sequence[Rot], console: Any) -> dict[str, 
 
 
 def _cycles(app: Application, console: Any) -> tuple[list[CycleResult], list[float]]:  # noqa: ANN401 - Rich's
-    """Cycles until nothing is due, and the seconds that each took."""
+    """Run cycles until nothing is due; return them with the seconds of each."""
     cycles: list[CycleResult] = []
     seconds: list[float] = []
     while len(cycles) < MOST_CYCLES and (not cycles or cycles[-1].run):
@@ -159,7 +159,7 @@ def _cycles(app: Application, console: Any) -> tuple[list[CycleResult], list[flo
 
 
 def _failures(cycles: Sequence[CycleResult]) -> list[str]:
-    """Return what did not work, or is still due."""
+    """Return failed jobs, errors and tables that are still due."""
     jobs = [job for c in cycles for job in c.jobs]
     errors = [error for c in cycles for error in c.errors]
     failures = [f"{j.ref}: {j.summary or j.reason}" for j in jobs if j.state in (JobState.FAILED, JobState.PARTIAL)]
@@ -179,7 +179,7 @@ def _state(app: Application, name: str) -> State:
     ref = TableRef.parse(name)
     metadata = app.runtime.catalog(ref).load(ref)
     summary = facts_summary(read_facts(app.runtime, metadata)[0])
-    known, snapshot = app.runtime.store.tables.evaluation(ref), metadata.current_snapshot
+    evaluation, snapshot = app.runtime.store.tables.evaluation(ref), metadata.current_snapshot
     return State(
         files=summary["files"],
         delete_files=summary["delete_files"],
@@ -188,26 +188,28 @@ def _state(app: Application, name: str) -> State:
         orphans=app.orphans(ref, app.runtime.clock.now() - _ORPHAN_AGE),
         bytes=summary["bytes"],
         planning_ms=round(1000 * app.runtime.files.planning_seconds(snapshot), 2) if snapshot else 0.0,
-        health=known["health"] if known else None,
+        health=evaluation["health"] if evaluation else None,
     )
 
 
 def _left_alone(app: Application, name: str) -> list[str]:
-    """Return what Icewright does not touch on purpose, with the reason."""
-    known = app.runtime.store.tables.evaluation(TableRef.parse(name)) or {"verdicts": []}
-    return [f"{v['operation']}: {v['reason']}" for v in known["verdicts"] if v["verdict"] in ("blocked", "unsupported")]
+    """Return the operations that are blocked or unsupported, with the reason."""
+    evaluation = app.runtime.store.tables.evaluation(TableRef.parse(name)) or {"verdicts": []}
+    return [
+        f"{v['operation']}: {v['reason']}" for v in evaluation["verdicts"] if v["verdict"] in ("blocked", "unsupported")
+    ]
 
 
 def _show(report: dict[str, Any], home: Path) -> None:
-    def change(table: dict[str, Any], key: str, said: Callable[[Any], str] = str) -> str:
-        was, now = said(table["before"][key]), said(table["after"][key])
+    def change(table: dict[str, Any], key: str, text: Callable[[Any], str] = str) -> str:
+        was, now = text(table["before"][key]), text(table["after"][key])
         return now if was == now else f"{was} → {now}"
 
-    columns = ("files", "delete_files", "manifests", "snapshots", "orphans")
+    counts = ("files", "delete_files", "manifests", "snapshots", "orphans")
     lines = [
         (
             t["name"].removeprefix(f"{CATALOG}."),
-            *(change(t, column) for column in columns),
+            *(change(t, count) for count in counts),
             change(t, "bytes", output.size),
             change(t, "planning_ms", "{:.1f}".format),
             t["rows_after"],
@@ -215,8 +217,19 @@ def _show(report: dict[str, Any], home: Path) -> None:
         )
         for t in report["tables"]
     ]
-    headings = ("table", "files", "deletes", "manifests", "snapshots", "orphans", "size", "plan ms", "rows", "content")
-    output.rows("Before → after", headings, lines)
+    columns = (
+        Column("table"),
+        Column("files"),
+        Column("deletes"),
+        Column("manifests", rank=1),
+        Column("snapshots", rank=2),
+        Column("orphans", rank=3),
+        Column("size", rank=4),
+        Column("plan ms", rank=5),
+        Column("rows", right=True),
+        Column("content"),
+    )
+    output.rows("Before → after", columns, lines)
     for text in report["left_alone"]:
         output.echo(f"[dim]left alone[/]  {escape(text)}")
     for text in report["failures"]:

@@ -1,4 +1,4 @@
-"""The demo's undo: an expiry is taken back while its files wait, every snapshot is there again, and then it goes on."""
+"""The demo's undo: an expiry is undone while its files wait, every snapshot returns, and the table expires again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Past:
-    """The table before its expiry: its snapshots and refs, and the rows that the oldest snapshot reads."""
+    """A table before its expiry: metadata, and the fingerprint of its oldest snapshot."""
 
     ref: TableRef
     metadata: TableMetadata
@@ -37,15 +37,15 @@ def remember(app: Application, spark: SparkSession) -> Past:
 
 
 def show_undo(app: Application, spark: SparkSession, past: Past, console: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
-    """Undo the expiry, compare with the past, and expire once more; None where a vacuum expires."""
+    """Undo the expiry, compare with the past, and expire again; None where no job expired snapshots."""
     runtime, ref = app.runtime, past.ref
     job = next((job for job in runtime.store.jobs.list(ref) if runtime.store.ledger.removals(job.job_id)), None)
     if job is None:
         return None
     done = undo(runtime, job.job_id)
     console.print(
-        f"[bold]Undo[/]: the expiry of {UNDONE} is taken back, {len(done.back.snapshots)} snapshots are there again, "
-        f"and {done.back.files} files that waited stay; then it expires once more, and its files go at once"
+        f"[bold]Undo[/]: the expiry of {UNDONE} is undone: {len(done.back.snapshots)} snapshots return "
+        f"and {done.back.files} waiting files stay. Then the table expires again, and its files are deleted at once"
     )
     now = runtime.catalog(ref).load(ref)
     same = {s.snapshot_id for s in past.metadata.snapshots} <= now.by_id.keys() and set(past.metadata.refs) <= set(

@@ -1,4 +1,4 @@
-"""The tables of namespace `web`: a stream of small files, scattered manifests, and one that nobody writes any more."""
+"""The tables of namespace `web`: a stream of small files, scattered manifests, and a table without writers."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def clicks(lake: Lake, name: str = "web.clicks", commits: int = 300, rows_per_fi
 def events(lake: Lake, name: str = "web.events", manifests: int = 120, rows_per_file: int = 500) -> Rot:
     """Make a table of well-sized files with a manifest for each; old snapshots are expired."""
     craft = Craft(lake, name, _EVENTS, _BY_DAY, {"commit.manifest-merge.enabled": "false"})
-    kept = 4
+    unexpired = 4
     times = rows.spread(lake.now - timedelta(days=20), lake.now - timedelta(hours=5), manifests, craft.random)
     for number, at in enumerate(times):
         file = craft.data(rows.events(craft.random, rows_per_file, at), ts_day=_day(at))
-        craft.commit(at, [file], expired=number < manifests - kept)
+        craft.commit(at, [file], expired=number < manifests - unexpired)
     craft.fit_target()
     craft.publish()
     return lake.rot(

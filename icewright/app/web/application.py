@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 
 import icewright
+from icewright.app.addresses import is_loopback
 from icewright.app.config import Config
 from icewright.app.web import api, events, oidc, pages, probes, problems
 from icewright.app.web.access import EventSenders
@@ -21,9 +22,22 @@ from icewright.app.web.response_cache import ResponseCache
 from icewright.app.web.segments import PathSegmentMiddleware
 from icewright.app.web.tracing import RequestLogMiddleware
 
-_ROUTES = APIRouter()  # built once per process: FastAPI analyses each route's dependencies when it is included
+# built once per process: FastAPI analyses each route's dependencies when it is included
+_ROUTES, _EXPOSED_ROUTES = APIRouter(), APIRouter()
 for _module in (probes, events, api, oidc, pages):
     _ROUTES.include_router(_module.router)
+for _module in (probes, events):
+    _EXPOSED_ROUTES.include_router(_module.router)
+
+
+@_EXPOSED_ROUTES.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+async def not_served() -> None:
+    """Refuse API and pages, which would make every local process, proxy or sidecar an admin."""
+    raise problems.Problem(
+        403,
+        "other machines can reach this address, and auth is not configured: only events, probes and metrics are "
+        "served; set auth, or server.host to 127.0.0.1",
+    )
 
 
 @dataclass(frozen=True)
@@ -34,22 +48,24 @@ class Settings:
     max_body: int = 1024 * 1024
     requests_per_second: float = 100
     access: Access = field(default_factory=Access)
+    exposed: bool = False  # other machines can reach the address, and `auth` is not configured
 
     @classmethod
     def of(cls, config: Config) -> Settings:
         """Read the web settings from the configuration."""
         senders = EventSenders(config.events.tokens, config.events.secrets)
         server, access = config.server, access_of(config.auth)
-        return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access)
+        exposed = not access.required and not is_loopback(server.host)
+        return cls(senders, server.max_body_mb * 1024 * 1024, server.requests_per_second, access, exposed)
 
 
 def create_app(application: AppState, settings: Settings, service_status: ServiceStatus) -> FastAPI:
     """Return the ASGI application that serves an opened store."""
     app = FastAPI(
-        routes=_ROUTES.routes,
+        routes=(_EXPOSED_ROUTES if settings.exposed else _ROUTES).routes,
         title="Icewright",
         version=icewright.__version__,
-        openapi_url="/api/openapi.json",
+        openapi_url=None if settings.exposed else "/api/openapi.json",
         docs_url=None,  # its page loads scripts from a CDN
         redoc_url=None,
         telemetry={"auto_configure": False},  # which would read the environment
@@ -65,6 +81,7 @@ def create_app(application: AppState, settings: Settings, service_status: Servic
     )
     app.state.application, app.state.service_status = application, service_status
     app.state.senders, app.state.access = settings.senders, settings.access
+    app.state.exposed = settings.exposed
     app.state.response_cache, app.state.secret = (
         ResponseCache(application.runtime.store.change_token),
         secrets.token_urlsafe(32),

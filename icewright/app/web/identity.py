@@ -25,6 +25,8 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF = "x-csrf-token"
 COOKIE = "icewright_session"
 _MINUTE = timedelta(minutes=1)  # resolution of the time of last use
+_FORWARDING = ("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+_FORWARDING_PREFIXES = ("x-forwarded-", "x-envoy-", "x-original-", "x-cluster-")
 _LOCAL = Principal("local", Via.LOCAL, (Grant(Role.ADMIN),))
 
 
@@ -52,7 +54,12 @@ def csrf_of(secret: str) -> str:
 
 
 def is_local_request(request: Request) -> bool:
-    """Return whether a request comes from this machine under a loopback name, which no foreign page can use."""
+    """Return whether a request comes directly from this machine under a loopback name, which no foreign page can use.
+
+    A proxy or the sidecar of a service mesh connects from loopback too, on behalf of anybody: forwarding headers tell.
+    """
+    if any(name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES) for name in request.headers):
+        return False
     client = request.client.host if request.client else ""
     asked = request.headers.get("host", "")
     name = asked.rpartition(":")[0] if re.search(r":\d*$", asked) else asked

@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from icewright.app.addresses import is_loopback
 from icewright.app.web.app_state import ServiceStatus, service_status
+from icewright.app.web.identity import is_local_request
 from icewright.app.web.problems import Problem, documented
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,7 +33,7 @@ def readyz(request: Request, status: Annotated[ServiceStatus, Depends(service_st
     if not faults:
         return JSONResponse({"status": "ok"})
     _log.warning("not ready: %s", "; ".join(faults))
-    if request.client is not None and is_loopback(request.client.host):
+    if is_local_request(request):
         raise Problem(503, _UNREADY, errors=list(faults))
     raise Problem(503, _UNREADY)
 

@@ -22,7 +22,7 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
 
     Raises `ConfigError` when the address cannot be bound, or is open to others without authentication.
     """
-    with _bound(host, port, open_to_others=app.state.senders.configured or app.state.access.required) as listener:
+    with _bound(host, port, open_to_others=_may_be_exposed(app)) as listener:
         # asyncio sets TCP_NODELAY only on its own listeners; without it the end of a response waits up to 40 ms
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = uvicorn.Server(
@@ -49,13 +49,20 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[int]:
             thread.join()
 
 
+def _may_be_exposed(app: FastAPI) -> bool:
+    """Return whether the application authenticates callers, or serves nothing but authenticated events and probes."""
+    return bool(app.state.access.required or (app.state.exposed and app.state.senders.configured))
+
+
 def _bound(host: str, port: int, *, open_to_others: bool) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # `localhost` resolves to both families; clients of 127.0.0.1 must reach the server
         family, _, _, _, address = min(addresses, key=lambda info: info[0] != socket.AF_INET)
         if not open_to_others and not is_loopback(str(address[0])):
-            raise ConfigError([f"server.host: {host} is reached by others; set auth, events.tokens or events.secrets"])
+            raise ConfigError(
+                [f"server.host: {host} is reached by others; set auth, or events.tokens alone for events"]
+            )
         dual_stack = address[0] == "::" and socket.has_dualstack_ipv6()
         return socket.create_server((str(address[0]), port), family=family, dualstack_ipv6=dual_stack)
     except OSError as error:

@@ -60,7 +60,7 @@ def test_a_job_is_cancelled(site: Site, desk: Opener) -> None:
     job = site.running(SESSIONS)
     page.goto(f"/jobs/{job}")
     page.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_role("status")).to_contain_text("asked to stop")
+    expect(page.get_by_role("status")).to_contain_text("Cancellation is requested")
     assert site.store.jobs.get(job).cancel_requested
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     site.finish(job, JobState.CANCELLED, "cancelled")
@@ -94,7 +94,7 @@ def test_pause_and_resume(site: Site, desk: Opener, number: int) -> None:
     page = window.page
     page.goto(table_url(ref))
     page.locator("summary", has_text="Pause").click()
-    page.get_by_label("Why it is paused").fill("<em>migrating</em> & waiting")
+    page.get_by_label("Reason for the pause").fill("<em>migrating</em> & waiting")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".next")).to_contain_text("Paused: <em>migrating</em> & waiting")
     row = site.store.tables.get(ref)

@@ -28,7 +28,7 @@ def stored(site: Site, *scope: str, **settings: object) -> int:
 def fill(page: Page, scope: str, value: str) -> None:
     """A new rule in the form."""
     page.goto("/policies/edit")
-    page.get_by_label("For all tables that this names").fill(scope)
+    page.get_by_label("Tables that match").fill(scope)
     page.locator("summary", has_text="Compact").click()
     page.get_by_label(KNOB).fill(value)
 
@@ -52,7 +52,7 @@ def test_every_page(site: Site, desk: Opener, look: str) -> None:
 
 
 def test_a_rule_from_its_draft_to_its_end(site: Site, desk: Opener) -> None:
-    """What is wrong is said at its field; what would change is seen before it is saved; then it is taken back."""
+    """What is wrong is said at its field; what would change is seen before it is saved; then it is removed."""
     page = (window := desk(site.local)).page
     fill(page, "lake.web.clicks", "many")
     page.get_by_role("button", name="Preview").click()
@@ -63,22 +63,22 @@ def test_a_rule_from_its_draft_to_its_end(site: Site, desk: Opener) -> None:
     field.fill("17")
     page.get_by_role("button", name="Preview").click()
     preview = page.locator("#preview")
-    expect(preview).to_contain_text("1 table of yours match, 1 table would change")
+    expect(preview).to_contain_text("1 table match, 1 table would change")
     expect(preview.locator("tbody")).to_contain_text("5 → 17")
     assert not faults(window)
     assert not site.store.rules.versions(CLICKS.parts)
     page.get_by_label(KNOB).fill("18")
     page.get_by_role("button", name="Save the rule").click()
-    expect(page.get_by_role("alert")).to_contain_text("not yet saved")
+    expect(page.get_by_role("alert")).to_contain_text("Not saved")
     page.get_by_role("button", name="Save the rule").click()
     expect(page.get_by_role("status")).to_contain_text("The rule lake.web.clicks is saved")
     (version,) = site.store.rules.versions(CLICKS.parts)
     assert version.settings == {KNOB: 18}
     page.get_by_role("link", name="Change lake.web.clicks").click()
-    page.get_by_role("button", name="Take the rule back").click()
+    page.get_by_role("button", name="Remove the rule").click()
     expect(page.locator("#preview tbody")).to_contain_text("18 → 5")
-    page.locator("#preview").get_by_role("button", name="Take the rule back").click()
-    expect(page.get_by_role("status")).to_contain_text("is taken back")
+    page.locator("#preview").get_by_role("button", name="Remove the rule").click()
+    expect(page.get_by_role("status")).to_contain_text("is removed")
     assert not site.store.rules.versions(CLICKS.parts)[0].settings
     assert [e.action for e in site.store.audit.entries(None, None, 2)] == ["policies.change"] * 2
 
@@ -104,7 +104,7 @@ def test_who_may_change_what(site: Site, desk: Opener) -> None:
     log_in(page, site.token("viewer"), "/policies/edit")
     fill(page, "lake", "9")
     page.get_by_role("button", name="Preview").click()
-    expect(page.locator("#preview")).to_contain_text("is for an owner of all that it reaches")
+    expect(page.locator("#preview")).to_contain_text("can save this rule")
     expect(page.get_by_role("button", name="Save the rule")).to_have_count(0)
     answer = page.goto("/audit")
     assert answer is not None
@@ -136,7 +136,7 @@ def test_hostile_rules_and_tokens(site: Site, desk: Opener) -> None:
     assert page.locator("main i").count() == 0
     page.goto("/settings")
     page.get_by_label("Name").fill(name)
-    page.get_by_role("button", name="Make a token").click()
+    page.get_by_role("button", name="Create a token").click()
     expect(page.get_by_role("status")).to_contain_text(name)
     page.goto("/audit?action=tokens.manage")
     expect(page.locator("tbody tr").first).to_contain_text(name)
@@ -149,11 +149,11 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
     page.goto("/settings")
     page.get_by_label("Name").fill("nightly reports")
     page.get_by_label("Role").select_option("owner")
-    page.get_by_role("button", name="Make a token").click()
+    page.get_by_role("button", name="Create a token").click()
     expect(page.locator(".fault")).to_contain_text("an owner owns catalogs or namespaces")
     assert not faults(window)
     page.get_by_label("Where").fill("lake.web")
-    page.get_by_role("button", name="Make a token").click()
+    page.get_by_role("button", name="Create a token").click()
     text = page.get_by_label("The token", exact=True).inner_text()
     assert re.fullmatch(r"iw_[0-9a-f]{12}_\S+", text)
     page.goto("/settings")
@@ -162,7 +162,7 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
     log_in(other, text, "/tables")
     expect(other.locator("tbody tr")).to_have_count(3)
     page.get_by_role("button", name="Revoke the token nightly reports").click()
-    expect(page.get_by_role("status")).to_contain_text("opens nothing any more")
+    expect(page.get_by_role("status")).to_contain_text("is revoked")
     other.goto("/tables")
     expect(other.locator("h1")).to_have_text("Log in")
 

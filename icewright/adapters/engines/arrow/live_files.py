@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice
-from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_files import DELETED, Entry, ManifestWriter, read_manifest
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.table import ManifestContent, ManifestFile
+from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.ports import TableFiles
 
 _PATH, _FORMAT, _RECORDS, _BYTES, _KEY_METADATA, _SPLITS, _CONTENT = 100, 101, 103, 104, 131, 132, 134
@@ -127,3 +127,40 @@ def manifest_record(entry: Mapping[str, Any]) -> dict[int, Any]:
         bounds = items(name)
         values[number] = bounds and [{**file, "value": bytes.fromhex(file["value"])} for file in bounds]
     return values
+
+
+def removed_entries(members: Sequence[ListedFile], snapshot_id: int) -> list[Entry]:
+    """Return the entries with status DELETED in the snapshot that removes the files."""
+    return [replace(file.entry, status=DELETED, snapshot_id=snapshot_id) for file in members]
+
+
+def rewrite_summary(
+    current: Snapshot, removed: Sequence[ListedFile], dangling: Sequence[ListedFile], added: Sequence[Mapping[str, Any]]
+) -> Mapping[str, str]:
+    """Return the snapshot summary: changes, and totals that the current snapshot has too."""
+    rows, deleted_rows = (
+        sum(int(entry["record-count"]) for entry in added),
+        sum(file.entry.records for file in removed),
+    )
+    size, freed = sum(int(e["file-size-in-bytes"]) for e in added), sum(file.bytes for file in (*removed, *dangling))
+    deletes = {"delete-files": len(dangling), "position-deletes": sum(file.entry.records for file in dangling)}
+    changes = {"data-files": len(added) - len(removed), "records": rows - deleted_rows, "files-size": size - freed}
+    changes |= {name: -count for name, count in deletes.items()}
+    totals = {
+        name: str(total)
+        for name, value in current.summary.items()
+        if name.startswith("total-") and value.isdecimal()
+        if (total := int(value) + changes.get(name.removeprefix("total-"), 0)) >= 0  # a negative total was wrong before
+    }
+    counts = {
+        "added-data-files": len(added),
+        "deleted-data-files": len(removed),
+        "added-records": rows,
+        "deleted-records": deleted_rows,
+        "added-files-size": size,
+        "removed-files-size": freed,
+        "changed-partition-count": len({file.partition for file in removed}),
+    }
+    if dangling:
+        counts |= {f"removed-{name}": count for name, count in deletes.items()}
+    return {name: str(count) for name, count in counts.items()} | totals

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.types import Field
 
+Bounds = tuple[bytes, bytes]  # the lowest and the highest value
+
 _DEFAULT = "write.metadata.metrics.default"
 _COLUMN = "write.metadata.metrics.column."
 _MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
@@ -108,11 +110,16 @@ def _children(kind: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - the spec's 
 
 
 def entry_metrics(
-    footer: pq.FileMetaData, fields: Sequence[Field], leaves_: Sequence[Leaf], nans: Mapping[int, int]
+    footer: pq.FileMetaData,
+    fields: Sequence[Field],
+    leaves_: Sequence[Leaf],
+    nans: Mapping[int, int],
+    long_bounds: Mapping[int, Bounds],
 ) -> dict[str, Any]:
     """Return the metrics as maps by field id: bounds as bytes, sizes and counts as integers.
 
-    Columns inside lists and maps have sizes only.
+    `long_bounds` are those of row groups whose values are too long for statistics. Columns inside lists and maps have
+    sizes only.
     """
     by_path = {leaf.path: leaf for leaf in leaves_}
     ids = dict(column_paths(fields))
@@ -133,11 +140,11 @@ def entry_metrics(
         values[leaf.id] = sum(chunk.num_values for chunk in chunks)
         if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks):
             nulls[leaf.id] = sum(chunk.statistics.null_count for chunk in chunks)
-        if leaf.bounded and (columns := _bounds(leaf, chunks)) is not None:
-            low, high = columns
+        low, high = _bounds(leaf, chunks, long_bounds.get(leaf.id)) if leaf.bounded else (None, None)
+        if low is not None:
             lower[leaf.id] = low
-            if high is not None:
-                upper[leaf.id] = high
+        if high is not None:
+            upper[leaf.id] = high
     nan_counts = {leaf.id: nans.get(leaf.id, 0) for leaf in leaves_ if leaf.kind in ("float", "double")}
     nan_counts = {number: count for number, count in nan_counts.items() if number in values}
     return {
@@ -150,28 +157,47 @@ def entry_metrics(
     }
 
 
-def _bounds(leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[bytes, bytes | None] | None:
-    """Return the bounds over all row groups; None when a row group with values has no statistics."""
-    lows, highs = [], []
+def _bounds(
+    leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData], long_bounds: Bounds | None
+) -> tuple[bytes | None, bytes | None]:
+    """Return the bounds over all row groups, each None where Iceberg stores none."""
+    lows, highs = ([long_bounds[0]], [long_bounds[1]]) if long_bounds is not None else ([], [])
     for chunk in chunks:
         statistics = chunk.statistics
-        if statistics is None or (not statistics.has_min_max and statistics.null_count != chunk.num_values):
-            return None
-        if statistics.has_min_max:
+        if statistics is not None and statistics.has_min_max:
             lows.append(_comparable(leaf.kind, statistics.min_raw))
             highs.append(_comparable(leaf.kind, statistics.max_raw))
+        elif long_bounds is None and (statistics is None or statistics.null_count != chunk.num_values):
+            return None, None
     if not lows:
-        return None
+        return None, None
     low, high = min(lows), max(highs)
     if leaf.kind in ("string", "binary"):
-        return truncated_bounds(leaf, low, high)
+        return _truncated(leaf, low, high)
     return _single_value(leaf.kind, low), _single_value(leaf.kind, high)
 
 
-def truncated_bounds(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes, bytes | None]:
-    """Return bounds of a string or binary column, truncated as its metrics mode asks."""
+def _truncated(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes | None, bytes | None]:
+    """Return bounds of a string or binary column, truncated as its metrics mode asks.
+
+    A bound of a string column that is not UTF-8 is None: Iceberg's readers fail to decode such bounds.
+    """
+    decodable = [leaf.kind == "binary" or _is_utf8(value) for value in (low, high)]
     length = _TRUNCATE.fullmatch(leaf.mode)
-    return truncate_bounds(leaf.kind, low, high, int(length[1])) if length is not None else (low, high)
+    if length is not None:
+        ends = [value if valid else b"" for value, valid in zip((low, high), decodable, strict=True)]
+        bounds = truncate_bounds(leaf.kind, ends[0], ends[1], int(length[1]))
+    else:
+        bounds = low, high
+    return bounds[0] if decodable[0] else None, bounds[1] if decodable[1] else None
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _comparable(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value

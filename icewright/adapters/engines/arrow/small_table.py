@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -17,21 +17,25 @@ from icewright.adapters.engines.arrow.live_files import (
     ListedFile,
     LiveFileReader,
     manifest_record,
+    removed_entries,
+    rewrite_summary,
     with_live_content,
 )
 from icewright.adapters.engines.arrow.sizes import TargetSizes
 from icewright.adapters.engines.arrow.table import FileGroup, RewrittenGroup
 from icewright.adapters.engines.arrow.tasks import SortField
 from icewright.adapters.engines.arrow.types import single_value
-from icewright.adapters.engines.service.manifest_files import DELETED, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, read_manifest
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import (
     CommitConflict,
     CommitStateUnknown,
+    FileMissing,
     InvariantViolated,
     MetadataUnreadable,
     TableReplaced,
 )
+from icewright.core.retention import ancestors
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RewriteDataFiles
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
@@ -136,7 +140,7 @@ class SmallTable:
         )
         try:
             for attempt in range(retries + 1):
-                commit = self._prepare_commit(self._current, groups, job_id, starting_sequence=starting_sequence)
+                commit = self._prepare_on_latest(groups, job_id, starting_sequence=starting_sequence)
                 try:
                     self._current = commit()
                 except CommitConflict:
@@ -151,6 +155,19 @@ class SmallTable:
         except Exception:
             self.discard(str(entry["file-path"]) for _, entries in groups for entry in entries)
             raise
+
+    def _prepare_on_latest(
+        self, groups: Sequence[RewrittenGroup], job_id: str, *, starting_sequence: bool
+    ) -> Callable[[], TableMetadata]:
+        """Prepare a commit; reload the table when a metadata file is missing, which an expiry may have deleted."""
+        while True:
+            try:
+                return self._prepare_commit(self._current, groups, job_id, starting_sequence=starting_sequence)
+            except FileMissing:
+                latest = self.catalog.load(self.base.ref)
+                if latest.metadata_location == self._current.metadata_location:
+                    raise
+                self._current = latest
 
     def _int_property(self, name: str, default: int) -> int:
         """Return a table property as integer; the default when it is not set or not a number."""
@@ -167,6 +184,7 @@ class SmallTable:
         removed = [file for file in live if file.path in rewritten_paths]
         if len(removed) != sum(len(group.files) for group, _ in groups):
             raise CommitConflict(f"{metadata.ref}: a writer removed files that compaction has rewritten")
+        self._check_applied_deletes(metadata, listed, removed)
         rest = [file for file in live if file.path not in rewritten_paths]
         dangling = self._dangling(listed, rest)
         replacing = Replacing(self.files, self.clock, self.catalog, metadata, current, listed)
@@ -183,7 +201,7 @@ class SmallTable:
         empty_manifests = {
             m.path for m in listed if not m.live_files
         }  # entries of these were deleted by earlier snapshots
-        changes = _summary(current, removed, dangling, [entry for _, entries in groups for entry in entries])
+        changes = rewrite_summary(current, removed, dangling, [entry for _, entries in groups for entry in entries])
         summary = {"app-id": self.app_id, "spark.app.id": self.app_id, **changes, JOB_ID: job_id}
         target = self._int_property("commit.manifest.target-size-bytes", _MANIFEST_BYTES)
         entry_bytes = max(len(entry.data_file) for entry in (*added, *(file.entry for file in removed)))
@@ -191,15 +209,24 @@ class SmallTable:
         def commit() -> TableMetadata:
             with replacing.undone_unless_committed():
                 replacing.write(self.data.writer, [*added, *retained], target, entry_bytes)
-                replacing.write(self.data.writer, _removed_entries(removed, snapshot_id), target, entry_bytes)
+                replacing.write(self.data.writer, removed_entries(removed, snapshot_id), target, entry_bytes)
                 if self.deletes is not None and dangling:
                     deletes_left = [file for file in self._live_deletes(listed) if file.manifest in touched]
                     retained_deletes = [file.entry for file in deletes_left if file not in dangling]
                     replacing.write(self.deletes.writer, retained_deletes, target, entry_bytes)
-                    replacing.write(self.deletes.writer, _removed_entries(dangling, snapshot_id), target, entry_bytes)
+                    replacing.write(self.deletes.writer, removed_entries(dangling, snapshot_id), target, entry_bytes)
                 return replacing.commit(touched | empty_manifests, summary)
 
         return commit
+
+    def _check_applied_deletes(
+        self, metadata: TableMetadata, listed: Sequence[ManifestFile], removed: Sequence[ListedFile]
+    ) -> None:
+        """Raise `CommitConflict` when a delete file that the rewrite has applied is not live any more."""
+        planned, live = self._live_deletes(self.listed), {delete.path for delete in self._live_deletes(listed)}
+        dropped = [delete for delete in planned if delete.path not in live]
+        if any(delete.applies_to(file) for delete in dropped for file in removed):
+            raise CommitConflict(f"{metadata.ref}: a writer dropped delete files that compaction has applied")
 
     def _check_row_counts(self, removed: Sequence[ListedFile], added: Sequence[Entry]) -> None:
         """Raise `InvariantViolated` when rows appeared, or more rows are missing than deletes can name."""
@@ -228,6 +255,12 @@ class SmallTable:
             raise TableReplaced(f"{metadata.ref} was replaced by another table during compaction")
         if metadata.current_snapshot is None:
             raise CommitConflict(f"{metadata.ref}: a writer removed the main branch during compaction")
+        # a rollback and an expiry of the planned snapshot look alike: in both cases the history is not known
+        history = {snapshot.snapshot_id for snapshot in ancestors(metadata, metadata.current_snapshot.snapshot_id)}
+        if self.planned.snapshot_id not in history:
+            raise CommitConflict(
+                f"{metadata.ref}: the snapshot that compaction was planned on is not in main's history"
+            )
         listed = self.files.manifests(metadata.current_snapshot)
         reason = _unsupported_feature(metadata, listed)
         if reason is None and not self._only_planned_deletes(with_live_content(listed, ManifestContent.DELETES)):
@@ -337,46 +370,11 @@ def _unsupported_feature(metadata: TableMetadata, listed: Sequence[ManifestFile]
         return "its format"
     if metadata.sort_order_id:
         return "its sort order"
-    if properties.get("write.object-storage.enabled") == "true" or any(name in properties for name in _PLACED_BY):
+    if properties.get("write.object-storage.enabled", "").lower() == "true" or any(
+        name in properties for name in _PLACED_BY
+    ):
         return "the places of its files"
     manifests = [m for m in listed if m.live_files]
     if any(m.spec_id != metadata.default_spec_id for m in manifests):
         return "its partition spec"
     return "most of its files" if sum(m.live_files for m in manifests) > _MAX_FILES else None
-
-
-def _removed_entries(members: Sequence[ListedFile], snapshot_id: int) -> list[Entry]:
-    """Return the entries with status DELETED in the snapshot that removes the files."""
-    return [replace(file.entry, status=DELETED, snapshot_id=snapshot_id) for file in members]
-
-
-def _summary(
-    current: Snapshot, removed: Sequence[ListedFile], dangling: Sequence[ListedFile], added: Sequence[Mapping[str, Any]]
-) -> Mapping[str, str]:
-    """Return the snapshot summary: changes, and totals that the current snapshot has too."""
-    rows, deleted_rows = (
-        sum(int(entry["record-count"]) for entry in added),
-        sum(file.entry.records for file in removed),
-    )
-    size, freed = sum(int(e["file-size-in-bytes"]) for e in added), sum(file.bytes for file in (*removed, *dangling))
-    deletes = {"delete-files": len(dangling), "position-deletes": sum(file.entry.records for file in dangling)}
-    changes = {"data-files": len(added) - len(removed), "records": rows - deleted_rows, "files-size": size - freed}
-    changes |= {name: -count for name, count in deletes.items()}
-    totals = {
-        name: str(total)
-        for name, value in current.summary.items()
-        if name.startswith("total-") and value.isdecimal()
-        if (total := int(value) + changes.get(name.removeprefix("total-"), 0)) >= 0  # a negative total was wrong before
-    }
-    counts = {
-        "added-data-files": len(added),
-        "deleted-data-files": len(removed),
-        "added-records": rows,
-        "deleted-records": deleted_rows,
-        "added-files-size": size,
-        "removed-files-size": freed,
-        "changed-partition-count": len({file.partition for file in removed}),
-    }
-    if dangling:
-        counts |= {f"removed-{name}": count for name, count in deletes.items()}
-    return {name: str(count) for name, count in counts.items()} | totals

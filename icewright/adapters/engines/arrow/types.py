@@ -89,10 +89,14 @@ def map_value(kind: Mapping[str, Any]) -> Field:
 
 
 def storage_array(array: pa.Array) -> pa.Array:
-    """Return the array in a type that Polars supports: extension storage, fixed-size binary as binary."""
+    """Return the array in a type that Polars supports: extension storage; strings and fixed-size binary as binary.
+
+    Binary values sort and compare like strings, and Polars does not validate that they are UTF-8.
+    """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
+    text = pa.types.is_fixed_size_binary(array.type) or pa.types.is_string(array.type)
+    return array.cast(pa.binary()) if text else array
 
 
 def constant(kind: Any, value: Any, length: int) -> pa.Array:  # noqa: ANN401 - JSON
@@ -120,5 +124,7 @@ def single_value(kind: str, value: Any) -> Any:  # noqa: ANN401 - any Avro value
     if kind == "uuid":
         return str(UUID(bytes=value))
     if decimal := _DECIMAL.fullmatch(kind):
-        return str(Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-int(decimal[2])))
+        unscaled = Decimal(int.from_bytes(value, "big", signed=True)).as_tuple()
+        # built from digits: arithmetic would round to the 28 digits of Python's default context
+        return f"{Decimal((unscaled.sign, unscaled.digits, -int(decimal[2]))):f}"
     return value.hex()

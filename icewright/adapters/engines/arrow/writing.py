@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.encoding import dictionary_pays
-from icewright.adapters.engines.arrow.metrics import Leaf, column_paths, entry_metrics, leaves, truncated_bounds
+from icewright.adapters.engines.arrow.metrics import Bounds, Leaf, column_paths, entry_metrics, leaves
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import offset
 from icewright.adapters.engines.arrow.tasks import Layout
@@ -33,7 +33,7 @@ _NDV = "write.parquet.bloom-filter-ndv.column."
 _BLOOM_NDV = 1 << 19  # about 1 MB, Iceberg's limit of a filter
 _DICTIONARY = "write.parquet.dict-encoding-enabled.column."
 _FPP = "write.parquet.bloom-filter-fpp.column."
-_BATCH_ROWS = 1 << 14
+_STATISTICS_BYTES = 1 << 12  # of the longest value for which Arrow writes statistics
 # divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
 _GROUP_MEMORY_SHARE, _SORTED_GROUP_MEMORY_SHARE = 4, 8
 
@@ -119,6 +119,7 @@ class _File:
         self.path, self.rows = path, 0
         self._layout, self._opener, self._fields, self._leaves = layout, opener, fields, leaves_
         self._nans: dict[int, int] = {}
+        self._long_bounds: dict[int, Bounds] = {}
         self._stream = opener.create(path)
         self._writer: pq.ParquetWriter | None = None
 
@@ -134,6 +135,19 @@ class _File:
             if leaf.kind in ("float", "double") and leaf.mode != "none":
                 count = pc.sum(pc.is_nan(_leaf_column(table, leaf))).as_py() or 0
                 self._nans[leaf.id] = self._nans.get(leaf.id, 0) + count
+            if leaf.kind in ("string", "binary") and leaf.bounded:
+                self._add_long_bounds(leaf, _leaf_column(table, leaf))
+
+    def _add_long_bounds(self, leaf: Leaf, column: pa.ChunkedArray) -> None:
+        """Keep the bounds of a row group with values above 4 KB, for which Arrow writes no statistics."""
+        longest = pc.max(pc.binary_length(column)).as_py()
+        if longest is None or longest <= _STATISTICS_BYTES:
+            return
+        extremes = pc.min_max(column)
+        # buffers, because a string need not be UTF-8
+        low, high = (extremes[name].as_buffer().to_pybytes() for name in ("min", "max"))
+        before = self._long_bounds.get(leaf.id, (low, high))
+        self._long_bounds[leaf.id] = min(low, before[0]), max(high, before[1])
 
     def _dictionary_columns(self, table: pa.Table) -> list[str]:
         properties = self._layout.properties
@@ -141,7 +155,7 @@ class _File:
         plain = {
             leaf.path
             for leaf in self._leaves
-            if properties.get(_DICTIONARY + leaf.path, "").lower() == "false"
+            if properties.get(_DICTIONARY + leaf.path, "true").lower() != "true"
             or not dictionary_pays(_leaf_column(table, leaf), limit)
         }
         return [path for path, _ in column_paths(self._fields) if path not in plain]
@@ -158,8 +172,7 @@ class _File:
             footer.row_group(number).num_rows for number in range(footer.num_row_groups)
         ):
             raise RowsMiscounted(f"{self.path} has {footer.num_rows} rows of {self.rows} written")
-        metrics = entry_metrics(footer, self._fields, self._leaves, self._nans)
-        self._add_long_bounds(metrics)
+        metrics = entry_metrics(footer, self._fields, self._leaves, self._nans, self._long_bounds)
         return {
             "content": "data",
             "file-path": self.path,
@@ -171,30 +184,9 @@ class _File:
             "sort-order-id": self._layout.sort_order_id,
         }
 
-    def _add_long_bounds(self, metrics: dict[str, Any]) -> None:
-        """Read bounds of columns from the file where Arrow has written none: values above 4 KB have no statistics."""
-        for leaf in self._leaves:
-            missing = leaf.id in metrics["value-counts"] and leaf.id not in metrics["lower-bounds"]
-            filled = metrics["null-value-counts"].get(leaf.id) != metrics["value-counts"].get(leaf.id)
-            if not (missing and filled and leaf.bounded and leaf.kind in ("string", "binary")):
-                continue
-            with self._opener.parquet(self.path) as source:
-                columns = source.iter_batches(_BATCH_ROWS, columns=[leaf.path], use_threads=False)
-                found = [pc.min_max(_leaf_column(pa.Table.from_batches([one]), leaf)) for one in columns]
-            lows = [one["min"].as_py() for one in found if one["min"].is_valid]
-            highs = [one["max"].as_py() for one in found if one["max"].is_valid]
-            low, high = min(map(_encoded, lows)), max(map(_encoded, highs))
-            metrics["lower-bounds"][leaf.id], above = truncated_bounds(leaf, low, high)
-            if above is not None:
-                metrics["upper-bounds"][leaf.id] = above
-
     def abandon(self) -> None:
         """Close the stream without completing the file."""
         self._stream.close()
-
-
-def _encoded(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _leaf_column(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:

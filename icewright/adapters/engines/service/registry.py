@@ -7,7 +7,7 @@ a job asks the store, and each catalog for its list of tables, not ten thousand 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from functools import cached_property
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
     AccessDenied,
+    CatalogUnavailable,
     IcewrightError,
     MetadataUnreadable,
     StorageUnavailable,
@@ -80,6 +81,8 @@ class TableRegistry:
     files: TableFiles
     registrations: Registrations
     clock: Clock
+    declared: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by catalog: the places of its tables
+    failing: Callable[[], Mapping[str, str]] = dict  # catalogs that are known not to answer, each with the error
     _problems: dict[Pointer, tuple[str, datetime]] = field(default_factory=dict, init=False)
     _canonical: Mapping[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -90,28 +93,25 @@ class TableRegistry:
         return spelling.place(self.files.canonical(folder) if canonical is None else canonical)
 
     def around(self, metadata: TableMetadata, spelling: Spelling) -> Surroundings:
-        """Ask every catalog and the store now. Raises `CatalogUnavailable` when a catalog does not answer."""
-        pointers = self._pointers()
-        registered = {registration.key: registration for registration in self.registrations.list()}
-        keys = {
-            (registration.ref, registration.metadata_location): registration.key for registration in registered.values()
-        }
+        """Ask every catalog and the store now.
+
+        Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
+        """
+        registered = {one.key: one for one in self.registrations.list()}
+        pointers = self._pointers(metadata, spelling, registered)
+        keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
         if (metadata.ref, metadata.metadata_location) not in keys:
             read.append(self._read(metadata, registered))
         merged: dict[tuple[TableRef, str], Registration] = {}
-        for registration in read:
-            merged[registration.key] = registration.after(
-                merged.get(registration.key, registered.get(registration.key))
-            )
-        changed = [registration for key, registration in merged.items() if registered.get(key) != registration]
+        for one in read:
+            merged[one.key] = one.after(merged.get(one.key, registered.get(one.key)))
+        changed = [one for key, one in merged.items() if registered.get(key) != one]
         if changed:
             self.registrations.record(changed, self.clock.now())
         registered |= merged
-        keys |= {
-            (registration.ref, registration.metadata_location): registration.key for registration in merged.values()
-        }
+        keys |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
         live = {keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in keys}
         return self._surroundings(metadata, spelling, registered, live, pointers, problems)
 
@@ -122,10 +122,32 @@ class TableRegistry:
             return parse(other.registration.ref, location, self.files.read(location))
         return self._load(other.pointer, self.catalogs[other.via])
 
-    def _pointers(self) -> dict[Pointer, str]:
-        """Return every table that a catalog or its server names now, with the catalog that shows it."""
-        configured = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.pointers()}
-        neighbours = {pointer: name for name, catalog in self.catalogs.items() for pointer in catalog.neighbours()}
+    def _pointers(
+        self, metadata: TableMetadata, spelling: Spelling, registered: Mapping[tuple[TableRef, str], Registration]
+    ) -> dict[Pointer, str]:
+        """Return every table that a catalog or its server names now, with the catalog that shows it.
+
+        A catalog that does not answer is left out where none of its tables can lie where this table's files do.
+        """
+        configured: dict[Pointer, str] = {}
+        neighbours: dict[Pointer, str] = {}
+        failing = self.failing()
+        for name, catalog in self.catalogs.items():
+            problem = failing.get(name) if name != metadata.ref.catalog else None  # it may hang: not asked again
+            if problem is None:
+                try:
+                    configured |= dict.fromkeys(catalog.pointers(), name)
+                    neighbours |= dict.fromkeys(catalog.neighbours(), name)
+                except (CatalogUnavailable, AccessDenied) as error:
+                    if name == metadata.ref.catalog:
+                        raise
+                    problem = str(error)
+            if problem is not None and self._may_meet(name, metadata, spelling, registered):
+                raise CatalogUnavailable(
+                    f"{metadata.ref}: catalog {name} does not answer, and its tables may share places with this one "
+                    f"({problem}): narrow catalogs.{name}.allowed_locations if they do not",
+                    name,
+                )
         by_ref = {pointer.ref: pointer for pointer in configured}
         # a database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does
         namesakes = {p for p in neighbours if by_ref.get(p.ref, p) != p}
@@ -133,6 +155,30 @@ class TableRegistry:
             namesakes -= set(self.catalogs[name].pointers())
         renamed = {_with_own_name(p, neighbours[p]): neighbours[p] for p in namesakes}
         return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured
+
+    def _may_meet(
+        self,
+        catalog: str,
+        metadata: TableMetadata,
+        spelling: Spelling,
+        registered: Mapping[tuple[TableRef, str], Registration],
+    ) -> bool:
+        """Return whether tables of a catalog could lie where this table's files do.
+
+        They lie in the places that the configuration declares, and where they were ever seen. A catalog that declares
+        none may have them anywhere.
+        """
+        declared = self.declared.get(catalog, ())
+        own_folders = [metadata.location, *metadata.write_paths, metadata.metadata_location.rpartition("/")[0]]
+        other_folders = list(declared)
+        for one in registered.values():
+            if one.ref == metadata.ref or (one.table_uuid and one.table_uuid == metadata.table_uuid):
+                own_folders += (*one.places, *one.folders)
+            if one.ref.catalog == catalog:
+                other_folders += (*one.places, *one.folders)
+        here = [self.place(folder, spelling) for folder in own_folders]
+        there = [self.place(folder, spelling) for folder in other_folders]
+        return not declared or any(a.may_meet(b) for a in here for b in there)
 
     def _load(self, pointer: Pointer, catalog: Catalog) -> TableMetadata:
         return catalog.load(pointer.ref) if pointer.ref.catalog == catalog.name else catalog.neighbour(pointer)

@@ -1,4 +1,4 @@
-"""The REST API under /api/v1."""
+"""Define the routes of the REST API under /api/v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who one is, tokens, the table of permissions, and the audit log."""
+"""Routes of the caller, API tokens, permissions and the audit log."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ router = APIRouter(
 
 @router.get("/me", summary="Who you are here", openapi_extra={"x-permission": "anybody"})
 def me(caller: Annotated[Caller, Depends(any_caller)]) -> models.Me:
-    """What was granted to you, and what you may do somewhere."""
-    who = caller.principal
-    secret = caller.request.cookies.get(COOKIE, "") if who.via is Via.SESSION else ""
+    """Return the grants of the caller, and the actions allowed in at least one place."""
+    principal = caller.principal
+    secret = caller.request.cookies.get(COOKIE, "") if principal.via is Via.SESSION else ""
     return models.Me(
-        name=who.name,
-        via=who.via.value,
-        grants=_granted(who.grants),
-        actions=list(allowed_actions(who)),
+        name=principal.name,
+        via=principal.via.value,
+        grants=_granted(principal.grants),
+        actions=list(allowed_actions(principal)),
         csrf=csrf_of(secret) if secret else None,
     )
 
 
 @router.get("/permissions", summary="Who may do what", openapi_extra={"x-permission": "anybody"})
 def permissions(caller: Annotated[Caller, Depends(any_caller)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who is known
-    """The one table by which this API decides."""
+    """Return the roles that each action needs."""
     return [
         {"action": str(action), "roles": sorted(map(str, permission.roles)), "help": permission.help}
         for action, permission in PERMISSIONS.items()
@@ -47,19 +47,19 @@ def permissions(caller: Annotated[Caller, Depends(any_caller)]) -> list[dict[str
 
 @router.get("/tokens", summary="List tokens", openapi_extra=x_permission(Action.TOKENS_MANAGE))
 def tokens(caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.Tokens:
-    """Without their secrets, which nobody has but their bearers."""
+    """Return all tokens without their secrets."""
     caller.require((), "tokens")
     return models.Tokens(items=[models.Token(**_token(row)) for row in caller.runtime.store.access.tokens()])
 
 
 @router.post("/tokens", summary="Make a token", status_code=201, openapi_extra=x_permission(Action.TOKENS_MANAGE))
-def create(asked: models.TokenRequest, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.NewToken:
-    """The answer alone shows it."""
+def create(body: models.TokenRequest, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]) -> models.NewToken:
+    """Create a token; only this response contains its text."""
     caller.require((), "tokens")
-    made = grant(asked.role, asked.scope)
-    text, row = new_token([made], asked.name, caller.principal.name, caller.runtime.clock.now(), asked.days)
+    granted_role = grant(body.role, body.scope)
+    text, row = new_token([granted_role], body.name, caller.principal.name, caller.runtime.clock.now(), body.days)
     caller.runtime.store.access.add_token(row)
-    caller.audit(f"token {row.id}", (), name=row.name, role=str(made.role), scope=asked.scope)
+    caller.audit(f"token {row.id}", (), name=row.name, role=str(granted_role.role), scope=body.scope)
     return models.NewToken(**_token(row), token=text)
 
 
@@ -87,18 +87,15 @@ def audit(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> models.Audit:
-    """Newest first: all of it for an admin, for an owner what is about their places."""
-    after = decoded(cursor)
-    if after is not None and (len(after) != 1 or type(after[0]) is not int or abs(after[0]) >= 2**63):
+    """Return audit entries, newest first; owners see those of their places."""
+    position = decoded(cursor)
+    if position is not None and (len(position) != 1 or type(position[0]) is not int or abs(position[0]) >= 2**63):
         raise Problem(422, "cursor: not one of this list; begin again without it")
-    wanted = {"actor": actor, "action": action, "refused": refused}
-    equal = {name: value for name, value in wanted.items() if value is not None}
-    before = None if after is None else int(after[0])
-    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, **equal)
-    names = [name for name in models.AuditEntry.model_fields if name != "details"]
-    items = [
-        models.AuditEntry(**{n: getattr(row, n) for n in names}, details=dict(row.details)) for row in rows[:limit]
-    ]
+    filters = {"actor": actor, "action": action, "refused": refused}
+    given = {name: value for name, value in filters.items() if value is not None}
+    before = None if position is None else int(position[0])
+    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, **given)
+    items = [models.AuditEntry.model_validate(row, from_attributes=True) for row in rows[:limit]]
     return models.Audit(items=items, next=encoded((items[-1].id,)) if len(rows) > limit else None)
 
 

@@ -1,4 +1,4 @@
-"""Deletions that wait, and undoing jobs."""
+"""Routes of planned deletions, and of undoing jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def deletions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Deletions:
-    """Files that jobs planned to delete and that are still there, by job and operation, the oldest job first."""
+    """Return files that jobs still have to delete, by job and operation, oldest job first."""
     query = DeletionQuery(ref=caller.table(table).ref if table is not None else None, catalog=catalog)
     page = caller.runtime.store.views.list_deletions(query, caller.visibility, decoded(cursor), limit)
     items = [models.WaitingFiles(**waiting_document(waiting)) for waiting in page.items]
@@ -46,14 +46,14 @@ def deletions(
     openapi_extra=x_permission(Action.JOBS_UNDO),
     responses=documented(404, 409),
 )
-def undo(job_id: str, asked: models.UndoRequest, caller: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.Undone:
-    """Its expired snapshots and refs return, and its planned deletions are dropped; a second time changes nothing."""
-    found = caller.job(job_id)
-    document = undo_document(undo_job(caller.runtime, found.job_id, dry_run=asked.dry_run))
-    if not asked.dry_run:
+def undo(job_id: str, body: models.UndoRequest, caller: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.Undone:
+    """Restore a job's expired snapshots and refs and drop its planned deletions; repeating it changes nothing."""
+    job = caller.job(job_id)
+    document = undo_document(undo_job(caller.runtime, job.job_id, dry_run=body.dry_run))
+    if not body.dry_run:
         counts = {name: document[name] for name in ("undone_by", "already", "refs", "files")}
         details = {**counts, "snapshots": len(document["snapshots"])}
-        caller.audit(f"job {found.job_id} of {found.ref}", place_of(found.ref), what="undo", **details)
+        caller.audit(f"job {job.job_id} of {job.ref}", place_of(job.ref), what="undo", **details)
     return models.Undone(**document)
 
 
@@ -64,8 +64,8 @@ def undo(job_id: str, asked: models.UndoRequest, caller: Annotated[Caller, needs
     responses=documented(404, 409),
 )
 def give_up(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_UNDO)]) -> models.GivenUp:
-    """Its files that wait to be deleted stay where they are, for good."""
-    found = caller.job(job_id)
-    left = give_up_deletions(caller.runtime, found.job_id)
-    caller.audit(f"job {found.job_id} of {found.ref}", place_of(found.ref), what="give-up", files=left)
-    return models.GivenUp(job_id=found.job_id, table=str(found.ref), files=left)
+    """Drop a job's planned deletions for good; the files stay."""
+    job = caller.job(job_id)
+    dropped_files = give_up_deletions(caller.runtime, job.job_id)
+    caller.audit(f"job {job.job_id} of {job.ref}", place_of(job.ref), what="give-up", files=dropped_files)
+    return models.GivenUp(job_id=job.job_id, table=str(job.ref), files=dropped_files)

@@ -1,4 +1,4 @@
-"""Jobs, their runs, files and activities; the queue and the plan."""
+"""Routes of jobs, runs, files and events; of the queue and the plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter(
 )
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
-OfCatalog = Annotated[models.Text | None, Query(description="this catalog alone")]
+OfCatalog = Annotated[models.Text | None, Query(description="only this catalog")]
 
 
 @router.get("/jobs", summary="List jobs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
@@ -50,19 +50,19 @@ def jobs(
     "/jobs/{job_id:segment}", summary="One job", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404)
 )
 def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.JobDetail:
-    """With its runs: metrics, statements, the table before and after; what it removed, and what waits to be deleted.
+    """Return a job with its runs, the snapshots that it removed, and its planned deletions.
 
-    A beginning of its id does.
+    A unique prefix of the id is accepted.
     """
-    found, store = caller.job(job_id), caller.runtime.store
-    runs = [_run({**run, "ref": found.ref}) for run in store.runs.list(found.job_id)]
-    (item,) = store.views.list_jobs(JobQuery(job_id=found.job_id), None, None, 1).items
-    waiting = store.views.list_deletions(DeletionQuery(job_id=found.job_id), None, None, len(Operation)).items
+    row, store = caller.job(job_id), caller.runtime.store
+    runs = [_run({**run, "ref": row.ref}) for run in store.runs.list(row.job_id)]
+    (item,) = store.views.list_jobs(JobQuery(job_id=row.job_id), None, None, 1).items
+    waiting = store.views.list_deletions(DeletionQuery(job_id=row.job_id), None, None, len(Operation)).items
     return models.JobDetail(
         **_job(item).model_dump(),
-        options=dict(found.options),
+        options=dict(row.options),
         runs=runs,
-        removed=[models.Removed(**removal_document(removal)) for removal in store.ledger.removals(found.job_id)],
+        removed=[models.Removed(**removal_document(removal)) for removal in store.ledger.removals(row.job_id)],
         waiting=[models.WaitingFiles(**waiting_document(one)) for one in waiting],
     )
 
@@ -76,7 +76,7 @@ def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> mode
 def files(
     job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Files:
-    """As the ledger has it."""
+    """Return the job's files in the deletion ledger."""
     page = caller.runtime.store.views.list_files(caller.job(job_id).job_id, decoded(cursor), limit)
     return models.Files(items=[models.File(**item) for item in page.items], next=encoded(page.after))
 
@@ -90,7 +90,7 @@ def files(
 def events(
     job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Events:
-    """Its activities in their order; `next` of the last page that had one goes on where it ended."""
+    """Return the job's events in order; poll with the last `next` for new ones."""
     page = caller.runtime.store.views.list_events(caller.job(job_id).job_id, decoded(cursor), limit)
     return models.Events(items=[models.Event(**item) for item in page.items], next=encoded(page.after))
 
@@ -103,12 +103,12 @@ def events(
     responses=documented(404, 409),
 )
 def cancel(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_CANCEL)]) -> models.Job:
-    """A running one stops before its next step; one that waits ends at once."""
-    found, store = caller.job(job_id), caller.runtime.store
-    if not store.jobs.request_cancel(found.job_id, caller.runtime.clock.now()):
-        raise Problem(409, f"job {found.job_id} does not run: it is {found.state}")
-    caller.audit(f"job {found.job_id} of {found.ref}", place_of(found.ref))
-    return models.Job.model_validate(job(found.job_id, caller).model_dump())
+    """Cancel a queued job at once, a running one before its next step."""
+    row, store = caller.job(job_id), caller.runtime.store
+    if not store.jobs.request_cancel(row.job_id, caller.runtime.clock.now()):
+        raise Problem(409, f"job {row.job_id} does not run: it is {row.state}")
+    caller.audit(f"job {row.job_id} of {row.ref}", place_of(row.ref))
+    return models.Job.model_validate(job(row.job_id, caller).model_dump())
 
 
 @router.get("/runs", summary="List runs", openapi_extra=x_permission(Action.JOBS_READ), responses=documented(404))
@@ -121,7 +121,7 @@ def runs(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Runs:
-    """Operations of jobs, newest first, each with the table before and after it."""
+    """Return operations of jobs, newest first, each with the table before and after."""
     ref = caller.table(table).ref if table is not None else None
     query = RunQuery(ref, catalog, operation, tuple(map(str, state or ())))
     page = caller.runtime.store.views.list_runs(query, caller.visibility, decoded(cursor), limit)
@@ -134,7 +134,7 @@ def runs(
 def queue(
     caller: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None
 ) -> models.Queue:
-    """Jobs that run or wait for a worker; then a page of due operations by their place, as the last plan left them."""
+    """Return open jobs, then a page of due operations in the order of the last plan."""
     store = caller.runtime.store
     after = decoded(cursor)
     page = caller.cached_briefly(
@@ -152,12 +152,12 @@ def queue(
 def plan(
     caller: Annotated[Caller, needs(Action.PLAN_READ)], catalog: OfCatalog = None, limit: Limit = 100
 ) -> models.Plan:
-    """The plan that the service makes next, made now; nothing is started."""
+    """Return the plan that the service would make now, without starting jobs."""
     runtime, visibility = caller.runtime, caller.visibility
     names = [name for name in sorted(runtime.scopes) if catalog in (None, name)]
-    made = plan_now(runtime, names)
-    planned = [job for job in made.jobs if sees(visibility, place_of(job.ref))]
-    deferred = [waits for waits in made.deferred if sees(visibility, place_of(waits.ref))]
+    new_plan = plan_now(runtime, names)
+    planned = [job for job in new_plan.jobs if sees(visibility, place_of(job.ref))]
+    deferred = [operation for operation in new_plan.deferred if sees(visibility, place_of(operation.ref))]
     return models.Plan(
         jobs=[
             models.Planned(
@@ -186,9 +186,9 @@ def _listed(caller: Caller, query: JobQuery, after: After | None, limit: int) ->
 
 def _job(item: JobItem) -> models.Job:
     row: JobRow = item.job
-    same = ("job_id", "state", "operations", "trigger", "actor", "created", "started", "finished", "summary")
+    names = ("job_id", "state", "operations", "trigger", "actor", "created", "started", "finished", "summary")
     return models.Job(
-        **{name: getattr(row, name) for name in same},
+        **{name: getattr(row, name) for name in names},
         table=str(row.ref),
         cancel_requested=row.cancel_requested,
         pool=item.pool,
@@ -203,9 +203,9 @@ def _run(row: Mapping[str, Any]) -> models.Run:
 
 
 def _waiting(item: WaitingItem) -> models.Waiting:
-    same = ("operation", "why", "reason", "position", "score", "due_since")
+    names = ("operation", "why", "reason", "position", "score", "due_since")
     return models.Waiting(
-        **{name: getattr(item, name) for name in same},
+        **{name: getattr(item, name) for name in names},
         table=str(item.ref),
         benefit_mb=item.benefit,
         cost_gb_hours=item.cost,

@@ -1,4 +1,4 @@
-"""Everything at a glance."""
+"""Route of the overview of the fleet."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ router = APIRouter(
 )
 
 
-@router.get("/overview", summary="What there is at a glance", openapi_extra=x_permission(Action.PLAN_READ))
+@router.get("/overview", summary="Overview of the fleet", openapi_extra=x_permission(Action.PLAN_READ))
 def overview(
     caller: Annotated[Caller, needs(Action.PLAN_READ)],
     days: Annotated[int, Query(ge=1, le=366, description="of spending")] = 14,
 ) -> models.Overview:
-    """The funnel, health, verdicts, the queue, what was spent per day, open alerts."""
+    """Return counts of tables, health, verdicts and jobs, spending per day and open alerts."""
     runtime, visibility = caller.runtime, caller.visibility
     midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=days - 1)
-    found = caller.cached_briefly("overview", since, work=lambda: runtime.store.views.overview(visibility, since))
+    totals = caller.cached_briefly("overview", since, work=lambda: runtime.store.views.overview(visibility, since))
     verdicts: dict[Operation, dict[str, int]] = {operation: {} for operation in Operation}
-    for (operation, verdict), count in found.verdicts.items():
+    for (operation, verdict), count in totals.verdicts.items():
         verdicts[Operation(operation)][verdict] = count
     alerts = [
         a for a in runtime.store.alerts.list() if visibility is None or (a.ref and sees(visibility, place_of(a.ref)))
     ]
     return models.Overview(
-        funnel={name: getattr(found, name) for name in ("tables", "changed", "due", "running")},
-        states=dict(found.states),
-        health=list(found.health),
-        health_unknown=found.unknown,
+        funnel={name: getattr(totals, name) for name in ("tables", "changed", "due", "running")},
+        states=dict(totals.states),
+        health=list(totals.health),
+        health_unknown=totals.unknown,
         verdicts=verdicts,
-        jobs=dict(found.jobs),
-        saved=models.Saved(**asdict(found.saved)),
-        spend=[models.Spent(**asdict(spent)) for spent in found.spend],
+        jobs=dict(totals.jobs),
+        saved=models.Saved(**asdict(totals.saved)),
+        spend=[models.Spent(**asdict(spent)) for spent in totals.spend],
         alerts=dict(Counter(str(alert.severity) for alert in alerts)),
     )

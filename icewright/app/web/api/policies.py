@@ -1,4 +1,4 @@
-"""Policy rules: of the file and of the store, their versions, changes, and what a change would do."""
+"""Routes of policy rules, their versions, changes and previews."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLATFORM = "platform"
 
 @router.get("/knobs", summary="Every knob there is", openapi_extra=x_permission(Action.POLICIES_READ))
 def every_knob(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[dict[str, Any]]:  # noqa: ARG001 - who may
-    """Its default, unit, bounds and meaning, and whether a property of a table may set it."""
+    """Return each knob's default, unit, bounds and help, and whether a table property may set it."""
     same = ("name", "default", "unit", "minimum", "maximum", "choices", "help", "expects")
     return [
         {**{n: getattr(knob, n) for n in same}, "kind": str(knob.kind), "by_property": by_property(knob)}
@@ -36,7 +36,7 @@ def every_knob(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> list[d
 
 @router.get("/policies", summary="Rules and guardrails", openapi_extra=x_permission(Action.POLICIES_READ))
 def policies(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Policies:
-    """Those of the file and of the store, the weakest level first, as far as they reach what you see."""
+    """Return the rules of file and store that reach visible tables, weakest level first."""
     policy, newest = caller.runtime.policy(), {v.match: v for v in reversed(caller.runtime.store.rules.versions())}
     rules = [r for r in policy.rules if r.settings and overlaps(r.match, caller.visibility)]
     rules.sort(key=lambda rule: len(rule.match))
@@ -53,12 +53,12 @@ def policies(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.P
     responses=documented(404),
 )
 def versions(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Versions:
-    """Newest first, with author and time; one without settings took the rule back."""
+    """Return the versions of a rule, newest first; one without settings removed the rule."""
     match = _match(scope)
     if not overlaps(match, caller.visibility):
         raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
-    found = caller.runtime.store.rules.versions(match)
-    return models.Versions(items=[_rule(PolicyRule(v.match, v.settings, "store"), v) for v in found])
+    stored = caller.runtime.store.rules.versions(match)
+    return models.Versions(items=[_rule(PolicyRule(v.match, v.settings, "store"), v) for v in stored])
 
 
 @router.put(
@@ -67,13 +67,13 @@ def versions(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_READ)])
     openapi_extra=x_permission(Action.POLICIES_CHANGE),
     responses=documented(409),
 )
-def put(scope: str, asked: models.RuleRequest, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> models.Rule:
-    """The stored rule of the scope becomes this one; it wins over the file's rules of the same level."""
-    match = _mine(caller, scope)
-    settings = _settings(caller, asked)
+def put(scope: str, body: models.RuleRequest, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> models.Rule:
+    """Replace the stored rule of the scope; it wins over the file's rule of the same level."""
+    match = _owned_pattern(caller, scope)
+    settings = _settings(caller, body)
     if not settings:
         raise Problem(422, "a rule sets something; to take it back, delete it")
-    return _set(caller, match, settings, asked.version)
+    return _set(caller, match, settings, body.version)
 
 
 @router.delete(
@@ -84,8 +84,8 @@ def put(scope: str, asked: models.RuleRequest, caller: Annotated[Caller, needs(A
     responses=documented(404),
 )
 def delete(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
-    """The store's rule of the scope; the file's stay."""
-    match = _mine(caller, scope)
+    """Remove the stored rule of the scope; rules of the file stay."""
+    match = _owned_pattern(caller, scope)
     newest = next(iter(caller.runtime.store.rules.versions(match)), None)
     if newest is None or not newest.settings:
         raise Problem(404, f"the store has no rule {scope}")
@@ -97,24 +97,24 @@ def delete(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)])
     summary="What a rule would change",
     openapi_extra=x_permission(Action.POLICIES_PREVIEW),
 )
-def would(
+def preview_rule(
     scope: str,
-    asked: models.RuleRequest,
+    body: models.RuleRequest,
     caller: Annotated[Caller, needs(Action.POLICIES_PREVIEW)],
     limit: Annotated[int, Query(ge=1, le=100, description="tables of which verdicts are compared, and listed")] = 20,
 ) -> models.Preview:
-    """Knobs are compared for all tables that you see, verdicts for the first; without settings: taken back."""
+    """Compare knobs of all visible tables, and verdicts of the first `limit`; no settings previews a removal."""
     match, runtime = _match(scope), caller.runtime
-    settings = _settings(caller, asked)
-    known = [row.ref for row in runtime.store.tables.list(_catalog(match)) if not row.dropped and row.error is None]
-    seen = [ref for ref in known if ref.catalog in runtime.catalogs and sees(caller.visibility, place_of(ref))]
-    found = preview(runtime, PolicyRule(match, settings, "store"), seen, limit)
-    listed = found.changed[:limit]
+    settings = _settings(caller, body)
+    readable = [row.ref for row in runtime.store.tables.list(_catalog(match)) if not row.dropped and row.error is None]
+    visible = [ref for ref in readable if ref.catalog in runtime.catalogs and sees(caller.visibility, place_of(ref))]
+    result = preview(runtime, PolicyRule(match, settings, "store"), visible, limit)
+    listed = result.changed[:limit]
     return models.Preview(
-        matched=found.matched,
-        changed=len(found.changed),
-        evaluated=sum(one.verdicts is not None for one in listed),
-        items=[_change(one) for one in listed],
+        matched=result.matched,
+        changed=len(result.changed),
+        evaluated=sum(change.verdicts is not None for change in listed),
+        items=[_change(change) for change in listed],
     )
 
 
@@ -126,8 +126,8 @@ def _catalog(match: Place) -> str | None:
     return match[0] if match and not any(c in match[0] for c in "*?") else None
 
 
-def _mine(caller: Caller, scope: str) -> Place:
-    """Return the pattern of a rule that reaches nothing beyond what they own."""
+def _owned_pattern(caller: Caller, scope: str) -> Place:
+    """Return the pattern of a scope that the caller owns. Raises `UsageError`, `Problem` 403."""
     match = _match(scope)
     catalog = _catalog(match)
     if catalog is not None and catalog not in caller.runtime.scopes:
@@ -137,8 +137,8 @@ def _mine(caller: Caller, scope: str) -> Place:
     return match
 
 
-def _settings(caller: Caller, asked: models.RuleRequest) -> dict[str, Any]:
-    return parse_settings("set", asked.set, caller.runtime.policy().guardrails)
+def _settings(caller: Caller, body: models.RuleRequest) -> dict[str, Any]:
+    return parse_settings("set", body.set, caller.runtime.policy().guardrails)
 
 
 def _set(caller: Caller, match: Place, settings: dict[str, Any], expected: int | None) -> models.Rule:
@@ -153,31 +153,31 @@ def _set(caller: Caller, match: Place, settings: dict[str, Any], expected: int |
 
 
 def _rule(rule: PolicyRule, stored: RuleVersion | None) -> models.Rule:
-    mine = stored if rule.source == "store" else None
+    version = stored if rule.source == "store" else None
     return models.Rule(
         scope=_name(rule.match),
         source=rule.source,
         settings=dict(rule.settings),
-        author=mine.author if mine else None,
-        at=mine.at if mine else None,
-        version=mine.version if mine else None,
+        author=version.author if version else None,
+        at=version.at if version else None,
+        version=version.version if version else None,
     )
 
 
 def _name(match: Place) -> str:
-    """As people write it, so that it can be sent back."""
+    """Return a pattern as text, quoted so that it parses again."""
     plain = (
         p if p and not any(c in p or c.isspace() for c in ".`") else "`" + p.replace("`", "``") + "`" for p in match
     )
     return ".".join(plain) or PLATFORM
 
 
-def _change(one: Changed) -> models.TableChange:
-    knobs = [models.KnobChange(knob=name, before=old, after=new) for name, (old, new) in one.knobs.items()]
+def _change(change: Changed) -> models.TableChange:
+    knobs = [models.KnobChange(knob=name, before=old, after=new) for name, (old, new) in change.knobs.items()]
     verdicts = None
-    if one.verdicts is not None:
+    if change.verdicts is not None:
         verdicts = [
             models.VerdictChange(operation=operation, before=old, after=new, reason=reason)
-            for operation, (old, new, reason) in one.verdicts.items()
+            for operation, (old, new, reason) in change.verdicts.items()
         ]
-    return models.TableChange(table=str(one.ref), knobs=knobs, verdicts=verdicts, error=one.error)
+    return models.TableChange(table=str(change.ref), knobs=knobs, verdicts=verdicts, error=change.error)

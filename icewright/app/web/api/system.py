@@ -1,4 +1,4 @@
-"""Catalogs, pools, limits and processes; alerts."""
+"""Routes of catalogs, pools, limits, processes and alerts."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ class Tested(BaseModel):
 
 @router.get("/catalogs", summary="Catalogs", openapi_extra=x_permission(Action.SYSTEM_READ))
 def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[CatalogModel]:
-    """Those that are configured, and those that were; whether they answer."""
+    """Return current and former catalogs, and whether they answer."""
     runtime = caller.runtime
     rows = {row.name: row for row in runtime.store.catalogs.list()}
-    found = []
+    models = []
     for name in sorted({*runtime.scopes, *rows}):
         scope, row = runtime.scopes.get(name), rows.get(name)
         if touches(caller.visibility, name):
-            found.append(
+            models.append(
                 CatalogModel(
                     name=name,
                     enabled=scope is not None and scope.enabled,
@@ -111,12 +111,12 @@ def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[Catal
                     error=row.error if row else None,
                 )
             )
-    return found
+    return models
 
 
 @router.get("/pools", summary="Spark pools", openapi_extra=x_permission(Action.SYSTEM_READ))
 def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
-    """Their limits, as configured and as adapted, and what they spent today."""
+    """Return pools with configured and adapted limits, and GB-hours spent today."""
     runtime = caller.runtime
     midnight = runtime.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
     spent, adapted = runtime.store.planning.usage(midnight).spent_by_pool, runtime.store.planning.pool_limits()
@@ -134,16 +134,16 @@ def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolMode
 
 @router.get("/limits", summary="Limits", openapi_extra=x_permission(Action.SYSTEM_READ))
 def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
-    """How much may run at the same time."""
-    found = caller.runtime.limits
+    """Return the limits of concurrent jobs and of daily GB-hours."""
+    limits_ = caller.runtime.limits
     return LimitsModel(
-        total=found.total,
-        per_worker=found.per_worker,
-        per_operation={str(op): most for op, most in found.per_operation.items()},
-        max_jobs_per_detection=found.max_jobs,
+        total=limits_.total,
+        per_worker=limits_.per_worker,
+        per_operation={str(op): most for op, most in limits_.per_operation.items()},
+        max_jobs_per_detection=limits_.max_jobs,
         catalogs={
             name: {"max_concurrent": c.max_concurrent, "gb_hours_per_day": c.gb_hours_per_day}
-            for name, c in found.catalogs.items()
+            for name, c in limits_.catalogs.items()
             if touches(caller.visibility, name)
         },
     )
@@ -151,7 +151,7 @@ def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
 
 @router.get("/processes", summary="Services and workers", openapi_extra=x_permission(Action.SYSTEM_READ))
 def processes(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
-    """Those too whose heartbeat has stopped."""
+    """Return services and workers, including those without heartbeat."""
     names = ProcessModel.model_fields
     return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in caller.runtime.store.processes.list()]
 
@@ -162,43 +162,43 @@ def alerts(
     resolved: Annotated[bool, Query(description="those too that are over")] = False,
     limit: Limit = 100,
 ) -> list[AlertModel]:
-    """Newest first. Who sees some places alone is shown what is about their tables."""
-    found = caller.runtime.store.alerts.list(resolved=resolved)
-    seen = [
+    """Return alerts, newest first; scoped callers see alerts of their tables."""
+    rows = caller.runtime.store.alerts.list(resolved=resolved)
+    visible = [
         alert
-        for alert in found
+        for alert in rows
         if caller.visibility is None or (alert.ref and sees(caller.visibility, place_of(alert.ref)))
     ]
-    return [_alert(alert) for alert in seen[:limit]]
+    return [_alert(alert) for alert in visible[:limit]]
 
 
 @router.post(
     "/alerts/test", summary="Send a test message", tags=["alerts"], openapi_extra=x_permission(Action.ALERTS_TEST)
 )
 def test(caller: Annotated[Caller, needs(Action.ALERTS_TEST)]) -> list[Tested]:
-    """To each channel; which are none where none is configured."""
+    """Send a test message to every configured channel."""
     caller.require((), "the alert channels")
     alerting = getattr(caller.app, "alerting", None)
     channels = alerting.channels if alerting is not None else {}
-    body = "This channel is told of Icewright's alerts. Nothing is wrong."
-    said_by: list[Tested] = []
+    body = "Icewright sends its alerts to this channel. This is a test."
+    results: list[Tested] = []
     for name, channel in channels.items():
         error: str | None = None
         try:
             channel.send("[test] Icewright", body, Severity.INFO)
-        except ChannelUnavailable as failed:
-            error = str(failed)
-        said_by.append(Tested(channel=name, ok=error is None, error=error))
-    caller.audit("the alert channels", (), channels=len(said_by))
-    return said_by
+        except ChannelUnavailable as failure:
+            error = str(failure)
+        results.append(Tested(channel=name, ok=error is None, error=error))
+    caller.audit("the alert channels", (), channels=len(results))
+    return results
 
 
 def _alert(alert: Alert) -> AlertModel:
-    same = ("id", "severity", "subject", "message", "since", "raised_at", "resolved_at")
-    told = sorted({telling.channel for telling in alert.tellings if not telling.resolved and telling.told_at})
+    names = ("id", "severity", "subject", "message", "since", "raised_at", "resolved_at")
+    notified = sorted({telling.channel for telling in alert.tellings if not telling.resolved and telling.told_at})
     return AlertModel(
-        **{name: getattr(alert, name) for name in same},
+        **{name: getattr(alert, name) for name in names},
         rule=str(alert.rule),
         table=str(alert.ref) if alert.ref else None,
-        told=told,
+        told=notified,
     )

@@ -1,4 +1,4 @@
-"""Tables: lists, one of them, its knobs, snapshots and pins."""
+"""Routes of tables, their knobs, snapshots and pins."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ assert _STATE.__args__ == STATES  # type: ignore[attr-defined] # noqa: S101
 
 
 def _renamed(state: object) -> object:
-    """Return the state that an earlier release called `well` is accepted for one more release."""
+    """Return the current name of a state; `well`, of an earlier release, is accepted for one more."""
     return "healthy" if state == "well" else state
 
 
 @router.get("", summary="List tables", openapi_extra=x_permission(Action.TABLES_READ))
 def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
     caller: Annotated[Caller, needs(Action.TABLES_READ)],
-    catalog: Annotated[models.Text | None, Query(description="this catalog alone")] = None,
-    namespace: Annotated[models.Text | None, Query(description="this namespace alone, as in a.b")] = None,
+    catalog: Annotated[models.Text | None, Query(description="only this catalog")] = None,
+    namespace: Annotated[models.Text | None, Query(description="only this namespace, as in a.b")] = None,
     search: Annotated[models.Text | None, Query(description="within table and namespace, in any case")] = None,
     state: Annotated[
         list[Annotated[_STATE, BeforeValidator(_renamed)]] | None, Query(description="one of these")
     ] = None,
     due: Annotated[Operation | None, Query(description="this operation is due")] = None,
     health_below: Annotated[int | None, Query(ge=0, le=101)] = None,
-    sort: Annotated[TableSort, Query(description="tables that lack it come last")] = TableSort.NAME,
+    sort: Annotated[TableSort, Query(description="tables without a value come last")] = TableSort.NAME,
     order: Annotated[Literal["asc", "desc"], Query()] = "asc",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Tables:
-    """Filtered, sorted and cut into pages by the database; dropped tables only where their state is asked for."""
+    """Return a page of tables; dropped ones only when `state` names them."""
     query = TableQuery(
         catalog=catalog,
         namespace=split_name(namespace) if namespace is not None else None,
@@ -79,7 +79,7 @@ def tables(  # noqa: PLR0913, PLR0917 - a parameter for each filter
     responses=documented(404),
 )
 def table(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.TableDetail:
-    """Health and its parts, facts, verdicts, pins, and how each operation stands."""
+    """Return health and its parts, facts, verdicts, pins and the status of each operation."""
     row = caller.table(name)
     return caller.cached_until_change("detail", row, work=lambda: _detail(caller.runtime, row))
 
@@ -91,13 +91,13 @@ def table(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> mo
     responses=documented(404, 409),
 )
 def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> models.Knobs:
-    """The table's own properties are read anew."""
+    """Return every knob of a table, with properties as the metadata has them now."""
     row = caller.table(name)
-    found = caller.runtime.policy().knobs_for(row.ref, _metadata(caller.runtime, row))
+    effective = caller.runtime.policy().knobs_for(row.ref, _metadata(caller.runtime, row))
     return models.Knobs(
         table=str(row.ref),
-        knobs=[models.Knob(**knob) for knob in knobs_document(found)],
-        ignored_properties=[models.IgnoredProperty(**one) for one in ignored_document(found.ignored)],
+        knobs=[models.Knob(**knob) for knob in knobs_document(effective)],
+        ignored_properties=[models.IgnoredProperty(**ignored) for ignored in ignored_document(effective.ignored)],
     )
 
 
@@ -108,7 +108,7 @@ def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> mo
     responses=documented(404, 409),
 )
 def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
-    """The newest snapshots, and all refs and pins, as the table's metadata has them now."""
+    """Return the newest snapshots, and all refs and pins, from the current metadata."""
     row = caller.table(name)
     metadata = _metadata(caller.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
@@ -142,20 +142,20 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
     responses=documented(404, 409),
 )
 def pin(
-    name: str, reader: str, asked: models.PinRequest, caller: Annotated[Caller, needs(Action.TABLES_PIN)]
+    name: str, reader: str, body: models.PinRequest, caller: Annotated[Caller, needs(Action.TABLES_PIN)]
 ) -> models.Pin:
-    """The snapshot and all later ones stay; a pin of the same reader moves."""
-    row, runtime, wanted = caller.table(name), caller.runtime, int(asked.snapshot_id)
+    """Keep a snapshot and all later ones from expiry; a second pin of the reader replaces the first."""
+    row, runtime, snapshot_id = caller.table(name), caller.runtime, int(body.snapshot_id)
     metadata = _metadata(runtime, row)
-    if wanted not in metadata.by_id:
-        raise Problem(409, f"{row.ref} has no snapshot {wanted}; it may have been expired already")
-    now, most = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
-    until = now + timedelta(hours=min(asked.hours or most, most))
-    made = SnapshotPin(f"reader {reader.strip()}", wanted, now, until, caller.principal.name)
-    if not runtime.store.pins.add(row.ref, metadata.table_uuid, made):
+    if snapshot_id not in metadata.by_id:
+        raise Problem(409, f"{row.ref} has no snapshot {snapshot_id}; it may have been expired already")
+    now, max_hours = runtime.clock.now(), runtime.policy().knobs_for(row.ref, metadata)[MAX_PIN_AGE]
+    until = now + timedelta(hours=min(body.hours or max_hours, max_hours))
+    pin_ = SnapshotPin(f"reader {reader.strip()}", snapshot_id, now, until, caller.principal.name)
+    if not runtime.store.pins.add(row.ref, metadata.table_uuid, pin_):
         raise Problem(409, f"a job works on {row.ref} and may be expiring the snapshot: pin it when the job is done")
-    caller.audit(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(wanted), until=until.isoformat())
-    return _pin(made)
+    caller.audit(str(row.ref), place_of(row.ref), reader=reader, snapshot_id=str(snapshot_id), until=until.isoformat())
+    return _pin(pin_)
 
 
 @router.delete(
@@ -166,7 +166,7 @@ def pin(
     responses=documented(404),
 )
 def unpin(name: str, reader: str, caller: Annotated[Caller, needs(Action.TABLES_PIN)]) -> None:
-    """What nobody else holds may be expired."""
+    """Release a pin; the snapshot may expire unless another pin holds it."""
     row = caller.table(name)
     if not caller.runtime.store.pins.remove(row.ref, f"reader {reader.strip()}"):
         raise Problem(404, f"{reader} holds no snapshot of {row.ref}")
@@ -180,11 +180,11 @@ def unpin(name: str, reader: str, caller: Annotated[Caller, needs(Action.TABLES_
     openapi_extra=x_permission(Action.TABLES_PAUSE),
     responses=documented(404),
 )
-def pause(name: str, asked: models.PauseRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
-    """Its reason is shown wherever the table is."""
+def pause(name: str, body: models.PauseRequest, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
+    """Stop automatic maintenance of a table, with a reason that is shown with it."""
     row = caller.table(name)
-    caller.runtime.store.tables.pause(row.ref, asked.reason)
-    caller.audit(str(row.ref), place_of(row.ref), reason=asked.reason)
+    caller.runtime.store.tables.pause(row.ref, body.reason)
+    caller.audit(str(row.ref), place_of(row.ref), reason=body.reason)
 
 
 @router.post(
@@ -195,7 +195,7 @@ def pause(name: str, asked: models.PauseRequest, caller: Annotated[Caller, needs
     responses=documented(404),
 )
 def resume(name: str, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> None:
-    """One that is not paused stays as it is."""
+    """Resume automatic maintenance; a table that is not paused stays as it is."""
     row = caller.table(name)
     caller.runtime.store.tables.pause(row.ref, None)
     caller.audit(str(row.ref), place_of(row.ref), resumed=True)
@@ -231,21 +231,21 @@ def _listed(caller: Caller, query: TableQuery, after: After | None, limit: int) 
 
 def _document(item: TableItem) -> dict[str, Any]:
     row = item.row
-    more = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at", "due")
-    same = ("health", "due_since", "evaluated_at", "evaluate_at", "paused", "error")
+    item_names = ("state", "importance", "queries_per_day", "files", "bytes", "succeeded_at", "due")
+    row_names = ("health", "due_since", "evaluated_at", "evaluate_at", "paused", "error")
     return {
         "table": str(row.ref),
         "catalog": row.ref.catalog,
         "namespace": list(row.ref.namespace),
         "name": row.ref.name,
         "job": row.held_by,
-        **{name: getattr(item, name) for name in more},
-        **{name: getattr(row, name) for name in same},
+        **{name: getattr(item, name) for name in item_names},
+        **{name: getattr(row, name) for name in row_names},
     }
 
 
 def _maintenance(runtime: Runtime, row: TableRow) -> dict[Operation, models.Maintenance]:
-    return {op: models.Maintenance(**asdict(said)) for op, said in maintained(runtime, row).items()}
+    return {op: models.Maintenance(**asdict(status)) for op, status in maintained(runtime, row).items()}
 
 
 def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[models.WriterState]:
@@ -259,16 +259,16 @@ def _writers(runtime: Runtime, row: TableRow, metadata: TableMetadata) -> list[m
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:
-    return [_pin(found) for found in runtime.store.pins.list(row.ref, row.table_uuid or "")]
+    return [_pin(pin_) for pin_ in runtime.store.pins.list(row.ref, row.table_uuid or "")]
 
 
-def _pin(found: SnapshotPin) -> models.Pin:
+def _pin(pin_: SnapshotPin) -> models.Pin:
     return models.Pin(
-        reader=found.reader,
-        snapshot_id=str(found.snapshot_id),
-        pinned_at=found.pinned_at,
-        until=found.until,
-        author=found.author,
+        reader=pin_.reader,
+        snapshot_id=str(pin_.snapshot_id),
+        pinned_at=pin_.pinned_at,
+        until=pin_.until,
+        author=pin_.author,
     )
 
 

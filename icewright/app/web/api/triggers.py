@@ -1,4 +1,4 @@
-"""Starting jobs by hand; the same request sent twice starts one."""
+"""Route that starts jobs manually, once per idempotency key."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ router = APIRouter(
     responses=documented(400, 401, 403, 408, 413, 422, 429, 503),
     route_class=SingleThreadRoute,
 )
-LISTED = 1000  # files of a dry run
-_DRY_RUNS = threading.BoundedSemaphore(2)  # each reads a whole table
+LISTED = 1000  # files of a dry run in the response
+_DRY_RUNS = threading.BoundedSemaphore(2)  # a dry run reads all metadata of a table
 
 Key = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=200, description="the same one starts the same job once"),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="a repeated request with the same key starts no second job",
+    ),
 ]
 
 
@@ -45,44 +50,42 @@ Key = Annotated[
 )
 def start(
     name: str,
-    asked: models.JobRequest,
+    body: models.JobRequest,
     response: Response,
     caller: Annotated[Caller, needs(Action.JOBS_DRY_RUN)],
     key: Key = None,
 ) -> models.Started:
-    """Past cooldowns, windows and scores, never past guardrails. Operations that delete are for owners and admins."""
-    actions = needed(asked.operations, asked.set, dry_run=asked.dry_run)
+    """Start a job, ignoring cooldowns, windows and scores but not guardrails; deleting needs an owner or admin."""
+    actions = needed(body.operations, body.set, dry_run=body.dry_run)
     row, runtime = caller.table(name, *actions), caller.runtime
-    knobs = parse_settings("set", asked.set, runtime.policy().guardrails)
-    _fit(row, asked)
+    knobs = parse_settings("set", body.set, runtime.policy().guardrails)
+    _require_startable(row, body)
     if row.ref.catalog not in runtime.scopes:
         raise Problem(409, f"{row.ref}: the configuration has no catalog {row.ref.catalog} any more")
-    if asked.dry_run:
+    if body.dry_run:
         response.status_code = 200
-        return _dry_run(caller, row, asked, knobs)
+        return _dry_run(caller, row, body, knobs)
     if key is None:
-        return _start(caller, row, asked, knobs, actions)
-    return _once(
-        caller, key, f"{row.ref} {asked.model_dump_json()}", lambda: _start(caller, row, asked, knobs, actions)
-    )
+        return _start(caller, row, body, knobs, actions)
+    return _once(caller, key, f"{row.ref} {body.model_dump_json()}", lambda: _start(caller, row, body, knobs, actions))
 
 
-def _fit(row: TableRow, asked: models.JobRequest) -> None:
+def _require_startable(row: TableRow, body: models.JobRequest) -> None:
     if row.dropped:
         raise Problem(409, f"{row.ref} was dropped")
-    if row.table_uuid is None and not asked.dry_run:
+    if row.table_uuid is None and not body.dry_run:
         raise Problem(409, f"{row.ref} has not been evaluated yet: try again in a moment")
-    if row.paused and not asked.force and not asked.dry_run:
+    if row.paused and not body.force and not body.dry_run:
         raise Problem(409, f"{row.ref} is paused ({row.paused}): resume it, or ask with force")
 
 
 def _start(
-    caller: Caller, row: TableRow, asked: models.JobRequest, knobs: dict[str, Any], actions: tuple[Action, ...]
+    caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict[str, Any], actions: tuple[Action, ...]
 ) -> models.Started:
-    job_id = queue_manual_job(caller.runtime, row, asked.operations, knobs, force=asked.force)
+    job_id = queue_manual_job(caller.runtime, row, body.operations, knobs, force=body.force)
     if job_id is None:
-        raise Problem(409, f"{row.ref} has a job already: {_held(caller, row.ref) or 'it has just begun'}")
-    details = {"operations": [str(op) for op in asked.operations], "set": knobs, "force": asked.force}
+        raise Problem(409, f"{row.ref} has a job already: {_active_job_id(caller, row.ref) or 'it has just begun'}")
+    details = {"operations": [str(op) for op in body.operations], "set": knobs, "force": body.force}
     caller.audit(str(row.ref), place_of(row.ref), actions[-1], job_id=job_id, **details)
     summary = "it waits for a worker"
     return models.Started(
@@ -90,16 +93,16 @@ def _start(
     )
 
 
-def _held(caller: Caller, ref: TableRef) -> str | None:
+def _active_job_id(caller: Caller, ref: TableRef) -> str | None:
     row = caller.runtime.store.tables.get(ref)
     return row.held_by if row is not None else None
 
 
-def _dry_run(caller: Caller, row: TableRow, asked: models.JobRequest, knobs: dict[str, Any]) -> models.Started:
+def _dry_run(caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict[str, Any]) -> models.Started:
     if not _DRY_RUNS.acquire(blocking=False):
         raise Problem(503, "two dry runs are being answered; try again", headers={"Retry-After": "2"})
     try:
-        document = job_document(would_do(caller.runtime, row, asked.operations, knobs))
+        document = job_document(would_do(caller.runtime, row, body.operations, knobs))
     finally:
         _DRY_RUNS.release()
     for operation in document["operations"]:
@@ -108,12 +111,14 @@ def _dry_run(caller: Caller, row: TableRow, asked: models.JobRequest, knobs: dic
     return models.Started(**document)
 
 
-def _once(caller: Caller, key: str, body: str, start_it: Callable[[], models.Started]) -> models.Started:
-    """Start it the first time; later, say what became of that."""
-    store, said_by = caller.runtime.store, f"{caller.principal.via} {caller.principal.name}"
-    request_id, digest = (sha256(text.encode("utf-8", "replace")).hexdigest() for text in (f"{said_by} {key}", body))
-    before = store.requests.begin(request_id, digest, caller.runtime.clock.now())
-    if before is None:
+def _once(caller: Caller, key: str, request_text: str, start_it: Callable[[], models.Started]) -> models.Started:
+    """Run `start_it` for the first request with a key; return its stored response for later ones."""
+    store, client = caller.runtime.store, f"{caller.principal.via} {caller.principal.name}"
+    request_id, digest = (
+        sha256(text.encode("utf-8", "replace")).hexdigest() for text in (f"{client} {key}", request_text)
+    )
+    earlier = store.requests.begin(request_id, digest, caller.runtime.clock.now())
+    if earlier is None:
         try:
             started = start_it()
         except (Problem, IcewrightError):
@@ -121,8 +126,8 @@ def _once(caller: Caller, key: str, body: str, start_it: Callable[[], models.Sta
             raise
         store.requests.end(request_id, started.model_dump(mode="json"))
         return started
-    if before.body != digest:
+    if earlier.body != digest:
         raise Problem(422, "this Idempotency-Key came with another request before; take a new one")
-    if before.answer is None:
+    if earlier.answer is None:
         raise Problem(409, "the first request with this Idempotency-Key is being answered; try again")
-    return models.Started.model_validate(before.answer)
+    return models.Started.model_validate(earlier.answer)

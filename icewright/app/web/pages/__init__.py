@@ -1,4 +1,4 @@
-"""The pages: what the API knows, for people; rendered here, readable without scripts, alive with them."""
+"""Server-rendered pages over the REST API; they work without scripts and update live with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from icewright.app.web.pages.shown import ProblemPageMiddleware
 from icewright.app.web.pages.simulations import Simulations
 
 router = APIRouter(include_in_schema=False)
-for part in (
+for module in (
     assets,
     login,
     home,
@@ -41,6 +41,6 @@ for part in (
     audit,
     settings,
 ):
-    router.include_router(part.router)
+    router.include_router(module.router)
 
 __all__ = ["ProblemPageMiddleware", "Simulations", "StreamSlots", "router"]

@@ -1,4 +1,4 @@
-"""Activity: what Icewright does, as it does it."""
+"""The page of recent events of all jobs and catalogs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.responses import Response
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.listing import PAGE, ListParams, pager
-from icewright.app.web.pages.live import Fragment, follow
-from icewright.app.web.pages.render import page, part
+from icewright.app.web.pages.live import Fragment, stream_fragments
+from icewright.app.web.pages.render import render_fragment, render_page
 from icewright.app.web.pages.urls import with_query
 from icewright.core.permissions import Action
 
@@ -35,7 +35,7 @@ _KINDS = (
     "catalog_failed",
     "reports_failed",
 )
-_OWN = ("operation", "state", "summary")  # that stand in columns of their own
+_OWN = ("operation", "state", "summary")  # shown apart from other details
 _BAD = ("catalog_failed", "reports_failed", "paused")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
@@ -43,30 +43,40 @@ Reader = Annotated[Caller, needs(Action.JOBS_READ)]
 
 @router.get(PATH)
 def activity(caller: Reader) -> Response:
-    """The latest, or a page of what was before."""
-    shown = _shown(caller)
-    live = "" if "cursor" in caller.request.query_params else with_query("/live/activity", shown["query"])
-    return page(caller, "activity.html", live=live, kinds=_KINDS, **shown)
+    """Render the latest events, or an earlier page of them."""
+    context = _context(caller)
+    live = "" if "cursor" in caller.request.query_params else with_query("/live/activity", context["query"])
+    return render_page(caller, "activity.html", live=live, kinds=_KINDS, **context)
 
 
 @router.get("/live/activity")
 def live(caller: Reader) -> Response:
-    """The latest as they come."""
-    return follow(caller.request, lambda: Fragment(part(caller, "_activity.html", **_shown(caller))), _EVERY)
-
-
-def _shown(caller: Caller) -> dict[str, Any]:
-    asked = ListParams(caller.request.query_params)
-    query = {"kind": asked.text("kind")}
-    found = caller.runtime.store.views.list_activity(
-        query["kind"], caller.visibility, decoded(asked.text("cursor")), PAGE
+    """Stream the latest events as they come."""
+    return stream_fragments(
+        caller.request, lambda: Fragment(render_fragment(caller, "_activity.html", **_context(caller))), _EVERY
     )
-    pages = pager(PATH, query, asked, len(found.items), encoded(found.after), None)
-    return {"events": [_event(item) for item in found.items], "query": query, "pager": pages}
+
+
+def _context(caller: Caller) -> dict[str, Any]:
+    params = ListParams(caller.request.query_params)
+    query = {"kind": params.text("kind")}
+    events = caller.runtime.store.views.list_activity(
+        query["kind"], caller.visibility, decoded(params.text("cursor")), PAGE
+    )
+    pages = pager(PATH, query, params, len(events.items), encoded(events.after), None)
+    return {"events": [_event(item) for item in events.items], "query": query, "pager": pages}
 
 
 def _event(item: Mapping[str, Any]) -> dict[str, Any]:
-    said = item["details"]
-    more = {name: one for name, one in said.items() if name not in _OWN and one not in (None, "", [], {})}
-    state = said.get("state") or ("failed" if item["kind"] in _BAD else "")
-    return {**item, "operation": said.get("operation"), "state": state, "summary": said.get("summary"), "more": more}
+    details = item["details"]
+    other_details = {
+        name: detail for name, detail in details.items() if name not in _OWN and detail not in (None, "", [], {})
+    }
+    state = details.get("state") or ("failed" if item["kind"] in _BAD else "")
+    return {
+        **item,
+        "operation": details.get("operation"),
+        "state": state,
+        "summary": details.get("summary"),
+        "more": other_details,
+    }

@@ -1,4 +1,4 @@
-"""Alerts: those that are open as they come and go, and those that are over."""
+"""The page of open and past alerts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.listing import ListParams
-from icewright.app.web.pages.live import Fragment, follow
-from icewright.app.web.pages.render import go, page, part
+from icewright.app.web.pages.live import Fragment, stream_fragments
+from icewright.app.web.pages.render import redirect, render_fragment, render_page
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
@@ -29,39 +29,45 @@ Reader = Annotated[Caller, needs(Action.ALERTS_READ)]
 
 @router.get(PATH)
 def alerts(caller: Reader) -> Response:
-    """Those that are open, or those that are over."""
-    shown = _shown(caller)
-    query = {"severity": shown["severity"]}
+    """Render open or past alerts."""
+    context = _context(caller)
+    query = {"severity": context["severity"]}
     shows = [(key, title, with_query(PATH, {**query, "show": key})) for key, title in _SHOWS]
-    live = with_query("/live/alerts", query) if not shown["show"] else ""
+    live = with_query("/live/alerts", query) if not context["show"] else ""
     may_test = caller.principal.may(Action.ALERTS_TEST)
-    return page(caller, "alerts.html", live=live, shows=shows, severities=list(Severity), may_test=may_test, **shown)
+    return render_page(
+        caller, "alerts.html", live=live, shows=shows, severities=list(Severity), may_test=may_test, **context
+    )
 
 
 @router.get("/live/alerts")
 def live(caller: Reader) -> Response:
-    """The open ones as they come and go."""
-    return follow(caller.request, lambda: Fragment(part(caller, "_alerts.html", **_shown(caller))), _EVERY)
+    """Stream the open alerts as they change."""
+    return stream_fragments(
+        caller.request, lambda: Fragment(render_fragment(caller, "_alerts.html", **_context(caller))), _EVERY
+    )
 
 
 @router.post("/do/alerts/test")
 def test(submission: Annotated[Submission, submitted(Action.ALERTS_TEST)]) -> Response:
-    """Send a test message to every channel, and say which took it."""
-    found = api.system.test(submission.caller)
-    if not found:
-        return go(PATH, "No channel is configured: alerts are shown here alone.", "warn")
-    failed = [f"{one.channel}: {one.error}" for one in found if not one.ok]
+    """Send a test message to every channel, and report failures."""
+    results = api.system.test(submission.caller)
+    if not results:
+        return redirect(PATH, "No channel is configured; alerts are shown only here.", "warn")
+    failed = [f"{result.channel}: {result.error}" for result in results if not result.ok]
     if failed:
-        return go(PATH, f"{len(failed)} of {len(found)} channels did not take it: {'; '.join(failed)}", "bad")
-    return go(PATH, f"Sent to {', '.join(one.channel for one in found)}.")
+        return redirect(PATH, f"{len(failed)} of {len(results)} channels failed: {'; '.join(failed)}", "bad")
+    return redirect(PATH, f"Sent to {', '.join(result.channel for result in results)}.")
 
 
-def _shown(caller: Caller) -> dict[str, Any]:
-    asked = ListParams(caller.request.query_params)
-    show = asked.text("show") or ""
+def _context(caller: Caller) -> dict[str, Any]:
+    params = ListParams(caller.request.query_params)
+    show = params.text("show") or ""
     if show not in dict(_SHOWS):
         raise Problem(404, f"there are no alerts of the kind {show}")
-    severity = asked.one("severity", Severity)
-    found = api.system.alerts(caller, resolved=bool(show), limit=_MOST)
-    mine = [a for a in found if (a.resolved_at is not None) == bool(show) and severity in (None, a.severity)]
-    return {"alerts": mine, "show": show, "severity": severity, "most": _MOST}
+    severity = params.one("severity", Severity)
+    rows = api.system.alerts(caller, resolved=bool(show), limit=_MOST)
+    matching = [
+        alert for alert in rows if (alert.resolved_at is not None) == bool(show) and severity in (None, alert.severity)
+    ]
+    return {"alerts": matching, "show": show, "severity": severity, "most": _MOST}

@@ -1,4 +1,4 @@
-"""Style, scripts and pictures: each under an address that names its content, so that it is kept for ever."""
+"""Serve style sheets, scripts and icons under URLs with a digest, so that browsers cache them for ever."""
 
 from __future__ import annotations
 
@@ -21,61 +21,61 @@ from icewright.app.web.problems import Problem
 router = APIRouter(prefix="/static")
 _FOLDER = Path(__file__).parent / "static"
 _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-_FOR_EVER = "public, max-age=31536000, immutable"
-_SECONDS = 120  # for making the bundle
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_SECONDS = 120  # to build the bundle
 VEGA = "vega.js"
-# in a process of its own: the engine that puts it together takes more memory than the whole service
+# built in a child process: vl_convert's engine needs more memory than the whole service
 _BUNDLE = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
 
 
 @dataclass(frozen=True)
 class Asset:
-    """A file, and the mark of its content."""
+    """A static file with the digest of its content."""
 
-    mark: str
-    kind: str
-    content: Callable[[], tuple[bytes, bytes]]  # as it is, and packed
+    digest: str
+    media_type: str
+    content: Callable[[], tuple[bytes, bytes]]  # plain and gzipped
 
 
-@router.get("/{mark}/{name}")
-def asset(mark: str, name: str, request: Request) -> Response:
-    """One of them; an older mark is answered too, though it is not kept."""
+@router.get("/{digest}/{name}")
+def asset(digest: str, name: str, request: Request) -> Response:
+    """Serve an asset; an outdated digest is served uncached. Raises `Problem` 404."""
     found = assets().get(name)
     if found is None:
         raise Problem(404, "there is no such file")
-    plain, packed = found.content()
-    zipped = "gzip" in request.headers.get("accept-encoding", "")
-    headers = {"cache-control": _FOR_EVER if mark == found.mark else "no-store", "vary": "accept-encoding"}
-    if zipped:
+    plain, gzipped = found.content()
+    accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"cache-control": _IMMUTABLE if digest == found.digest else "no-store", "vary": "accept-encoding"}
+    if accepts_gzip:
         headers["content-encoding"] = "gzip"
-    return Response(packed if zipped else plain, media_type=found.kind, headers=headers)
+    return Response(gzipped if accepts_gzip else plain, media_type=found.media_type, headers=headers)
 
 
 def asset_url(name: str) -> str:
-    """Return the address of a file."""
-    return f"/static/{assets()[name].mark}/{name}"
+    """Return the URL of an asset, with its digest."""
+    return f"/static/{assets()[name].digest}/{name}"
 
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """Ours, by name; and the bundle of Vega-Lite."""
-    found = {path.name: _file(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _KINDS}
-    mark = _mark(f"{version('vl-convert-python')} {vl_convert.get_vega_version()}".encode())
-    return {**found, VEGA: Asset(mark, _KINDS[".js"], _bundle)}
+    """Return the static files and the Vega-Lite bundle by name."""
+    files = {path.name: _file(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _KINDS}
+    digest = _digest(f"{version('vl-convert-python')} {vl_convert.get_vega_version()}".encode())
+    return {**files, VEGA: Asset(digest, _KINDS[".js"], _bundle)}
 
 
 def _file(path: Path) -> Asset:
     content = path.read_bytes()
     both = content, gzip.compress(content, mtime=0)
-    return Asset(_mark(content), _KINDS[path.suffix], lambda: both)
+    return Asset(_digest(content), _KINDS[path.suffix], lambda: both)
 
 
 @cache
 def _bundle() -> tuple[bytes, bytes]:
-    """Vega, Vega-Lite and Vega-Embed, put together by the first who asks."""
-    made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=True, timeout=_SECONDS)  # noqa: S603 - ours
-    return made.stdout, gzip.compress(made.stdout, mtime=0)
+    """Return the bundle of Vega, Vega-Lite and Vega-Embed, built at the first request."""
+    bundle = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=True, timeout=_SECONDS)  # noqa: S603 - ours
+    return bundle.stdout, gzip.compress(bundle.stdout, mtime=0)
 
 
-def _mark(content: bytes) -> str:
+def _digest(content: bytes) -> str:
     return blake2b(content, digest_size=8).hexdigest()

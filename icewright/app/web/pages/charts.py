@@ -1,4 +1,4 @@
-"""Charts: what they show as plain rows, for readers of any kind, and as Vega-Lite where a script draws them."""
+"""Build charts as Vega-Lite specifications, and as plain rows for readers without scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: its specification, and the same as a table."""
+    """A chart: its Vega-Lite specification, and the data as a table."""
 
     title: str
     spec: str
@@ -37,16 +37,16 @@ class Chart:
 
 def bars(counts: Iterable[tuple[str, int]], urls: Sequence[str] = (), tones: Sequence[str] = ()) -> list[Bar]:
     """Lay out counts as the bars of a histogram."""
-    found = list(counts)
-    most = max((count for _, count in found), default=0) or 1
+    pairs = list(counts)
+    tallest = max((count for _, count in pairs), default=0) or 1
     return [
-        Bar(label, count, 100 * count / most, urls[i] if urls else "", tones[i] if tones else "")
-        for i, (label, count) in enumerate(found)
+        Bar(label, count, 100 * count / tallest, urls[i] if urls else "", tones[i] if tones else "")
+        for i, (label, count) in enumerate(pairs)
     ]
 
 
 def health(tens: Sequence[int], unknown: int) -> list[Bar]:
-    """Return tables by health; what is not known is no zero."""
+    """Return the bars of tables by health, with unknown health apart."""
     labels = [f"{ten * 10}\u2013{100 if ten == _TENS - 1 else ten * 10 + 9}" for ten in range(_TENS)]
     tones = ["bad"] * 5 + ["warn"] * 3 + ["good"] * 2 + ["calm"]
     counted = [*zip(labels, tens or [0] * _TENS, strict=True), ("unknown", unknown)]
@@ -54,17 +54,17 @@ def health(tens: Sequence[int], unknown: int) -> list[Bar]:
     return bars(counted, urls, tones)
 
 
-def spend(found: Sequence[models.Spent], today: date, days: int) -> Chart | None:
-    """GB-hours per day and pool; None where nothing was spent."""
-    if not any(spent.gb_hours for spent in found):
+def spend(daily: Sequence[models.Spent], today: date, days: int) -> Chart | None:
+    """Return the chart of GB-hours per day and pool, None without spending."""
+    if not any(spent.gb_hours for spent in daily):
         return None
     sums: dict[tuple[date, str], float] = {}
-    for spent in found:
+    for spent in daily:
         key = spent.day, spent.pool or "service"
         sums[key] = sums.get(key, 0.0) + spent.gb_hours
-    span = [today - timedelta(days=back) for back in range(days - 1, -1, -1)]
+    days_shown = [today - timedelta(days=back) for back in range(days - 1, -1, -1)]
     pools = sorted({pool for _, pool in sums})
-    rows = [(day.isoformat(), pool, round(sums.get((day, pool), 0.0), 6)) for day in span for pool in pools]
+    rows = [(day.isoformat(), pool, round(sums.get((day, pool), 0.0), 6)) for day in days_shown for pool in pools]
     values = [{"day": day, "pool": pool, "gb_hours": cost} for day, pool, cost in rows]
     spec = _spec(
         values,
@@ -76,23 +76,23 @@ def spend(found: Sequence[models.Spent], today: date, days: int) -> Chart | None
         },
         height=150,
     )
-    told = tuple(row for row in rows if row[2])
-    return Chart(f"Spent per day, the last {days} days", spec, ("day", "pool", "GB-hours"), told)
+    table_rows = tuple(row for row in rows if row[2])
+    return Chart(f"Spent per day, the last {days} days", spec, ("day", "pool", "GB-hours"), table_rows)
 
 
 _DAYS = {"format": "%d %b", "labelAngle": 0, "labelOverlap": True}
 
 
-def course(runs: Sequence[models.Run]) -> Chart | None:
-    """Data files of a table as its runs found and left them; None where there are fewer than two runs."""
-    told = []
+def file_history(runs: Sequence[models.Run]) -> Chart | None:
+    """Return the chart of data files before and after each run, None for fewer than two runs."""
+    points = []
     for run in sorted(runs, key=lambda run: run.started):
         for at, side in ((run.started, run.before), (run.finished, run.after)):
             if "files" in side:
-                told.append((at.isoformat(timespec="seconds"), str(run.operation), int(side["files"])))
+                points.append((at.isoformat(timespec="seconds"), str(run.operation), int(side["files"])))
     if len(runs) < 2:  # noqa: PLR2004 - a line has two ends
         return None
-    values = [{"at": at, "operation": operation, "files": files} for at, operation, files in told]
+    values = [{"at": at, "operation": operation, "files": files} for at, operation, files in points]
     spec = _spec(
         values,
         {"type": "line", "interpolate": "step-after", "point": True},
@@ -102,44 +102,46 @@ def course(runs: Sequence[models.Run]) -> Chart | None:
         },
         height=160,
     )
-    return Chart("Data files, before and after each run", spec, ("time (UTC)", "operation", "data files"), tuple(told))
+    return Chart(
+        "Data files, before and after each run", spec, ("time (UTC)", "operation", "data files"), tuple(points)
+    )
 
 
 def costs(runs: Sequence[models.Run]) -> Chart | None:
-    """Return what runs cost, against what was predicted; None where nothing was predicted."""
-    told = tuple(
+    """Return the chart of actual against predicted cost of runs, None without predictions."""
+    pairs = tuple(
         (str(run.operation), float(run.metrics["gb_hours_predicted"]), float(run.gb_hours))
         for run in runs
         if run.metrics.get("gb_hours_predicted") and run.gb_hours
     )
-    if not told:
+    if not pairs:
         return None
-    values = [{"operation": operation, "predicted": said, "real": real} for operation, said, real in told]
-    most = max(max(said, real) for _, said, real in told)
-    least = min(min(said, real) for _, said, real in told)
-    axis = {"type": "quantitative", "scale": {"type": "log", "domain": [least / 2, most * 2], "nice": False}}
-    few = {"tickCount": 4, "format": "~g"}
+    values = [{"operation": operation, "predicted": predicted, "real": real} for operation, predicted, real in pairs]
+    upper = max(max(predicted, real) for _, predicted, real in pairs)
+    lower = min(min(predicted, real) for _, predicted, real in pairs)
+    axis = {"type": "quantitative", "scale": {"type": "log", "domain": [lower / 2, upper * 2], "nice": False}}
+    axis_labels = {"tickCount": 4, "format": "~g"}
     points = {
         "mark": {"type": "point", "filled": True, "size": 50},
         "encoding": {
-            "x": {"field": "predicted", **axis, "title": "predicted GB-hours", "axis": few},
-            "y": {"field": "real", **axis, "title": "real GB-hours", "axis": few},
+            "x": {"field": "predicted", **axis, "title": "predicted GB-hours", "axis": axis_labels},
+            "y": {"field": "real", **axis, "title": "real GB-hours", "axis": axis_labels},
             "color": {"field": "operation", "type": "nominal", "title": None, "legend": {"orient": "top"}},
         },
     }
-    ends = [{"at": least / 2}, {"at": most * 2}]
+    ends = [{"at": lower / 2}, {"at": upper * 2}]
     line = {
         "data": {"values": ends},
         "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.5},
         "encoding": {"x": {"field": "at", **axis}, "y": {"field": "at", **axis}},
     }
-    whole = {"$schema": _SCHEMA, "width": "container", "height": 160, "data": {"values": values}}
-    spec = json.dumps(whole | {"layer": [line, points]})
-    return Chart("What runs cost, against what was predicted", spec, ("operation", "predicted", "real"), told)
+    base = {"$schema": _SCHEMA, "width": "container", "height": 160, "data": {"values": values}}
+    spec = json.dumps(base | {"layer": [line, points]})
+    return Chart("What runs cost, against what was predicted", spec, ("operation", "predicted", "real"), pairs)
 
 
 def _spec(
     values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], encoding: Mapping[str, Any], height: int
 ) -> str:
-    whole = {"$schema": _SCHEMA, "width": "container", "height": height, "data": {"values": values}}
-    return json.dumps(whole | {"mark": mark, "encoding": encoding})
+    base = {"$schema": _SCHEMA, "width": "container", "height": height, "data": {"values": values}}
+    return json.dumps(base | {"mark": mark, "encoding": encoding})

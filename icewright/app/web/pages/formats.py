@@ -1,4 +1,4 @@
-"""Numbers, times and words as people read them; what templates call."""
+"""Format numbers, times and states for templates."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _WORDS = {"not_due": "not due", "Not_Yet_Run": "not run yet"}
 
 
 def tone(word: str) -> str:
-    """Return how a state is coloured, beside its word."""
+    """Return the colour class of a state."""
     return TONES.get(word, "calm")
 
 
 def word(state: str) -> str:
-    """Return a state or operation as people write it."""
+    """Return the display name of a state or operation."""
     return _WORDS.get(state, state.replace("_", " ").lower())
 
 
@@ -46,14 +46,14 @@ def size(count: float | None) -> str:
 
 
 def number(count: float | None, digits: int = 0) -> str:
-    """With thin spaces between thousands."""
+    """Format a number with thin spaces between thousands."""
     if count is None:
         return "\u2013"
     return f"{count:,.{digits}f}".replace(",", "\u202f").replace("-", "\u2212")
 
 
 def gb_hours(count: float | None) -> str:
-    """As many digits as are worth reading."""
+    """Format GB-hours with two significant digits below 0.01."""
     if count is None:
         return "\u2013"
     if count == 0:
@@ -77,7 +77,7 @@ def span(seconds: float | None) -> str:
 
 
 def rough(ago: timedelta) -> str:
-    """Return a distance in time, in one unit."""
+    """Format a duration roughly, in one unit."""
     seconds = abs(ago.total_seconds())
     if seconds < _MINUTE:
         return f"{seconds:.0f} s"
@@ -89,44 +89,44 @@ def rough(ago: timedelta) -> str:
 
 
 def moment(at: datetime | str | None, now: datetime) -> Markup:
-    """Return how long ago, or until then, with the whole time at hand."""
+    """Return a relative time as HTML, with the absolute time as its title."""
     if at is None or at == "":
         return Markup('<span class="faint">\u2013</span>')
     when = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
-    said = f"in {rough(when - now)}" if when > now else f"{rough(now - when)} ago"
+    relative = f"in {rough(when - now)}" if when > now else f"{rough(now - when)} ago"
     if abs((when - now).total_seconds()) < _MINUTE:
-        said = "in a moment" if when > now else "just now"
-    whole = f"{when:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), whole, said)
+        relative = "in a moment" if when > now else "just now"
+    absolute = f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), absolute, relative)
 
 
 def clock(at: datetime | str) -> Markup:
-    """Return the time of day, with the date at hand."""
+    """Return the time of day as HTML, with the date as its title."""
     when = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
-    whole = f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    absolute = f"{when:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time class="num" data-fixed datetime="{}" title="{}">{}</time>').format(
-        when.isoformat(), whole, f"{when:%H:%M:%S}"
+        when.isoformat(), absolute, f"{when:%H:%M:%S}"
     )
 
 
-def value(said: Any) -> str:  # noqa: ANN401 - of a knob or a detail
-    """Return a value of a knob or of an activity's details."""
-    match said:
+def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
+    """Format a knob's value or an event's detail."""
+    match raw:
         case None:
             return "\u2013"
         case bool():
-            return "true" if said else "false"
-        case float() if said.is_integer():
-            return str(int(said))
+            return "true" if raw else "false"
+        case float() if raw.is_integer():
+            return str(int(raw))
         case list() | tuple():
-            return ", ".join(value(one) for one in said) or "\u2013"
+            return ", ".join(value(item) for item in raw) or "\u2013"
         case dict():
-            return ", ".join(f"{name}: {value(one)}" for name, one in said.items()) or "\u2013"
-    return str(said)
+            return ", ".join(f"{name}: {value(item)}" for name, item in raw.items()) or "\u2013"
+    return str(raw)
 
 
 def breakable(name: object) -> Markup:
-    """Return a name that lines may break in after its dots, slashes and underlines."""
+    """Return a name as HTML that may wrap after dots, slashes, underscores and equals signs."""
     text = str(escape(str(name)))
     for sign in (".", "/", "_", "="):
         text = text.replace(sign, f"{sign}<wbr>")

@@ -1,4 +1,4 @@
-"""What forms send: read once, and refused where it does not come from a page of ours."""
+"""Parse submitted forms, and refuse those that do not come from a page of this service."""
 
 from __future__ import annotations
 
@@ -36,42 +36,42 @@ class Form:
 
 
 async def form(request: Request) -> Form:
-    """Return the form of a request. Raises `Problem`."""
+    """Parse the form of a request. Raises `Problem` 400, 403, 415 or 422."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND:
         raise Problem(415, f"a form is sent as {_KIND}")
     require_same_site(request)
     try:
-        found = Form(parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_FIELDS))
+        parsed = Form(parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_FIELDS))
     except ValueError as error:
         raise Problem(422, "the form cannot be read") from error
-    if any("\0" in text for values in found.fields.values() for text in values):
+    if any("\0" in text for values in parsed.fields.values() for text in values):
         raise Problem(400, "no text holds a null character")
-    request.state.csrf = found.one("csrf")
-    return found
+    request.state.csrf = parsed.one("csrf")
+    return parsed
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A form, and who sent it."""
+    """A submitted form and its authorised sender."""
 
     caller: Caller
     form: Form
 
 
-def _sent(action: Action) -> Callable[..., Submission]:
-    # as defaults: an annotation is read without knowing `action`
-    def known(given: Form = Depends(form), caller: Caller = needs(action)) -> Submission:  # noqa: B008
-        if not hmac.compare_digest(given.one("csrf").encode(), form_token(caller).encode()):
+def _submission_of(action: Action) -> Callable[..., Submission]:
+    # defaults, because FastAPI evaluates annotations outside this closure
+    def authorise(form_: Form = Depends(form), caller: Caller = needs(action)) -> Submission:  # noqa: B008
+        if not hmac.compare_digest(form_.one("csrf").encode(), form_token(caller).encode()):
             raise Problem(403, "the page that this came from is too old: load it again, and send the form from there")
-        return Submission(caller, given)
+        return Submission(caller, form_)
 
-    return known
+    return authorise
 
 
-_SENT = {action: _sent(action) for action in Action}
+_SUBMISSIONS = {action: _submission_of(action) for action in Action}
 
 
 def submitted(action: Action) -> Any:  # noqa: ANN401 - a dependency
-    """Return who may do so, by a form of ours; the form is read before they are asked who they are."""
-    return Depends(_SENT[action])
+    """Return the dependency that yields a form of an authorised sender; the form is parsed before authentication."""
+    return Depends(_SUBMISSIONS[action])

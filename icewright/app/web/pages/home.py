@@ -1,4 +1,4 @@
-"""The first page: how the tables are, what is done about them, what it costs and saves."""
+"""The overview page: health, queue, savings, cost and alerts of the fleet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
-from icewright.app.web.pages.live import Fragment, follow
-from icewright.app.web.pages.render import page, part
+from icewright.app.web.pages.live import Fragment, stream_fragments
+from icewright.app.web.pages.render import render_fragment, render_page
 from icewright.core.permissions import Action
 from icewright.ports.views import TableSort
 
@@ -22,9 +22,9 @@ DAYS = 14
 _LISTED = 6
 _EVERY = 3.0  # seconds
 _FUNNEL = (
-    ("tables", "that are maintained", "/tables"),
-    ("changed", "since they were last looked at, or worked on", "/tables?state=changed&state=due&state=busy"),
-    ("due", "for work that is worth its cost", "/tables?state=due&state=busy"),
+    ("tables", "under maintenance", "/tables"),
+    ("changed", "since their last evaluation or job", "/tables?state=changed&state=due&state=busy"),
+    ("due", "for work worth its cost", "/tables?state=due&state=busy"),
     ("running", "right now", "/jobs?state=running"),
 )
 _STATES = ("healthy", "due", "busy", "changed", "new", "paused", "unreadable")
@@ -46,18 +46,20 @@ class Step:
 @router.get("/")
 def home(caller: Reader) -> Response:
     """Render the overview of all catalogs."""
-    shown = _shown(caller)
-    spend = charts.spend(shown["overview"].spend, caller.runtime.clock.now().date(), DAYS)
-    return page(caller, "home.html", live="/live/overview", spend=spend, **shown)
+    context = _context(caller)
+    spend = charts.spend(context["overview"].spend, caller.runtime.clock.now().date(), DAYS)
+    return render_page(caller, "home.html", live="/live/overview", spend=spend, **context)
 
 
 @router.get("/live/overview")
 def live(caller: Reader) -> Response:
-    """The same as it changes."""
-    return follow(caller.request, lambda: Fragment(part(caller, "_home.html", **_shown(caller))), _EVERY)
+    """Stream the overview as it changes."""
+    return stream_fragments(
+        caller.request, lambda: Fragment(render_fragment(caller, "_home.html", **_context(caller))), _EVERY
+    )
 
 
-def _shown(caller: Caller) -> dict[str, Any]:
+def _context(caller: Caller) -> dict[str, Any]:
     overview = api.overview.overview(caller, days=DAYS)
     tables = replace(caller, action=Action.TABLES_READ)
     worst = caller.cached_briefly(
@@ -77,5 +79,5 @@ def _shown(caller: Caller) -> dict[str, Any]:
 
 
 def _funnel(overview: models.Overview) -> list[Step]:
-    whole = max(1, overview.funnel["tables"])
-    return [Step(name, says, url, overview.funnel[name], overview.funnel[name] / whole) for name, says, url in _FUNNEL]
+    total = max(1, overview.funnel["tables"])
+    return [Step(name, says, url, overview.funnel[name], overview.funnel[name] / total) for name, says, url in _FUNNEL]

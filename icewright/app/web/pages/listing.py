@@ -1,4 +1,4 @@
-"""Lists by their addresses: what is filtered by, how it is sorted, and where a page begins."""
+"""Parse filters, sorting and page position of lists from query parameters."""
 
 from __future__ import annotations
 
@@ -19,75 +19,75 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class ListParams:
-    """What somebody asks of a list; a blank field of a form asks for nothing."""
+    """The query parameters of a list; blank values count as absent."""
 
     params: QueryParams
 
     def text(self, name: str) -> str | None:
         """Return one value of the query, None when blank. Raises `Problem` when it is too long."""
-        found = self.params.get(name, "").strip()
-        if len(found) > _LONGEST and name != "cursor":
+        given = self.params.get(name, "").strip()
+        if len(given) > _LONGEST and name != "cursor":
             raise Problem(422, f"{name}: longer than {_LONGEST} characters")
-        return found or None
+        return given or None
 
     def one(self, name: str, known: type[E]) -> E | None:
-        """Return one of known words. Raises `Problem`."""
-        found = self.text(name)
-        if found is None:
+        """Return a member of an enum, None when absent. Raises `Problem` 422."""
+        given = self.text(name)
+        if given is None:
             return None
-        if found not in list(known):
-            raise Problem(422, f"{name}: there is no {found}; there is: {', '.join(known)}")
-        return known(found)
+        if given not in list(known):
+            raise Problem(422, f"{name}: there is no {given}; there is: {', '.join(known)}")
+        return known(given)
 
     def some(self, name: str, known: Sequence[str]) -> list[str]:
-        """Return some of known words. Raises `Problem`."""
-        found = [value for value in self.params.getlist(name) if value]
-        if wrong := [value for value in found if value not in known]:
+        """Return the distinct values, all of which must be known. Raises `Problem` 422."""
+        given = [value for value in self.params.getlist(name) if value]
+        if wrong := [value for value in given if value not in known]:
             raise Problem(422, f"{name}: there is no {wrong[0]}; there is: {', '.join(known)}")
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(given))
 
-    def number(self, name: str, least: int, most: int) -> int | None:
-        """Return a whole number. Raises `Problem`."""
-        found = self.text(name)
-        if found is None:
+    def number(self, name: str, minimum: int, maximum: int) -> int | None:
+        """Return an integer between bounds, None when absent. Raises `Problem` 422."""
+        given = self.text(name)
+        if given is None:
             return None
-        if not (found.isascii() and found.isdecimal() and least <= int(found[:19]) <= most):
-            raise Problem(422, f"{name}: a whole number from {least} to {most}")
-        return int(found)
+        if not (given.isascii() and given.isdecimal() and minimum <= int(given[:19]) <= maximum):
+            raise Problem(422, f"{name}: a whole number from {minimum} to {maximum}")
+        return int(given)
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The head of a column by which the list can be sorted."""
+    """A column heading, with the URL that sorts by it."""
 
     title: str
     url: str
-    sorted: str  # "", or as aria-sort says it
+    sorted: str  # value of aria-sort, blank when not sorted by
     kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """Where the list goes on."""
+    """The shown range of a list, and links to other pages."""
 
     first: int
     last: int
     total: int | None
-    start: str | None  # of the list, when this is not it
+    start: str | None  # URL of the first page, unless shown
     next: str | None
 
 
 def pager(
-    path: str, query: Mapping[str, Any], asked: ListParams, shown: int, after: str | None, total: int | None
+    path: str, query: Mapping[str, Any], params: ListParams, shown: int, after: str | None, total: int | None
 ) -> Pager:
-    """Return the page that is shown, and the way to others. Raises `Problem`."""
-    first = asked.number("from", 1, 10**9) or 1
-    begun = asked.text("cursor") is not None
-    following = {**query, "cursor": after, "from": first + shown}
+    """Return the pager of a list. Raises `Problem` 422 for a bad `from`."""
+    first = params.number("from", 1, 10**9) or 1
+    has_cursor = params.text("cursor") is not None
+    next_query = {**query, "cursor": after, "from": first + shown}
     return Pager(
         first=first if shown else 0,
         last=first + shown - 1 if shown else 0,
         total=total,
-        start=with_query(path, dict(query)) if begun else None,
-        next=with_query(path, following) if after is not None else None,
+        start=with_query(path, dict(query)) if has_cursor else None,
+        next=with_query(path, next_query) if after is not None else None,
     )

@@ -1,4 +1,4 @@
-"""Server-sent events: a part of a page, sent again when it has changed, for as long as somebody looks."""
+"""Stream a fragment of a page as server-sent events whenever it changes."""
 
 from __future__ import annotations
 
@@ -14,83 +14,83 @@ from starlette.types import Receive, Scope, Send
 
 from icewright.app.web.problems import Problem
 
-MOST = 100  # who follow at the same time
-SECONDS = 300.0  # after which the browser comes again, and is asked again who it is
+MAX_STREAMS = 100  # concurrent streams
+SECONDS = 300.0  # after which the browser reconnects and authenticates again
 _STEP = 0.2
 _AGAIN_MS = 2000
-_BEAT = 15.0  # within which something is sent, so that no proxy closes what is silent
+_KEEP_ALIVE_SECONDS = 15.0  # keep-alive interval, so that no proxy closes a silent stream
 
 
 @dataclass
 class StreamSlots:
-    """The number of browsers that follow events, and its limit."""
+    """Counts open event streams, up to a limit."""
 
-    most: int = MOST
+    most: int = MAX_STREAMS
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def join(self) -> None:
-        """Count one follower more. Raises `Problem` at the limit."""
+    def acquire(self) -> None:
+        """Take a slot for a stream. Raises `Problem` 503 at the limit."""
         with self._lock:
             if self._count >= self.most:
-                raise Problem(503, "too many follow what happens; load the page again", headers={"Retry-After": "30"})
+                raise Problem(503, "too many live pages are open; reload the page", headers={"Retry-After": "30"})
             self._count += 1
 
-    def leave(self) -> None:
-        """Count one of the followers less."""
+    def release(self) -> None:
+        """Release the slot of a stream."""
         with self._lock:
             self._count -= 1
 
 
 class CountedStream(StreamingResponse):
-    """A stream that counts as long as it is sent."""
+    """A streaming response that releases its slot when it ends."""
 
-    followers: StreamSlots
+    slots: StreamSlots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the stream, and release its slot at the end."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self.followers.leave()
+            self.slots.release()
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The part as it is now, and whether it will change no more."""
+    """The HTML of a fragment, and whether it is final."""
 
     html: str
     last: bool = False
 
 
-def follow(request: Request, look: Callable[[], Fragment], every: float) -> Response:
-    """Return the stream. `look` is called off the loop, as often as said."""
-    followers: StreamSlots = request.app.state.stream_slots
-    followers.join()
+def stream_fragments(request: Request, render: Callable[[], Fragment], every: float) -> Response:
+    """Return a stream that calls `render` in a thread every `every` seconds. Raises `Problem` 503."""
+    slots: StreamSlots = request.app.state.stream_slots
+    slots.acquire()
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    answer = CountedStream(_shots(request, look, every), media_type="text/event-stream", headers=headers)
-    answer.followers = followers
+    answer = CountedStream(_stream(request, render, every), media_type="text/event-stream", headers=headers)
+    answer.slots = slots
     return answer
 
 
-async def _shots(request: Request, look: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
+async def _stream(request: Request, render: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
     closing: threading.Event = request.app.state.closing
     loop = asyncio.get_running_loop()
-    began = submission = loop.time()
-    before: str | None = None
+    began = last_sent = loop.time()
+    previous: str | None = None
     yield f"retry: {_AGAIN_MS}\n\n"
     while not closing.is_set() and loop.time() - began < SECONDS:
-        shot = await run_in_threadpool(look)
-        if shot.html != before:
-            before, submission = shot.html, loop.time()
-            yield _event("part", shot.html)
-        elif loop.time() - submission >= _BEAT:
-            submission = loop.time()
+        fragment = await run_in_threadpool(render)
+        if fragment.html != previous:
+            previous, last_sent = fragment.html, loop.time()
+            yield _event("part", fragment.html)
+        elif loop.time() - last_sent >= _KEEP_ALIVE_SECONDS:
+            last_sent = loop.time()
             yield ": still here\n\n"
-        if shot.last:
+        if fragment.last:
             yield _event("end", "")
             return
-        until = loop.time() + every  # in steps, as another thread says that the server is to stop
+        until = loop.time() + every  # polled, because another thread sets `closing`
         while loop.time() < until and not closing.is_set():  # noqa: ASYNC110
             await asyncio.sleep(_STEP)
 

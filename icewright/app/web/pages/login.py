@@ -1,4 +1,4 @@
-"""Logging in by a token or by the OpenID provider, and out again."""
+"""The login page, by token or OpenID provider, and logout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icewright.app.web.callers import Caller, any_caller
 from icewright.app.web.identity import COOKIE, Access, authenticate_token
 from icewright.app.web.oidc import begin_session, local_path
 from icewright.app.web.pages.forms import Form, form
-from icewright.app.web.pages.render import go, render_public_page
+from icewright.app.web.pages.render import redirect, render_public_page
 from icewright.app.web.problems import Problem
 
 router = APIRouter()
@@ -22,26 +22,26 @@ Next = Annotated[str, Query(alias="next", max_length=2000)]
 
 
 @router.get("/login")
-def login(request: Request, to: Next = "/") -> Response:
-    """The ways in; where nobody logs in, the first page."""
+def login(request: Request, next_path: Next = "/") -> Response:
+    """Render the login form; redirect to the overview when `auth` is not configured."""
     access: Access = request.app.state.access
     if not access.required:
         return RedirectResponse("/", 303)
-    return _asked(request, local_path(to))
+    return _login_form(request, local_path(next_path))
 
 
 @router.post("/login")
 def log_in(
-    request: Request, given: Annotated[Form, Depends(form)], to: Annotated[AppState, Depends(app_state)]
+    request: Request, given: Annotated[Form, Depends(form)], app: Annotated[AppState, Depends(app_state)]
 ) -> Response:
-    """Begin a session by a token, with which it ends."""
+    """Begin a session by a token; revoking the token ends the session."""
     page = local_path(given.one("next") or "/")
     try:
-        token = authenticate_token(request, to, given.one("token").strip(), to.runtime.clock.now())
+        token = authenticate_token(request, app, given.one("token").strip(), app.runtime.clock.now())
     except Problem as problem:
-        return _asked(request, page, problem.detail, problem.status)
-    answer = go(page)
-    begin_session(request, to, answer, token.name, token.grants, token)
+        return _login_form(request, page, problem.detail, problem.status)
+    answer = redirect(page)
+    begin_session(request, app, answer, token.name, token.grants, token)
     return answer
 
 
@@ -54,7 +54,7 @@ def log_out(_: Annotated[Form, Depends(form)], caller: Annotated[Caller, Depends
     return answer
 
 
-def _asked(request: Request, page: str, fault: str = "", status: int = 200) -> Response:
+def _login_form(request: Request, page: str, fault: str = "", status: int = 200) -> Response:
     access: Access = request.app.state.access
     return render_public_page(
         request, "login.html", status=status, next=page, fault=fault, oidc=access.oidc is not None

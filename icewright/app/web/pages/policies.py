@@ -1,4 +1,4 @@
-"""Policies: the rules by level; a form for those of the store, with what a change would do before it is saved."""
+"""The pages of policies: the list of rules, and a form with a preview for stored rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
 from icewright.app.web.pages.listing import ListParams
-from icewright.app.web.pages.render import Crumb, go, page
+from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, UsageError
 from icewright.core.layering import parse_pattern
@@ -26,7 +26,7 @@ router = APIRouter()
 PATH = "/policies"
 _PLATFORM = "platform"
 _STORE, _FILE = "store", "file"
-_LISTED = 50  # tables of a preview
+_LISTED = 50  # tables listed in a preview
 _LEVELS = (_PLATFORM, "catalog", "namespace")
 _DEEPER = "table or namespace"
 _CONFLICT, _WRONG = 409, 422
@@ -46,12 +46,12 @@ class Row:
 
 @dataclass
 class Draft:
-    """A rule that somebody works on."""
+    """A rule being edited in the form."""
 
     scope: str
     texts: Mapping[str, str] = field(default_factory=dict)
     version: int = 0
-    known: bool = False  # the form was opened for this scope
+    known: bool = False  # the form was opened for this scope, with its version
     taken_back: bool = False
     faults: Mapping[str, str] = field(default_factory=dict)
     other_faults: Sequence[str] = ()
@@ -63,8 +63,8 @@ class Draft:
         return policy_form.mark(self.scope, self.texts, taken_back=self.taken_back)
 
     @property
-    def asked(self) -> models.RuleRequest:
-        """As the API is asked."""
+    def request_body(self) -> models.RuleRequest:
+        """Return the request body for the API. Raises `Problem` 422."""
         settings = {} if self.taken_back else policy_form.settings_in(self.texts)
         try:
             return models.RuleRequest(set=settings, version=self.version)
@@ -74,19 +74,19 @@ class Draft:
 
 @router.get(PATH)
 def policies(caller: Reader) -> Response:
-    """All rules by where they come from, and the guardrails."""
-    found = api.policies.policies(caller)
+    """Render all rules by source, and the guardrails."""
+    all_rules = api.policies.policies(caller)
     sources: dict[str, list[Row]] = {_STORE: [], _FILE: []}
-    for rule in found.rules:
+    for rule in all_rules.rules:
         match = _match(rule.scope)
         may = rule.source == _STORE and caller.principal.may_rule(Action.POLICIES_CHANGE, match)
         sources.setdefault(rule.source, []).append(Row(rule, _level(match), may))
-    return page(caller, "policies.html", sources=sources, guardrails=found.guardrails)
+    return render_page(caller, "policies.html", sources=sources, guardrails=all_rules.guardrails)
 
 
 @router.get("/policies/edit")
 def edit(caller: Reader) -> Response:
-    """The form: blank, or with what the store's rule of a scope sets."""
+    """Render the form, blank or with the stored rule of a scope."""
     scope = ListParams(caller.request.query_params).text("scope") or ""
     if not scope:
         return _form(caller, Draft(scope))
@@ -98,22 +98,22 @@ def edit(caller: Reader) -> Response:
 
 @router.post("/do/policy/preview")
 def preview(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -> Response:
-    """What the rule would change, above its form."""
+    """Render the form with a preview of its changes."""
     return _previewed(submission.caller, _draft(submission.caller, submission.form))
 
 
 @router.post("/do/policy/save")
 def save(submission: Annotated[Submission, submitted(Action.POLICIES_CHANGE)]) -> Response:
-    """Save what was looked at; anything else is looked at first."""
+    """Save a previewed rule; a rule changed after its preview is previewed again."""
     caller, draft = submission.caller, _draft(submission.caller, submission.form)
     if submission.form.one("previewed") != draft.mark:
-        said = "This is not yet saved: the rule was changed after the preview. Below is what it would do now."
-        return _previewed(replace(caller, action=Action.POLICIES_PREVIEW), draft, said)
+        warning = "Not saved: you changed the rule after the preview. Check the new preview below."
+        return _previewed(replace(caller, action=Action.POLICIES_PREVIEW), draft, warning)
     try:
         if draft.taken_back:
             api.policies.delete(draft.scope, caller)
         else:
-            api.policies.put(draft.scope, draft.asked, caller)
+            api.policies.put(draft.scope, draft.request_body, caller)
     except Problem as problem:
         if problem.status not in (_CONFLICT, _WRONG):
             raise
@@ -121,18 +121,18 @@ def save(submission: Annotated[Submission, submitted(Action.POLICIES_CHANGE)]) -
         return _form(caller, draft, status=problem.status)
     except (UsageError, ConfigError) as error:
         return _faulty(caller, draft, error)
-    return go(PATH, f"The rule {draft.scope} {'is taken back' if draft.taken_back else 'is saved'}.")
+    return redirect(PATH, f"The rule {draft.scope} {'is removed' if draft.taken_back else 'is saved'}.")
 
 
-def _previewed(caller: Caller, draft: Draft, said: str = "") -> Response:
+def _previewed(caller: Caller, draft: Draft, warning: str = "") -> Response:
     try:
-        found = api.policies.would(draft.scope, draft.asked, caller, limit=_LISTED)
+        preview = api.policies.preview_rule(draft.scope, draft.request_body, caller, limit=_LISTED)
     except (UsageError, ConfigError) as error:
         return _faulty(caller, draft, error)
     if not draft.texts and not draft.taken_back:
-        draft.other_faults = ["A rule sets something: fill in at least one knob"]
+        draft.other_faults = ["A rule sets at least one knob: fill in a field"]
         return _form(caller, draft, status=_WRONG)
-    return _form(caller, draft, preview=found, warning=said)
+    return _form(caller, draft, preview=preview, warning=warning)
 
 
 def _faulty(caller: Caller, draft: Draft, error: UsageError | ConfigError) -> Response:
@@ -157,7 +157,7 @@ def _form(
         may = caller.principal.may_rule(Action.POLICIES_CHANGE, match)
         others = [r for r in api.policies.policies(reading).rules if r.source != _STORE and _match(r.scope) == match]
         history = _versions(reading, draft.scope)
-    return page(
+    return render_page(
         caller,
         "policy.html",
         status=status,
@@ -180,8 +180,8 @@ def _draft(caller: Caller, form: Form) -> Draft:
     known = bool(scope) and form.one("known") == scope
     draft = Draft(scope, policy_form.texts_in(form), known=known, taken_back=form.one("take_back") == "yes")
     if known:
-        draft.version = _whole(form.one("version"))
-    else:  # the scope was written just now: it is changed from how it stands now
+        draft.version = _version_number(form.one("version"))
+    else:  # the scope was typed: the change is based on the current version
         try:
             newest = _newest(caller, scope)
         except UsageError:
@@ -198,11 +198,11 @@ def _newest(caller: Caller, scope: str) -> models.Rule | None:
 def _versions(caller: Caller, scope: str) -> list[models.Rule]:
     try:
         return api.policies.versions(scope, caller).items
-    except Problem:  # beyond what they see: to them, nothing is stored
+    except Problem:  # rules beyond the caller's visibility look absent
         return []
 
 
-def _whole(text: str) -> int:
+def _version_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004 - no rule has so many versions
         raise Problem(_WRONG, "the form cannot be read: load the page again")
     return int(text)

@@ -1,4 +1,4 @@
-"""A policy rule as a form: a field for each knob, what was sent in them, and what is wrong with it."""
+"""Convert a policy rule to form fields and back, and assign faults to fields."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from icewright.core.knob import Knob, ValueKind
 from icewright.core.policy import KNOBS
 
 PREFIX = "knob."
-NOTHING = "null"  # a knob that is told to have no value, which is not the same as a field that is left blank
+NULL = "null"  # sets a knob to no value, unlike a blank field
 _GENERAL = "general"
 
 
 @dataclass(frozen=True, slots=True)
 class KnobField:
-    """A knob, the text of its field, and what is wrong with that."""
+    """The form field of a knob, with its text and fault."""
 
     knob: Knob[Any]
     text: str
@@ -33,12 +33,12 @@ class KnobField:
 
     @property
     def default(self) -> str:
-        """Return what holds where nobody sets it."""
+        """Return the default value as text."""
         return value(self.knob.default) if self.knob.default not in (None, {}) else "none"
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return what can be chosen; none: anything can be written."""
+        """Return the choices of the field; empty for free text."""
         return ("true", "false") if self.knob.kind is ValueKind.FLAG else self.knob.choices
 
 
@@ -51,67 +51,67 @@ class KnobGroup:
 
     @property
     def count(self) -> int:
-        """Return how many of them are set."""
+        """Return the number of fields with a value."""
         return sum(bool(field.text) for field in self.fields)
 
     @property
     def open(self) -> bool:
-        """Return whether there is something to see."""
+        """Return whether a field has a value or a fault."""
         return any(field.text or field.fault for field in self.fields)
 
 
 def groups(texts: Mapping[str, str], faults: Mapping[str, str]) -> list[KnobGroup]:
-    """Return every knob in the registry's order, by what it is about."""
-    found: dict[str, list[KnobField]] = {}
+    """Return all knobs in registry order, grouped by prefix."""
+    grouped: dict[str, list[KnobField]] = {}
     for name, knob in KNOBS.items():
-        about = name.partition(".")[0] if "." in name else _GENERAL
-        found.setdefault(about, []).append(KnobField(knob, texts.get(name, ""), faults.get(name, "")))
-    return [KnobGroup(about, fields) for about, fields in found.items()]
+        prefix = name.partition(".")[0] if "." in name else _GENERAL
+        grouped.setdefault(prefix, []).append(KnobField(knob, texts.get(name, ""), faults.get(name, "")))
+    return [KnobGroup(prefix, fields) for prefix, fields in grouped.items()]
 
 
 def texts_of(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as they stand in the fields."""
-    return {name: _written(said) for name, said in settings.items()}
+    """Return the field texts of settings."""
+    return {name: _field_text(setting) for name, setting in settings.items()}
 
 
 def texts_in(form: Form) -> dict[str, str]:
-    """Return what the fields of a form say; blank ones say nothing."""
+    """Return the non-blank field texts of a form by knob."""
     texts = {name.removeprefix(PREFIX): form.one(name).strip() for name in form.fields if name.startswith(PREFIX)}
     return {name: text for name, text in texts.items() if text}
 
 
 def settings_in(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the same as settings that are not checked yet."""
-    return {name: None if text == NOTHING and _may_lack(name) else text for name, text in texts.items()}
+    """Return field texts as settings, not validated yet."""
+    return {name: None if text == NULL and _is_nullable(name) else text for name, text in texts.items()}
 
 
 def by_field(faults: Iterable[str], path: str = "set") -> tuple[dict[str, str], list[str]]:
-    """Faults by the knob that they are of, and those of none that has a field."""
-    found: dict[str, str] = {}
+    """Split faults into those of a knob's field and others."""
+    by_knob: dict[str, str] = {}
     others = []
     for fault in faults:
         place, colon, text = fault.partition(": ")
         name = place.removeprefix(f"{path}.")
         if colon and name in KNOBS:
-            found[name] = f"{found[name]}; {text}" if name in found else text
+            by_knob[name] = f"{by_knob[name]}; {text}" if name in by_knob else text
         else:
             others.append(fault)
-    return found, others
+    return by_knob, others
 
 
 def mark(scope: str, texts: Mapping[str, str], *, taken_back: bool) -> str:
-    """Return what tells one rule from another: that which is saved is that which was looked at."""
-    said = json.dumps([scope, sorted(texts.items()), taken_back])
-    return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return a digest of a rule, which ties a save to its preview."""
+    document = json.dumps([scope, sorted(texts.items()), taken_back])
+    return sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _written(said: Any) -> str:  # noqa: ANN401 - any knob's value
-    if said is None:
-        return NOTHING
-    if isinstance(said, Mapping):
-        return ",".join(f"{name}={one}" for name, one in said.items())
-    return value(said)
+def _field_text(setting: Any) -> str:  # noqa: ANN401 - any knob's value
+    if setting is None:
+        return NULL
+    if isinstance(setting, Mapping):
+        return ",".join(f"{name}={item}" for name, item in setting.items())
+    return value(setting)
 
 
-def _may_lack(name: str) -> bool:
+def _is_nullable(name: str) -> bool:
     return name in KNOBS and KNOBS[name].default is None

@@ -1,4 +1,4 @@
-"""What runs, and what waits with which reason."""
+"""The page of open jobs and deferred operations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.listing import PAGE, ListParams, pager
-from icewright.app.web.pages.live import Fragment, follow
-from icewright.app.web.pages.render import page, part
+from icewright.app.web.pages.live import Fragment, stream_fragments
+from icewright.app.web.pages.render import render_fragment, render_page
 from icewright.core.permissions import Action
 
 router = APIRouter()
@@ -23,18 +23,20 @@ Reader = Annotated[Caller, needs(Action.PLAN_READ)]
 
 @router.get(PATH)
 def queue(caller: Reader) -> Response:
-    """Jobs, then due operations by their place."""
-    live = "/live/queue" if "cursor" not in caller.request.query_params else ""  # later pages stay as they are
-    return page(caller, "queue.html", live=live, **_shown(caller))
+    """Render open jobs, then due operations by position."""
+    live = "/live/queue" if "cursor" not in caller.request.query_params else ""  # only the first page updates live
+    return render_page(caller, "queue.html", live=live, **_context(caller))
 
 
 @router.get("/live/queue")
 def live(caller: Reader) -> Response:
-    """The same as it changes."""
-    return follow(caller.request, lambda: Fragment(part(caller, "_queue.html", **_shown(caller))), _EVERY)
+    """Stream the queue as it changes."""
+    return stream_fragments(
+        caller.request, lambda: Fragment(render_fragment(caller, "_queue.html", **_context(caller))), _EVERY
+    )
 
 
-def _shown(caller: Caller) -> dict[str, Any]:
-    asked = ListParams(caller.request.query_params)
-    found = api.jobs.queue(caller, limit=PAGE, cursor=asked.text("cursor"))
-    return {"queue": found, "pager": pager(PATH, {}, asked, len(found.waiting), found.next, found.total)}
+def _context(caller: Caller) -> dict[str, Any]:
+    params = ListParams(caller.request.query_params)
+    queue = api.jobs.queue(caller, limit=PAGE, cursor=params.text("cursor"))
+    return {"queue": queue, "pager": pager(PATH, {}, params, len(queue.waiting), queue.next, queue.total)}

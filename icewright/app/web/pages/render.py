@@ -1,4 +1,4 @@
-"""Templates into answers: the layout's own needs, headers for browsers, and what was said after a change."""
+"""Render templates as responses, with layout context, security headers and flash messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from icewright.app.web.pages.assets import asset_url
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.core.permissions import Action, Via
 
-THEME, SAID = "icewright_theme", "icewright_said"
+THEME, FLASH = "icewright_theme", "icewright_said"
 THEMES = ("light", "dark")
-_LONGEST = 1000  # of what is said after a change
+_LONGEST = 1000  # characters of a flash message
 HEADERS = {
-    # Origin is sent with forms of this site only where some referrer is
+    # browsers send Origin with same-site forms only under this policy
     "referrer-policy": "same-origin",
     "content-security-policy": (
         "default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'"
@@ -35,7 +35,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class NavigationItem:
-    """A page of the navigation, and who is shown it."""
+    """A navigation link, shown to callers with its action."""
 
     path: str
     title: str
@@ -57,7 +57,7 @@ NAVIGATION = (
 
 @dataclass(frozen=True, slots=True)
 class Crumb:
-    """A page above this one."""
+    """A breadcrumb: a page above the current one."""
 
     title: str
     path: str
@@ -65,7 +65,7 @@ class Crumb:
 
 @cache
 def templates() -> Environment:
-    """Return all of ours; every value is escaped, and one that is missing is an error."""
+    """Return the template environment: autoescaped, with missing values as errors."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -81,71 +81,71 @@ def templates() -> Environment:
     return made
 
 
-def page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
-    """Return a page for somebody who is known."""
+def render_page(caller: Caller, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - of the template
+    """Return a page for an authenticated caller."""
     request = caller.request
-    text = part(caller, template, **_around(request) | context)
+    text = render_fragment(caller, template, **_layout_context(request) | context)
     answer = HTMLResponse(text, status, headers=HEADERS)
-    if SAID in request.cookies:
-        answer.delete_cookie(SAID, path="/")
+    if FLASH in request.cookies:
+        answer.delete_cookie(FLASH, path="/")
     return answer
 
 
-def part(caller: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of the template
-    """Return a template's text: a page, or a part of one that is sent again when it changes."""
-    who = caller.principal
-    places = [place for place in NAVIGATION if who.may_somewhere(place.action)]
-    more = {
-        "me": who,
+def render_fragment(caller: Caller, template: str, **context: Any) -> str:  # noqa: ANN401 - of the template
+    """Return the HTML of a template, a page or a live fragment."""
+    principal = caller.principal
+    places = [place for place in NAVIGATION if principal.may_somewhere(place.action)]
+    context_ = {
+        "me": principal,
         "places": places,
         "csrf": form_token(caller),
         "now": caller.runtime.clock.now(),
-        "may": who.may_somewhere,
+        "may": principal.may_somewhere,
     }
-    return templates().get_template(template).render(**more | {"session": who.via is Via.SESSION} | context)
+    return templates().get_template(template).render(**context_ | {"session": principal.via is Via.SESSION} | context)
 
 
 def render_public_page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
-    """Return a page for somebody who is not known."""
-    more: dict[str, Any] = {"me": None, "places": [], "csrf": "", "session": False}
-    text = templates().get_template(template).render(**_around(request) | more | context)
+    """Return a page for an unauthenticated client."""
+    context_: dict[str, Any] = {"me": None, "places": [], "csrf": "", "session": False}
+    text = templates().get_template(template).render(**_layout_context(request) | context_ | context)
     return HTMLResponse(text, status, headers=HEADERS)
 
 
 def form_token(caller: Caller) -> str:
-    """Return what every form brings; of a session, what the API asks for too."""
+    """Return the CSRF token of forms; for sessions the same as the API's."""
     if caller.principal.via is Via.SESSION:
         return csrf_of(caller.request.cookies.get(COOKIE, ""))
     return csrf_of(caller.request.app.state.secret)
 
 
-def go(path: str, said: str = "", kind: str = "good") -> Response:
-    """To another page after a change, which says what became of it."""
+def redirect(path: str, message: str = "", kind: str = "good") -> Response:
+    """Redirect to a page that shows a flash message."""
     answer = RedirectResponse(path, 303)
-    if said:
-        text = json.dumps([kind, said[:_LONGEST]]).encode()
+    if message:
+        text = json.dumps([kind, message[:_LONGEST]]).encode()
         coded = urlsafe_b64encode(text).decode()
-        answer.set_cookie(SAID, coded, max_age=60, path="/", httponly=True, samesite="strict")
+        answer.set_cookie(FLASH, coded, max_age=60, path="/", httponly=True, samesite="strict")
     return answer
 
 
-def _around(request: Request) -> dict[str, Any]:
+def _layout_context(request: Request) -> dict[str, Any]:
     theme = request.cookies.get(THEME, "")
     return {
         "path": request.url.path,
         "theme": theme if theme in THEMES else "",
-        "said": _said(request),
+        "flash": _flash(request),
         "crumbs": (),
         "live": "",
     }
 
 
-def _said(request: Request) -> tuple[str, str] | None:
+def _flash(request: Request) -> tuple[str, str] | None:
     try:
-        found = json.loads(urlsafe_b64decode(request.cookies.get(SAID, "")))
+        flash = json.loads(urlsafe_b64decode(request.cookies.get(FLASH, "")))
     except ValueError:
         return None
-    match found:
+    match flash:
         case [("good" | "warn" | "bad") as kind, str() as text]:
             return kind, text
     return None

@@ -1,4 +1,4 @@
-"""Problems as pages where a browser asks: what went wrong, what helps, and the way to log in."""
+"""Render problems as HTML pages for browsers, and redirect to the login."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from icewright.app.web.buffering import buffer_response
 from icewright.app.web.pages.render import render_public_page
 from icewright.app.web.problems import MEDIA_TYPE
 
-_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
-_KEPT = ("retry-after", "x-request-id", "connection")
-_UNKNOWN = 401
+_API_PATHS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
+_COPIED_HEADERS = ("retry-after", "x-request-id", "connection")
+_UNAUTHORIZED = 401
 _HELP = {
-    403: "Ask an owner of the catalog or an admin; the refusal is in the audit log.",
-    404: "It may have been dropped or renamed, or it is not yours to see.",
-    409: "Look at how it stands now, and try again.",
+    403: "Ask an owner of the catalog or an admin for access; the audit log has this refusal.",
+    404: "It was dropped or renamed, or you lack access to it.",
+    409: "Check the current state, and try again.",
     429: "Wait a moment, and load the page again.",
     503: "Wait a moment, and load the page again.",
 }
 
 
 class ProblemPageMiddleware:
-    """The outermost layer: a problem that a browser is answered becomes a page."""
+    """The outermost middleware, which turns problems into pages for browsers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and hold its answer when it is a problem."""
-        if scope["type"] != "http" or not _for_people(scope):
+        """Run the application, and replace a problem by a page."""
+        if scope["type"] != "http" or not _wants_page(scope):
             await self.app(scope, receive, send)
             return
 
-        async def shown(start: Message, body: bytes) -> None:
+        async def send_page(start: Message, body: bytes) -> None:
             await _page(scope, start, body)(scope, receive, send)
 
-        await buffer_response(self.app, scope, receive, send, _is_problem, shown)
+        await buffer_response(self.app, scope, receive, send, _is_problem, send_page)
 
 
-def _for_people(scope: Scope) -> bool:
-    return "text/html" in Headers(scope=scope).get("accept", "") and not scope["path"].startswith(_PROGRAMS)
+def _wants_page(scope: Scope) -> bool:
+    return "text/html" in Headers(scope=scope).get("accept", "") and not scope["path"].startswith(_API_PATHS)
 
 
 def _is_problem(message: Message) -> bool:
@@ -54,14 +54,14 @@ def _is_problem(message: Message) -> bool:
 
 def _page(scope: Scope, start: Message, body: bytes) -> Response:
     request, status = Request(scope), int(start["status"])
-    if status == _UNKNOWN and scope["method"] in ("GET", "HEAD") and scope["path"] != "/login":
+    if status == _UNAUTHORIZED and scope["method"] in ("GET", "HEAD") and scope["path"] != "/login":
         query = f"?{request.url.query}" if request.url.query else ""
         back = quote(f"{request.url.path}{query}", safe="")
         return RedirectResponse(f"/login?next={back}", 303, {"cache-control": "no-store"})
     problem = json.loads(body)
     answer = render_public_page(request, "problem.html", status=status, problem=problem, help=_HELP.get(status, ""))
     given = Headers(raw=start["headers"])
-    for name in ("x-content-type-options", "x-frame-options", "cache-control", *_KEPT):
+    for name in ("x-content-type-options", "x-frame-options", "cache-control", *_COPIED_HEADERS):
         if name in given:
             answer.headers[name] = given[name]
     return answer

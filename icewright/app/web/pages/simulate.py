@@ -1,4 +1,4 @@
-"""A policy tried out on what the tables' snapshots record, or on a made-up fleet, beside cron and how it is now."""
+"""The page that simulates a policy on recorded or generated commits, beside cron and the current policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
 from icewright.app.web.pages.listing import ListParams as Query
-from icewright.app.web.pages.render import HEADERS, Crumb, go, page
+from icewright.app.web.pages.render import HEADERS, Crumb, redirect, render_page
 from icewright.app.web.pages.simulations import Simulated, SimulationRequest, Simulations
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
@@ -38,9 +38,9 @@ PATH = "/policies/simulate"
 NOW, PROPOSED = "now", "proposed"
 RECORDED: Final = "recorded"
 MOST_TABLES, MOST_DAYS = 500, 7
-_READ = timedelta(seconds=10)  # after which no further table's snapshots are read
+_READ = timedelta(seconds=10)  # time to read tables' snapshots
 _PLATFORM = "platform"
-_WRONG, _SAID = 422, (409, 422)
+_WRONG, _SHOWN = 422, (409, 422)
 _LONGEST = 10_000
 _BLANK: Mapping[str, str] = {"of": RECORDED, "tables": "200", "days": "7", "preset": "", "scope": "", "set": ""}
 
@@ -49,7 +49,7 @@ Reader = Annotated[Caller, needs(Action.POLICIES_PREVIEW)]
 
 @dataclass(frozen=True)
 class Proposed:
-    """What somebody wants to try out."""
+    """The proposed policy and its description."""
 
     rules: Sequence[PolicyRule]
     said: str
@@ -57,7 +57,7 @@ class Proposed:
 
 @router.get(PATH)
 def simulate(caller: Reader) -> Response:
-    """The form; its fields may come with the address."""
+    """Render the form, prefilled from query parameters."""
     query = Query(caller.request.query_params)
     given = {name: query.text(name) for name in _BLANK}
     return _form(caller, {**_BLANK, **{name: text for name, text in given.items() if text}})
@@ -65,45 +65,50 @@ def simulate(caller: Reader) -> Response:
 
 @router.post("/do/policy/simulate")
 def of_rule(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -> Response:
-    """The form, with the rule that somebody works on."""
+    """Redirect to the form, prefilled with the rule being edited."""
     texts = policy_form.texts_in(submission.form)
     lines = "\n".join(f"{name}={text}" for name, text in texts.items())
-    return go(with_query(PATH, {"scope": submission.form.one("scope").strip(), "set": lines[:1000]}))
+    return redirect(with_query(PATH, {"scope": submission.form.one("scope").strip(), "set": lines[:1000]}))
 
 
 @router.post("/do/simulate")
 def run(submission: Annotated[Submission, submitted(Action.POLICIES_PREVIEW)]) -> Response:
-    """Simulate, and lead to what came of it."""
+    """Run a simulation, and redirect to its results."""
     caller = submission.caller
     query = {name: _field(submission.form, name) for name in _BLANK}
     try:
         proposed = _proposed(caller, query)
-        asked, title = _asked(caller, query, proposed)
-        results = _kept(caller).run(asked, caller.request.app.state.closing)
+        request, title = _asked(caller, query, proposed)
+        results = _simulations(caller).run(request, caller.request.app.state.closing)
     except ConfigError as error:
         return _form(caller, query, list(error.faults))
     except UsageError as error:
         return _form(caller, query, [str(error)])
     except Problem as problem:
-        if problem.status not in _SAID:
+        if problem.status not in _SHOWN:
             raise
         return _form(caller, query, [problem.detail], problem.status)
     done = Simulated(caller.principal.name, title, proposed.said, results, query)
-    return go(f"{PATH}/{_kept(caller).keep(done)}")
+    return redirect(f"{PATH}/{_simulations(caller).keep(done)}")
 
 
 @router.get("/policies/simulate/{simulation:segment}")
 def simulated(simulation: str, caller: Reader) -> Response:
-    """What came of one: side by side, and how it went."""
-    found = _kept(caller).get(simulation.removesuffix(".svg"), caller.principal.name)
+    """Render the results of a simulation side by side, or their chart as SVG."""
+    found = _simulations(caller).get(simulation.removesuffix(".svg"), caller.principal.name)
     if simulation.endswith(".svg"):
         picture = svg(found.title, found.results)
-        # a picture brings its own style, and nothing else
+        # the SVG contains its own style
         headers = {**HEADERS, "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return Response(picture, media_type="image/svg+xml", headers=headers)
     rows = [(title, [say(result) for result in found.results.values()]) for title, say in MEASURES]
     return _form(
-        caller, found.query, result=found, picture=f"{PATH}/{simulation}.svg", rows=rows, lines=_against(found)
+        caller,
+        found.query,
+        result=found,
+        picture=f"{PATH}/{simulation}.svg",
+        rows=rows,
+        lines=_compare_with_cron(found),
     )
 
 
@@ -114,7 +119,7 @@ def _form(
     status: int = 0,
     **more: Any,  # noqa: ANN401 - of the template
 ) -> Response:
-    return page(
+    return render_page(
         caller,
         "simulate.html",
         status=status or (_WRONG if faults else 200),
@@ -130,7 +135,7 @@ def _form(
     )
 
 
-def _kept(caller: Caller) -> Simulations:
+def _simulations(caller: Caller) -> Simulations:
     found: Simulations = caller.request.app.state.simulations
     return found
 
@@ -143,9 +148,9 @@ def _field(form: Form, name: str) -> str:
 
 
 def _proposed(caller: Caller, query: Mapping[str, str]) -> Proposed:
-    """Return the preset for everything, then the rule. Raises `UsageError`, `ConfigError`."""
+    """Return the proposed preset and rule. Raises `UsageError`, `ConfigError`."""
     guardrails = caller.runtime.policy().guardrails
-    rules, said = [], []
+    rules, descriptions = [], []
     texts: dict[str, str] = {}
     for line in query["set"].splitlines():
         name, equals, text = line.partition("=")
@@ -155,7 +160,7 @@ def _proposed(caller: Caller, query: Mapping[str, str]) -> Proposed:
             texts[name.strip()] = text.strip()
     if query["preset"]:
         rules.append(PolicyRule((), parse_settings("preset", {PRESET.name: query["preset"]}, guardrails), "store"))
-        said.append(f"preset {query['preset']}")
+        descriptions.append(f"preset {query['preset']}")
     if texts:
         scope = query["scope"] or _PLATFORM
         settings = parse_settings("set", policy_form.settings_in(texts), guardrails)
@@ -163,14 +168,14 @@ def _proposed(caller: Caller, query: Mapping[str, str]) -> Proposed:
         if rules and not match:
             settings = {**rules.pop().settings, **settings}
         rules.append(PolicyRule(match, settings, "store"))
-        said.append(f"{', '.join(f'{name}={text}' for name, text in texts.items())} for {scope}")
-    return Proposed(rules, "; ".join(said))
+        descriptions.append(f"{', '.join(f'{name}={text}' for name, text in texts.items())} for {scope}")
+    return Proposed(rules, "; ".join(descriptions))
 
 
 def _asked(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tuple[SimulationRequest, str]:
-    days, most = _whole(query, "days", MOST_DAYS), _whole(query, "tables", MOST_TABLES)
+    days, most = _integer(query, "days", MOST_DAYS), _integer(query, "tables", MOST_TABLES)
     runtime = caller.runtime
-    present = replace(runtime.policy(), served=None)  # a process of its own asks no catalog for policies
+    present = replace(runtime.policy(), served=None)  # the child process cannot ask catalogs for policies
     policies: dict[str, Policy | None] = {CRON: None, NOW: present}
     if proposed.rules:
         policy = present
@@ -194,15 +199,15 @@ def _asked(caller: Caller, query: Mapping[str, str], proposed: Proposed) -> tupl
     return SimulationRequest(origin, policies, Span(begin, begin + timedelta(days=days)), room), title
 
 
-def _recorded(caller: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
-    """Return what snapshots say of the tables that they see; tables that cannot be read are left out."""
+def _recorded(caller: Caller, limit: int) -> Mapping[TableRef, Sequence[Write]]:
+    """Return the commits that snapshots of visible tables record; unreadable tables are skipped."""
     reading = replace(caller, action=Action.TABLES_READ)
     runtime = caller.runtime
-    until = runtime.clock.now() + _READ
-    found: dict[TableRef, Sequence[Write]] = {}
-    for item in runtime.store.views.list_tables(TableQuery(), reading.visibility, None, most).items:
+    deadline = runtime.clock.now() + _READ
+    writes_by_table: dict[TableRef, Sequence[Write]] = {}
+    for item in runtime.store.views.list_tables(TableQuery(), reading.visibility, None, limit).items:
         ref = item.row.ref
-        if runtime.clock.now() >= until:
+        if runtime.clock.now() >= deadline:
             break
         if ref.catalog not in runtime.catalogs or item.row.error is not None:
             continue
@@ -211,23 +216,23 @@ def _recorded(caller: Caller, most: int) -> Mapping[TableRef, Sequence[Write]]:
         except IcewrightError:
             continue
         if writes:
-            found[ref] = writes
-    return found
+            writes_by_table[ref] = writes
+    return writes_by_table
 
 
-def _whole(query: Mapping[str, str], name: str, most: int) -> int:
+def _integer(query: Mapping[str, str], name: str, most: int) -> int:
     text = query[name]
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= most):
         raise UsageError(f"{name}: a whole number from 1 to {most}")
     return int(text)
 
 
-def _against(found: Simulated) -> list[str]:
-    """Return each policy against cron in one sentence."""
-    cron = found.results[CRON]
-    said = []
-    for name, result in found.results.items():
+def _compare_with_cron(simulated_: Simulated) -> list[str]:
+    """Return one sentence per policy that compares it with cron."""
+    cron = simulated_.results[CRON]
+    sentences = []
+    for name, result in simulated_.results.items():
         if name != CRON and cron.gb_hours and cron.average_files:
             spent, files = result.gb_hours / cron.gb_hours, result.average_files / cron.average_files
-            said.append(f"{name}: {spent:.0%} of cron's GB-hours, {files:.0%} of its files on average")
-    return said
+            sentences.append(f"{name}: {spent:.0%} of cron's GB-hours, {files:.0%} of its files on average")
+    return sentences

@@ -1,4 +1,4 @@
-"""Simulations for pages: one at a time, in a process of its own that is ended when it takes too long."""
+"""Run simulations one at a time in a child process with a time limit, and keep recent results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from icewright.core.layering import Policy
 from icewright.core.simulation.meter import Result
 from icewright.core.simulation.run import Slots, Span
 
-SECONDS = 60.0  # that one may take
-_KEPT = 16
+SECONDS = 60.0  # time limit of a simulation
+_MAX_RESULTS = 16
 _POLL = 0.2
 
 
 @dataclass(frozen=True)
 class SimulationRequest:
-    """The policy and fleet that a simulation is asked for."""
+    """The policies, fleet and period of a simulation."""
 
     origin: Made | Replayed
     policies: Mapping[str, Policy | None]
@@ -34,63 +34,65 @@ class SimulationRequest:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of one, for whoever asked for it."""
+    """The results of a simulation, visible to its owner."""
 
     owner: str
     title: str
-    said: str  # which policy was proposed
+    said: str  # description of the proposed policy
     results: Mapping[str, Result]
     query: Mapping[str, str]  # of the form
 
 
 @dataclass
 class Simulations:
-    """The results of the last simulations, in memory."""
+    """Runs simulations, and keeps the latest results in memory."""
 
     _found: OrderedDict[str, Simulated] = field(default_factory=OrderedDict)
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, asked: SimulationRequest, closing: threading.Event, seconds: float = SECONDS) -> Mapping[str, Result]:
-        """Return the results. Raises `Problem` when another one runs, or it takes too long."""
+    def run(
+        self, request: SimulationRequest, closing: threading.Event, seconds: float = SECONDS
+    ) -> Mapping[str, Result]:
+        """Return the results. Raises `Problem` when another simulation runs, or at the time limit."""
         if not self._busy.acquire(blocking=False):
             raise Problem(409, "another simulation runs: try again in a minute")
         try:
-            return _apart(asked, closing.is_set, seconds)
+            return _run_in_child(request, closing.is_set, seconds)
         finally:
             self._busy.release()
 
     def keep(self, simulated: Simulated) -> str:
-        """For the pages that show it; by what id."""
-        made = secrets.token_urlsafe(9)
+        """Keep results in memory, and return their id."""
+        simulation_id = secrets.token_urlsafe(9)
         with self._lock:
-            self._found[made] = simulated
-            while len(self._found) > _KEPT:
+            self._found[simulation_id] = simulated
+            while len(self._found) > _MAX_RESULTS:
                 self._found.popitem(last=False)
-        return made
+        return simulation_id
 
     def get(self, simulation: str, owner: str) -> Simulated:
-        """Return one of them. Raises `Problem`."""
+        """Return kept results of the owner. Raises `Problem` 404."""
         found = self._found.get(simulation)
         if found is None or found.owner != owner:
             raise Problem(404, "there is no such simulation any more: the last few are kept; run it again")
         return found
 
 
-def _apart(asked: SimulationRequest, stopped: Callable[[], bool], seconds: float) -> Mapping[str, Result]:
-    context = multiprocessing.get_context("spawn")  # the service has threads, and a fork would copy their locks
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, asked), daemon=True)
+def _run_in_child(request: SimulationRequest, stopped: Callable[[], bool], seconds: float) -> Mapping[str, Result]:
+    context = multiprocessing.get_context("spawn")  # forking a threaded process would copy held locks
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child_main, args=(sender, request), daemon=True)
     process.start()
-    theirs.close()
+    sender.close()
     try:
-        until = time.monotonic() + seconds
-        while not ours.poll(_POLL):
+        deadline = time.monotonic() + seconds
+        while not receiver.poll(_POLL):
             if stopped():
                 raise Problem(503, "the service stops")
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 raise Problem(422, f"it took longer than {seconds:.0f} s: simulate fewer tables or days")
-        results: Mapping[str, Result] = ours.recv()
+        results: Mapping[str, Result] = receiver.recv()
     except EOFError as error:
         raise Problem(500, "the simulation ended without a result") from error
     else:
@@ -98,10 +100,12 @@ def _apart(asked: SimulationRequest, stopped: Callable[[], bool], seconds: float
     finally:
         process.kill()
         process.join()
-        ours.close()
+        receiver.close()
 
 
-def _work(to: Connection, asked: SimulationRequest) -> None:
-    origin = asked.origin
-    to.send(simulate_all(origin, origin.sources(), asked.policies, asked.span, asked.room, lambda _name, _share: None))
+def _child_main(to: Connection, request: SimulationRequest) -> None:
+    origin = request.origin
+    to.send(
+        simulate_all(origin, origin.sources(), request.policies, request.span, request.room, lambda _name, _share: None)
+    )
     to.close()

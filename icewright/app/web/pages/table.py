@@ -1,4 +1,4 @@
-"""One table: how it is, what was done and why, what it cost, what happens next."""
+"""The page of a table: health, runs, snapshots and settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view, timeline
 from icewright.app.web.pages.listing import ListParams
-from icewright.app.web.pages.render import Crumb, page
+from icewright.app.web.pages.render import Crumb, render_page
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import IcewrightError
@@ -25,7 +25,7 @@ from icewright.core.table import TableRef
 from icewright.ports.views import WaitingItem
 
 router = APIRouter()
-SHOWS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("knobs", "Settings"))
+TABS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("knobs", "Settings"))
 _RUNS, _SNAPSHOTS = 50, 100
 
 Reader = Annotated[Caller, needs(Action.TABLES_READ)]
@@ -33,36 +33,36 @@ Reader = Annotated[Caller, needs(Action.TABLES_READ)]
 
 @router.get("/tables/{name:named}")
 def table(name: str, caller: Reader) -> Response:
-    """One of its sides; all have its state, and what can be done, on top."""
+    """Render a tab of a table below its state and actions."""
     detail = api.tables.table(name, caller)
-    asked = ListParams(caller.request.query_params)
-    show = asked.text("show") or ""
-    if show not in dict(SHOWS):
-        raise Problem(404, f"a table has no side {show}")
+    params = ListParams(caller.request.query_params)
+    show = params.text("show") or ""
+    if show not in dict(TABS):
+        raise Problem(404, f"a table has no tab {show}")
     ref = TableRef.parse(detail.table)
     waiting = caller.runtime.store.views.list_waiting(caller.visibility, None, 20, ref).items
     runs = api.jobs.runs(replace(caller, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
-    around: dict[str, Any] = {
+    context: dict[str, Any] = {
         "table": detail,
         "ref": ref,
         "crumbs": _crumbs(ref),
-        "shows": [(key, title, table_url(ref, show=key)) for key, title in SHOWS],
+        "shows": [(key, title, table_url(ref, show=key)) for key, title in TABS],
         "show": show,
         "next": table_view.outlook(detail, waiting),
         "saved": table_view.saved(runs),
         "runs": runs,
-        "may_act": _may(caller, ref),
+        "may_act": _permissions(caller, ref),
         "key": secrets.token_urlsafe(12),
     }
-    return page(caller, "table.html", **around, **_side(show, caller, detail, runs, waiting))
+    return render_page(caller, "table.html", **context, **_tab(show, caller, detail, runs, waiting))
 
 
-def _side(
+def _tab(
     show: str, caller: Caller, detail: models.TableDetail, runs: Sequence[models.Run], waiting: Sequence[WaitingItem]
 ) -> dict[str, Any]:
     match show:
         case "runs":
-            drawn = (charts.course(runs), charts.costs(runs))
+            drawn = (charts.file_history(runs), charts.costs(runs))
             return {"side": "_table_runs.html", "charts": [chart for chart in drawn if chart is not None]}
         case "snapshots":
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
@@ -84,21 +84,21 @@ def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[Waitin
 
 
 def _snapshots(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    found, fault = _read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
-    line = timeline.made(found, caller.runtime.clock.now()) if found is not None else None
-    return {"snapshots": found, "line": line, "fault": fault}
+    snapshots, fault = _read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
+    timeline_ = timeline.timeline_of(snapshots, caller.runtime.clock.now()) if snapshots is not None else None
+    return {"snapshots": snapshots, "line": timeline_, "fault": fault}
 
 
 def _knobs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    found, fault = _read(lambda: api.tables.knobs(detail.table, caller))
+    knobs, fault = _read(lambda: api.tables.knobs(detail.table, caller))
     every = ListParams(caller.request.query_params).text("all") == "yes"
-    groups = table_view.knobs(found.knobs, every=every) if found is not None else []
-    ignored = found.ignored_properties if found is not None else []
+    groups = table_view.knobs(knobs.knobs, every=every) if knobs is not None else []
+    ignored = knobs.ignored_properties if knobs is not None else []
     return {"groups": groups, "every": every, "ignored": ignored, "fault": fault}
 
 
 def _read(read: Callable[[], Any]) -> tuple[Any, str]:
-    """Return what the catalog says, or why it does not: the rest of the page is shown all the same."""
+    """Return `read()`, or None and the error message; the rest of the page renders without it."""
     try:
         return read(), ""
     except Problem as problem:
@@ -107,9 +107,9 @@ def _read(read: Callable[[], Any]) -> tuple[Any, str]:
         return None, f"the table's metadata cannot be read now ({type(error).__name__})"
 
 
-def _may(caller: Caller, ref: TableRef) -> dict[str, bool]:
-    wanted = (Action.JOBS_DRY_RUN, Action.JOBS_RUN, Action.JOBS_DELETE, Action.TABLES_PAUSE, Action.JOBS_CANCEL)
-    return {action.name.lower(): caller.principal.may(action, place_of(ref)) for action in wanted}
+def _permissions(caller: Caller, ref: TableRef) -> dict[str, bool]:
+    actions = (Action.JOBS_DRY_RUN, Action.JOBS_RUN, Action.JOBS_DELETE, Action.TABLES_PAUSE, Action.JOBS_CANCEL)
+    return {action.name.lower(): caller.principal.may(action, place_of(ref)) for action in actions}
 
 
 def _crumbs(ref: TableRef) -> list[Crumb]:

@@ -1,4 +1,4 @@
-"""What the page of a table shows, made from what the API says of it."""
+"""Derive what the page of a table shows from the API's documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icewright.core.table import FileHistogram
 from icewright.ports.views import WaitingItem
 
 _COLD = timedelta(days=30)  # without a write
-_LOW, _MIDDLE = 50, 80  # of a health
+_LOW, _MIDDLE = 50, 80  # health scores
 _CLASSES = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
 _UPPER = [*FileHistogram.LIMITS_MB, float("inf")]
 _MB = 1024 * 1024
@@ -23,7 +23,7 @@ _MB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HealthLine:
-    """A part of the health."""
+    """A component of the health score."""
 
     name: str
     score: int | None
@@ -34,7 +34,7 @@ class HealthLine:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A partition that has something to gain."""
+    """A partition that maintenance would improve."""
 
     name: str
     files: int
@@ -43,13 +43,13 @@ class PartitionLine:
     deletes: int
     deleted_ratio: float
     last_write: str | None
-    heat: str  # hot, warm, cold; blank where nobody knows
+    heat: str  # hot, warm, cold; blank when unknown
     sizes: Sequence[charts.Bar]
 
 
 @dataclass(frozen=True, slots=True)
 class OperationView:
-    """An operation: its verdict, its last run, what is next."""
+    """An operation with its verdict, last run and next step."""
 
     operation: Operation
     verdict: str
@@ -74,7 +74,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class SavingsLine:
-    """What recent runs came to."""
+    """Sums over the recent runs of a table."""
 
     runs: int
     data_files: int
@@ -86,24 +86,22 @@ class SavingsLine:
 
 
 def tone_of(score: int | None) -> str:
-    """Return how a health is coloured."""
+    """Return the colour class of a health score."""
     if score is None:
         return "calm"
     return "bad" if score < _LOW else "warn" if score < _MIDDLE else "good"
 
 
 def parts(detail: models.TableDetail) -> list[HealthLine]:
-    """Return the parts of the health, the weightiest first."""
+    """Return the components of the health score, highest weight first."""
     return [
-        HealthLine(
-            name.replace("_", " "), found["score"], found["behind"], WEIGHTS.get(name, 0), tone_of(found["score"])
-        )
-        for name, found in sorted(detail.parts.items(), key=lambda item: -WEIGHTS.get(item[0], 0))
+        HealthLine(name.replace("_", " "), part["score"], part["behind"], WEIGHTS.get(name, 0), tone_of(part["score"]))
+        for name, part in sorted(detail.parts.items(), key=lambda item: -WEIGHTS.get(item[0], 0))
     ]
 
 
 def sizes(facts: Mapping[str, Any]) -> list[charts.Bar]:
-    """Return files by size; those classes are coloured that are far below the target."""
+    """Return the histogram of file sizes, coloured below half the target."""
     return _histogram(facts.get("file_sizes", {}), facts.get("target_file_size_bytes"))
 
 
@@ -112,29 +110,29 @@ def _histogram(counted: Mapping[str, int], target: int | None) -> list[charts.Ba
         return []
     goal = (target or 128 * _MB) / _MB
     tones = ["warn" if upper <= goal / 2 else "good" for upper in _UPPER]
-    return charts.bars([(_words(name), counted.get(name, 0)) for name in _CLASSES], tones=tones)
+    return charts.bars([(_size_label(name), counted.get(name, 0)) for name in _CLASSES], tones=tones)
 
 
-def _words(name: str) -> str:
+def _size_label(name: str) -> str:
     sign, amount = ("≥", name[2:-2]) if name.startswith(">=") else ("<", name[1:-2])
     return f"{sign} 1 GB" if amount == "1024" else f"{sign} {amount} MB"
 
 
 def partitions(facts: Mapping[str, Any], now: datetime, hot_minutes: int) -> list[PartitionLine]:
-    """Return those that have most to gain, as the last evaluation saw them."""
+    """Return the partitions with most to gain at the last evaluation."""
     return [
         PartitionLine(
-            name=found["partition"] or "whole table",
-            files=found["files"],
-            bytes=found["bytes"],
-            candidates=found["candidate_files"],
-            deletes=found["delete_files"],
-            deleted_ratio=found["deleted_ratio"],
-            last_write=found["last_write"],
-            heat=_heat(found["last_write"], now, timedelta(minutes=hot_minutes)),
-            sizes=_histogram(found.get("file_sizes", {}), found["target_file_size_bytes"]),
+            name=partition["partition"] or "whole table",
+            files=partition["files"],
+            bytes=partition["bytes"],
+            candidates=partition["candidate_files"],
+            deletes=partition["delete_files"],
+            deleted_ratio=partition["deleted_ratio"],
+            last_write=partition["last_write"],
+            heat=_heat(partition["last_write"], now, timedelta(minutes=hot_minutes)),
+            sizes=_histogram(partition.get("file_sizes", {}), partition["target_file_size_bytes"]),
         )
-        for found in facts.get("worst_partitions", [])
+        for partition in facts.get("worst_partitions", [])
     ]
 
 
@@ -146,40 +144,40 @@ def _heat(last_write: str | None, now: datetime, hot: timedelta) -> str:
 
 
 def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> list[OperationView]:
-    """Return every operation, in the order in which they are done."""
+    """Return all operations in order of execution."""
     verdicts = {verdict.operation: verdict for verdict in detail.verdicts}
     waits = {item.operation: item for item in waiting}
-    found = []
+    views = []
     for operation in Operation:
         verdict = verdicts.get(operation)
-        said = verdict.model_dump() if verdict is not None else {}
-        found.append(
+        document = verdict.model_dump() if verdict is not None else {}
+        views.append(
             OperationView(
                 operation=operation,
                 verdict=verdict.verdict if verdict is not None else "",
-                reason=verdict.reason if verdict is not None else "not looked at yet",
-                notes=said.get("notes", []),
-                benefit_mb=said.get("benefit_mb"),
-                cost=said.get("cost_gb_hours"),
-                revisit=said.get("revisit"),
+                reason=verdict.reason if verdict is not None else "not evaluated yet",
+                notes=document.get("notes", []),
+                benefit_mb=document.get("benefit_mb"),
+                cost=document.get("cost_gb_hours"),
+                revisit=document.get("revisit"),
                 last=detail.maintenance[operation],
                 waits=waits.get(operation),
             )
         )
-    return found
+    return views
 
 
 def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlook:
-    """Return what happens next, of everything that can be said the most pressing."""
+    """Return the most pressing statement about what happens next."""
     if detail.state == "dropped":
-        return Outlook("calm", "The table was dropped. Nothing is done to it any more.")
+        return Outlook("calm", "The table was dropped. No operation runs on it.")
     if detail.job is not None:
-        held = f"Paused: {detail.paused}. " if detail.paused is not None else ""
-        return Outlook("live", f"{held}A job is running on this table", job=detail.job)
+        prefix = f"Paused: {detail.paused}. " if detail.paused is not None else ""
+        return Outlook("live", f"{prefix}A job is running on this table", job=detail.job)
     if detail.error is not None:
         return Outlook("bad", f"It cannot be read: {detail.error}", detail.evaluate_at)
     if detail.paused is not None:
-        return Outlook("warn", f"Paused: {detail.paused}. Nothing is done until it is resumed.")
+        return Outlook("warn", f"Paused: {detail.paused}. No automatic job starts until you resume the table.")
     if waiting:
         first = waiting[0]
         names = " and ".join(str(item.operation).replace("_", " ") for item in waiting)
@@ -187,12 +185,12 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
         why = f": {first.reason}" if first.reason else ", and starts with the next plan"
         return Outlook("warn", f"{names.capitalize()} {'waits' if len(waiting) == 1 else 'wait'}{place}{why}")
     if detail.evaluated_at is None:
-        return Outlook("live", "It was found and is looked at soon", detail.evaluate_at)
-    return Outlook("good", "Nothing is due. It is looked at when it changes, and again", detail.evaluate_at)
+        return Outlook("live", "The table is new; its first evaluation is", detail.evaluate_at)
+    return Outlook("good", "Nothing is due. The next evaluation is at the next commit, or", detail.evaluate_at)
 
 
 def saved(runs: Sequence[models.Run]) -> SavingsLine:
-    """Return the sums of recent runs."""
+    """Return sums over recent runs."""
 
     def total(*names: str) -> float:
         return sum(float(run.metrics.get(name, 0)) for run in runs for name in names)
@@ -210,10 +208,10 @@ def saved(runs: Sequence[models.Run]) -> SavingsLine:
     )
 
 
-def knobs(found: Sequence[models.Knob], *, every: bool) -> list[tuple[str, list[tuple[models.Knob, str]]]]:
-    """Knobs by what they are of, with their help; those that somebody set, or every one."""
+def knobs(all_knobs: Sequence[models.Knob], *, every: bool) -> list[tuple[str, list[tuple[models.Knob, str]]]]:
+    """Return knobs with their help, grouped by prefix; without `every` only those set at some level."""
     groups: dict[str, list[tuple[models.Knob, str]]] = {}
-    for knob in found:
+    for knob in all_knobs:
         if every or knob.level != "default":
             group, dot, _ = knob.knob.rpartition(".")
             groups.setdefault(group if dot else "table", []).append((knob, KNOBS[knob.knob].help))

@@ -1,4 +1,4 @@
-"""The list of tables: filtered, sorted and cut into pages by the database."""
+"""The list of tables, filtered, sorted and paged by the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.listing import PAGE, Heading, ListParams, pager
-from icewright.app.web.pages.render import page
+from icewright.app.web.pages.render import render_page
 from icewright.app.web.pages.urls import with_query
 from icewright.core.permissions import Action, touches
 from icewright.core.policy import Operation
@@ -18,7 +18,7 @@ from icewright.ports.views import STATES, TableSort
 
 router = APIRouter()
 PATH = "/tables"
-_HEADS = (  # title, what it is sorted by, which way first, on a phone too
+_HEADS = (  # title, sort key, first direction, CSS class
     ("Table", TableSort.NAME, "asc", ""),
     ("State", None, "", ""),
     ("Health", TableSort.HEALTH, "asc", "num"),
@@ -26,8 +26,8 @@ _HEADS = (  # title, what it is sorted by, which way first, on a phone too
     ("Size", TableSort.BYTES, "desc", "num wide"),
     ("Queries a day", TableSort.QUERIES, "desc", "num wide"),
     ("Due", TableSort.DUE_SINCE, "asc", "wide"),
-    ("Looked at", TableSort.EVALUATED, "desc", "wide"),
-    ("Worked on", TableSort.SUCCEEDED, "desc", "wide"),
+    ("Evaluated", TableSort.EVALUATED, "desc", "wide"),
+    ("Last success", TableSort.SUCCEEDED, "desc", "wide"),
 )
 _MOST_HEALTH = 101
 
@@ -35,9 +35,9 @@ _MOST_HEALTH = 101
 @router.get(PATH)
 def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
     """Render one page of the list of tables."""
-    asked = ListParams(caller.request.query_params)
-    query = _query(asked)
-    found = api.tables.tables(
+    params = ListParams(caller.request.query_params)
+    query = _query(params)
+    page_of_tables = api.tables.tables(
         caller,
         catalog=query["catalog"],
         namespace=query["namespace"],
@@ -48,34 +48,34 @@ def tables(caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> Response:
         sort=query["sort"] or TableSort.NAME,
         order=cast(Literal["asc", "desc"], query["order"] or "asc"),
         limit=PAGE,
-        cursor=asked.text("cursor"),
+        cursor=params.text("cursor"),
     )
     catalogs = sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name))
     filtered = any(query[name] for name in ("catalog", "namespace", "search", "state", "due", "health_below"))
-    return page(
+    return render_page(
         caller,
         "tables.html",
         query=query,
-        found=found,
+        found=page_of_tables,
         filtered=filtered,
         headings=[_heading(query, *head) for head in _HEADS],
         catalogs=catalogs,
         states=STATES,
         operations=list(Operation),
-        pager=pager(PATH, query, asked, len(found.items), found.next, found.total),
+        pager=pager(PATH, query, params, len(page_of_tables.items), page_of_tables.next, page_of_tables.total),
     )
 
 
-def _query(asked: ListParams) -> dict[str, Any]:
-    order = asked.text("order")
+def _query(params: ListParams) -> dict[str, Any]:
+    order = params.text("order")
     return {
-        "catalog": asked.text("catalog"),
-        "namespace": asked.text("namespace"),
-        "search": asked.text("search"),
-        "state": asked.some("state", STATES),
-        "due": asked.one("due", Operation),
-        "health_below": asked.number("health_below", 0, _MOST_HEALTH),
-        "sort": asked.one("sort", TableSort),
+        "catalog": params.text("catalog"),
+        "namespace": params.text("namespace"),
+        "search": params.text("search"),
+        "state": params.some("state", STATES),
+        "due": params.one("due", Operation),
+        "health_below": params.number("health_below", 0, _MOST_HEALTH),
+        "sort": params.one("sort", TableSort),
         "order": order if order in ("asc", "desc") else None,
     }
 
@@ -83,8 +83,8 @@ def _query(asked: ListParams) -> dict[str, Any]:
 def _heading(query: dict[str, Any], title: str, sort: TableSort | None, first: str, kind: str) -> Heading:
     if sort is None:
         return Heading(title, "", "", kind)
-    mine = (query["sort"] or TableSort.NAME) == sort
+    is_current = (query["sort"] or TableSort.NAME) == sort
     order = query["order"] or "asc"
-    turned = {"asc": "desc", "desc": "asc"}[order] if mine else first
-    said = {"asc": "ascending", "desc": "descending"}[order] if mine else ""
-    return Heading(title, with_query(PATH, query | {"sort": str(sort), "order": turned}), said, kind)
+    next_order = {"asc": "desc", "desc": "asc"}[order] if is_current else first
+    aria_sort = {"asc": "ascending", "desc": "descending"}[order] if is_current else ""
+    return Heading(title, with_query(PATH, query | {"sort": str(sort), "order": next_order}), aria_sort, kind)

@@ -1,4 +1,4 @@
-"""Snapshots, refs and pins on one line of time."""
+"""Lay out snapshots, refs and pins on a timeline."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 
 from icewright.app.web.api import models
 
-_CLOSE = 14.0  # percent of the line that a label takes
+_CLOSE = 14.0  # width of a label, in percent of the line
 _LANES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineMark:
-    """A mark on the timeline, at a time."""
+    """A snapshot or label on the timeline."""
 
     at: float  # percent of the line
     says: str
@@ -25,7 +25,7 @@ class TimelineMark:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The line, from its first to its last moment."""
+    """A timeline from its first to its last moment."""
 
     first: datetime
     last: datetime
@@ -34,31 +34,33 @@ class Line:
     lanes: int
 
 
-def made(found: models.Snapshots, now: datetime) -> Line | None:
-    """Return the line; None of a table without snapshots."""
-    if not found.items:
+def timeline_of(snapshots: models.Snapshots, now: datetime) -> Line | None:
+    """Return the timeline of a table, None without snapshots."""
+    if not snapshots.items:
         return None
-    first = min(snapshot.timestamp for snapshot in found.items)
-    last = max(now, *(snapshot.timestamp for snapshot in found.items))
-    whole = (last - first).total_seconds() or 1.0
-    where = {s.snapshot_id: 100 * (s.timestamp - first).total_seconds() / whole for s in found.items}
+    first = min(snapshot.timestamp for snapshot in snapshots.items)
+    last = max(now, *(snapshot.timestamp for snapshot in snapshots.items))
+    seconds = (last - first).total_seconds() or 1.0
+    percent = {s.snapshot_id: 100 * (s.timestamp - first).total_seconds() / seconds for s in snapshots.items}
     dots = [
         TimelineMark(
-            where[s.snapshot_id],
+            percent[s.snapshot_id],
             f"{s.operation or 'snapshot'} {s.snapshot_id}, {s.timestamp:%Y-%m-%d %H:%M:%S} UTC",
             _kind(s),
         )
-        for s in sorted(found.items, key=lambda s: s.timestamp)
+        for s in sorted(snapshots.items, key=lambda s: s.timestamp)
     ]
-    named = [(ref.snapshot_id, f"{ref.kind} {ref.name}", str(ref.kind), ref.name) for ref in found.refs]
+    named = [(ref.snapshot_id, f"{ref.kind} {ref.name}", str(ref.kind), ref.name) for ref in snapshots.refs]
     named += [
         (pin.snapshot_id, f"held by {pin.reader} until {pin.until:%Y-%m-%d %H:%M} UTC", "pin", pin.reader)
-        for pin in found.pins
+        for pin in snapshots.pins
     ]
     named += [
-        (held.snapshot_id, f"held for {held.writer}", "pin", held.writer.partition(",")[0]) for held in found.writers
+        (pin.snapshot_id, f"held for {pin.writer}", "pin", pin.writer.partition(",")[0]) for pin in snapshots.writers
     ]
-    labels = _laid([TimelineMark(where[at], says, kind, label) for at, says, kind, label in named if at in where])
+    labels = _assign_lanes(
+        [TimelineMark(percent[at], says, kind, label) for at, says, kind, label in named if at in percent]
+    )
     return Line(first, last, dots, labels, 1 + max((mark.lane for mark in labels), default=-1))
 
 
@@ -66,8 +68,8 @@ def _kind(snapshot: models.Snapshot) -> str:
     return "ours" if "icewright.job-id" in snapshot.summary else snapshot.operation or ""
 
 
-def _laid(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
-    """Return each label in the first lane where it covers no other; what finds no place is in the last."""
+def _assign_lanes(marks: Sequence[TimelineMark]) -> list[TimelineMark]:
+    """Assign each label the first lane without overlap, or the last lane."""
     ends = [-_CLOSE] * _LANES
     laid = []
     for mark in sorted(marks, key=lambda m: m.at):

@@ -1,4 +1,4 @@
-"""What the API takes and gives."""
+"""Request and response bodies of the REST API."""
 
 from icewright.app.web.api.models.common import RequestBody, Settings, Text
 from icewright.app.web.api.models.deletions import (

@@ -1,4 +1,4 @@
-"""What bodies have in common."""
+"""Types that request bodies share."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ Settings = Annotated[
 
 
 class RequestBody(BaseModel):
-    """A body: unknown keys are faults."""
+    """A request body; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,4 +1,4 @@
-"""Deletions that wait, what expiries removed, and undone jobs."""
+"""Bodies of planned deletions, removed snapshots and undone jobs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Removed(BaseModel):
     """What one commit of an expiry removed from the metadata."""
 
     at: datetime
-    undone_at: datetime | None = Field(description="when it was put back; null: it is not")
-    metadata_location: str = Field(description="of the table before")
+    undone_at: datetime | None = Field(description="when an undo restored it; null: it was not restored")
+    metadata_location: str = Field(description="metadata file of the table before the commit")
     snapshots: list[RemovedSnapshot]
     refs: list[RemovedRef]
 
@@ -43,17 +43,19 @@ class WaitingFiles(BaseModel):
 
     job_id: str
     table: str
-    operations: list[Operation] = Field(description="that planned it; all of the job where an earlier release did")
+    operations: list[Operation] = Field(description="operations that planned the deletion")
     files: int
-    bytes: int = Field(description="as far as they are known")
-    failed: int = Field(description="of the files: how many could not be deleted so far")
+    bytes: int = Field(description="sum of the known sizes")
+    failed: int = Field(description="files whose deletion failed so far")
     planned_at: datetime
-    delete_after: datetime | None = Field(description="when the first of them is tried; null: at the next settling")
-    reason: str = Field(description="why one of them is still there")
+    delete_after: datetime | None = Field(
+        description="when the first deletion is due; null: at the next reconciliation"
+    )
+    reason: str = Field(description="why the last deletion failed")
 
 
 class Deletions(BaseModel):
-    """A page of deletions that wait, those of the oldest job first."""
+    """A page of planned deletions, oldest job first."""
 
     items: list[WaitingFiles]
     next: str | None
@@ -62,7 +64,7 @@ class Deletions(BaseModel):
 class UndoRequest(RequestBody):
     """A request to undo a job."""
 
-    dry_run: bool = Field(False, description="say what would come back; change nothing")
+    dry_run: bool = Field(False, description="report what an undo would restore, and change nothing")
 
 
 class Undone(BaseModel):
@@ -71,20 +73,20 @@ class Undone(BaseModel):
     job_id: str
     table: str
     dry_run: bool
-    already: bool = Field(description="an earlier undo brought it back: there was nothing to do")
-    undone_by: str | None = Field(description="the job that did it; null when nothing was done")
+    already: bool = Field(description="an earlier undo restored everything")
+    undone_by: str | None = Field(description="the job that restored it; null when nothing was restored")
     snapshots: list[RemovedSnapshot]
     refs: list[str]
-    files: int = Field(description="that are not deleted any more")
+    files: int = Field(description="planned deletions that are dropped")
     bytes: int
-    not_restored: list[str] = Field(description="what does not come back, and why")
+    not_restored: list[str] = Field(description="what cannot be restored, and why")
     notes: list[str]
     summary: str
 
 
 class GivenUp(BaseModel):
-    """Deletions that nobody tries any more."""
+    """Planned deletions that were dropped for good."""
 
     job_id: str
     table: str
-    files: int = Field(description="that stay where they are")
+    files: int = Field(description="files that stay")

@@ -1,4 +1,4 @@
-"""Policies, access, the audit log, the overview."""
+"""Bodies of policies, access, the audit log and the overview."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Rule(BaseModel):
 
 
 class Policies(BaseModel):
-    """Rules, the weakest level first, and the bounds that no rule passes."""
+    """Rules, weakest level first, and guardrails."""
 
     rules: list[Rule]
     guardrails: list[str]
 
 
 class Versions(BaseModel):
-    """All versions of a stored rule, newest first; one without settings took it back."""
+    """Versions of a stored rule, newest first; one without settings removed it."""
 
     items: list[Rule]
 
@@ -41,7 +41,7 @@ class RuleRequest(RequestBody):
 
     set: Settings
     version: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="the newest version that you saw, 0 for none: another refuses the change"
+        None, description="newest version known to the client, 0 for none; a mismatch is a conflict"
     )
 
 
@@ -67,16 +67,16 @@ class TableChange(BaseModel):
 
     table: str
     knobs: list[KnobChange]
-    verdicts: list[VerdictChange] | None = Field(description="null: it was not evaluated for this preview")
+    verdicts: list[VerdictChange] | None = Field(description="null: not evaluated for this preview")
     error: str | None = Field(description="why it could not be evaluated")
 
 
 class Preview(BaseModel):
     """What a rule would change."""
 
-    matched: int = Field(description="tables that the rule's pattern names, of those that you see")
-    changed: int = Field(description="tables of which a knob would change")
-    evaluated: int = Field(description="tables of which the verdicts were compared")
+    matched: int = Field(description="visible tables that the pattern matches")
+    changed: int = Field(description="tables with a changed knob")
+    evaluated: int = Field(description="tables whose verdicts were compared")
     items: list[TableChange]
 
 
@@ -92,7 +92,7 @@ class TokenRequest(RequestBody):
 
 
 class Granted(BaseModel):
-    """A role and the catalogs or tables it holds for."""
+    """A role and the scope in which it applies."""
 
     role: Role
     scope: list[str] = Field(description="none: everywhere")
@@ -112,9 +112,9 @@ class Token(BaseModel):
 
 
 class NewToken(Token):
-    """A token that was made just now."""
+    """A token just created, with its text."""
 
-    token: str = Field(description="shown this once, and kept nowhere")
+    token: str = Field(description="shown once; only a digest is stored")
 
 
 class Tokens(BaseModel):
@@ -129,7 +129,7 @@ class Me(BaseModel):
     name: str
     via: Literal["token", "session", "local"]
     grants: list[Granted]
-    actions: list[str] = Field(description="what you may do somewhere")
+    actions: list[str] = Field(description="actions allowed in at least one place")
     csrf: str | None = Field(description="of a session: the header X-CSRF-Token of every change")
 
 
@@ -177,9 +177,9 @@ class Saved(BaseModel):
 
 
 class Overview(BaseModel):
-    """What there is at a glance."""
+    """Counts and sums of the fleet."""
 
-    funnel: dict[str, int] = Field(description="tables, changed, due, running: each is a part of the one before")
+    funnel: dict[str, int] = Field(description="tables, changed, due, running: each a subset of the previous")
     states: dict[str, int]
     health: list[int] = Field(description="tables by tens of health, from 0-9 to 90-100")
     health_unknown: int

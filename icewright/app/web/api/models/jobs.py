@@ -1,4 +1,4 @@
-"""Jobs, runs, files, the queue and the plan."""
+"""Bodies of jobs, runs, files, the queue and the plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class JobRequest(RequestBody):
 
     operations: Annotated[list[Operation], Field(min_length=1, max_length=len(Operation))]
     set: Settings = Field(default_factory=dict, description="knobs for this run alone; guardrails hold")
-    dry_run: bool = Field(False, description="say what would be done; change nothing")
-    force: bool = Field(False, description="though the table is paused")
+    dry_run: bool = Field(False, description="report what would be done, and change nothing")
+    force: bool = Field(False, description="start although the table is paused")
 
 
 class Started(BaseModel):
-    """What became of what was asked for."""
+    """The job that was started, or the report of a dry run."""
 
     table: str
     job_id: str | None = Field(description="null for a dry run")
@@ -48,7 +48,7 @@ class Job(BaseModel):
     summary: str
     cancel_requested: bool
     pool: str
-    on_pool: bool = Field(description="whether Spark does it")
+    on_pool: bool = Field(description="whether Spark runs the job")
     score: float
     cost: float = Field(description="GB-hours, as predicted")
 
@@ -92,14 +92,14 @@ class Runs(BaseModel):
 class JobDetail(Job):
     """One job with its runs."""
 
-    options: dict[str, Any] = Field(description="of one asked for by hand; `undo`: the job that it undid")
+    options: dict[str, Any] = Field(description="options of a manual job; `undo`: the job that it undid")
     runs: list[Run]
     removed: list[Removed] = Field(description="what its expiry removed from the metadata")
     waiting: list[WaitingFiles] = Field(description="its files that are still to be deleted")
 
 
 class File(BaseModel):
-    """What the ledger says of a file."""
+    """A file in the deletion ledger."""
 
     path: str
     bytes: int | None
@@ -107,8 +107,8 @@ class File(BaseModel):
     state: str
     planned_at: datetime
     settled_at: datetime | None
-    delete_after: datetime | None = Field(description="it is not deleted before then; null: it waits for nothing")
-    reason: str | None = Field(description="why it is still there")
+    delete_after: datetime | None = Field(description="earliest time of deletion; null: no delay")
+    reason: str | None = Field(description="why the file was not deleted")
 
 
 class Files(BaseModel):
@@ -128,14 +128,14 @@ class Event(BaseModel):
 
 
 class Events(BaseModel):
-    """A page of activities, in their order."""
+    """A page of events in order."""
 
     items: list[Event]
     next: str | None
 
 
 class Waiting(BaseModel):
-    """A due operation that waits, and why."""
+    """A due operation without a job, and the reason."""
 
     table: str
     operation: Operation
@@ -149,7 +149,7 @@ class Waiting(BaseModel):
 
 
 class Queue(BaseModel):
-    """Jobs that run or wait for a worker, and a page of what no job has yet."""
+    """Open jobs, and a page of due operations without a job."""
 
     jobs: list[Job]
     waiting: list[Waiting]
@@ -170,7 +170,7 @@ class Planned(BaseModel):
 
 
 class Plan(BaseModel):
-    """What would start now, best first, and what would wait."""
+    """Jobs that would start now, best first, and deferred operations."""
 
     jobs: list[Planned]
     deferred: list[dict[str, Any]]

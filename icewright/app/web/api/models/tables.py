@@ -1,4 +1,4 @@
-"""Tables, and what is asked of them."""
+"""Bodies of tables, snapshots, pins and knobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Table(BaseModel):
     due: list[Operation] = Field(description="operations that are worth doing now")
     due_since: datetime | None
     evaluated_at: datetime | None
-    evaluate_at: datetime | None = Field(description="when it is looked at next, if it does not move before")
-    succeeded_at: datetime | None = Field(description="when an operation last did its work")
-    job: str | None = Field(description="the job that waits for the table's turn, or runs")
-    paused: str | None = Field(description="why it is not maintained by itself")
-    error: str | None = Field(description="why it cannot be read")
+    evaluate_at: datetime | None = Field(description="next scheduled evaluation; a commit brings it forward")
+    succeeded_at: datetime | None = Field(description="end of the last successful operation")
+    job: str | None = Field(description="the queued or running job of the table")
+    paused: str | None = Field(description="why automatic maintenance is paused")
+    error: str | None = Field(description="why the table cannot be read")
 
 
 class Tables(BaseModel):
@@ -43,7 +43,7 @@ class Tables(BaseModel):
 
 
 class Maintenance(BaseModel):
-    """How an operation stands, in the words of Amazon S3 Tables."""
+    """Status of an operation, with the values of Amazon S3 Tables."""
 
     status: Literal["Disabled", "Not_Yet_Run", "Successful", "Failed"]
     last_run: datetime | None
@@ -51,7 +51,7 @@ class Maintenance(BaseModel):
 
 
 class Verdict(BaseModel):
-    """What the last evaluation said of an operation."""
+    """The verdict of the last evaluation on an operation."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -61,7 +61,7 @@ class Verdict(BaseModel):
 
 
 class Pin(BaseModel):
-    """A snapshot that somebody holds."""
+    """A snapshot that a reader protects from expiry."""
 
     reader: str
     snapshot_id: str = Field(description="as text: it does not fit JavaScript's numbers")
@@ -71,16 +71,16 @@ class Pin(BaseModel):
 
 
 class IgnoredProperty(BaseModel):
-    """A property of a table that sets nothing: who writes to a table may not set every knob."""
+    """A table property that is ignored because policy does not allow it to set the knob."""
 
     property: str
     value: str
-    knob: str = Field(description="another than the property names, where that names a preset")
+    knob: str = Field(description="the knob, or the preset's knob, that the property would set")
     reason: str = Field(description="with the remedy")
 
 
 class TableDetail(Table):
-    """One table: all that the store knows of it."""
+    """Everything the store knows about a table."""
 
     table_uuid: str | None
     location: str | None

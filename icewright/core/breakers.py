@@ -1,0 +1,123 @@
+"""Circuit breakers of what tables share: catalogs, storage places and pools.
+
+A breaker is closed, open or half-open. It opens after failures on several tables in a row, so that one bad table opens
+none; while it is open, work that needs the resource is deferred. After a wait that doubles up to `MAX_WAIT` it is
+half-open: one job probes the resource, and closes the breaker by any success.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from icewright.core.errors import CatalogUnavailable, FaultOwner, IcewrightError
+from icewright.core.paths import split
+from icewright.core.table import TableRef
+
+OPEN_AFTER = 3  # failures in a row, each on another table than the one before
+FIRST_WAIT, MAX_WAIT = timedelta(seconds=30), timedelta(minutes=30)
+PROBE_LIMIT = timedelta(minutes=10)  # after which an unfinished probe blocks no other
+UNAVAILABLE = "unavailable"  # prefix of the reason when an operation waits for a catalog, a storage place or a pool
+SHARED = frozenset({FaultOwner.CATALOG, FaultOwner.STORE, FaultOwner.STORAGE, FaultOwner.POOL})
+RETRY_UNAVAILABLE = timedelta(minutes=5)  # cooldown after such a deferral, in place of the operation's own
+
+
+class BreakerState(enum.StrEnum):
+    """The states of a circuit breaker."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The failures of one shared resource since its last success."""
+
+    resource: str  # such as `catalog lake`, `storage s3://bucket` or `pool default`
+    failures: int
+    subject: str  # the table that failed last; blank: the resource itself was asked
+    error: str
+    since: datetime  # of the first failure
+    retry_at: datetime
+    probe_until: datetime | None = None  # while one job probes the resource
+
+    def state(self, now: datetime) -> BreakerState:
+        """Return the state of the breaker; a running probe keeps it open for everything else."""
+        if self.failures < OPEN_AFTER:
+            return BreakerState.CLOSED
+        probed = self.probe_until is not None and now < self.probe_until
+        return BreakerState.OPEN if probed or now < self.retry_at else BreakerState.HALF_OPEN
+
+    @property
+    def reason(self) -> str:
+        """Return why work that needs the resource is deferred."""
+        again = f"{self.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{UNAVAILABLE}: {self.resource} does not answer ({self.error}); it is tried again at {again}"
+
+
+def after_failure(
+    last: Breaker | None, resource: str, subject: str, error: str, now: datetime, jitter: float
+) -> Breaker:
+    """Return the breaker after a failure. `jitter` is random, from 0 to 1, so that processes do not retry in step.
+
+    A failure of the resource itself (blank `subject`) opens the breaker at once.
+    """
+    failures = 1 if last is None else last.failures
+    if last is not None and (subject != last.subject or last.failures >= OPEN_AFTER):
+        failures += 1
+    if not subject:
+        failures = max(failures, OPEN_AFTER)
+    wait = min(MAX_WAIT / 1.25, FIRST_WAIT * 2 ** min(max(0, failures - OPEN_AFTER), 20)) * (0.75 + jitter / 2)
+    return Breaker(resource, failures, subject, error, last.since if last else now, now + wait)
+
+
+def storage_place(location: str) -> str:
+    """Return the storage place of a table's location: its bucket, or the top two folders of a local path."""
+    found = split(location)
+    if found.scheme in ("", "file"):
+        return "/".join(found.path.split("/")[:3])
+    return f"{found.scheme}://{found.authority}"
+
+
+def resources(ref: TableRef, location: str | None, pool: str | None) -> tuple[str, ...]:
+    """Return the shared resources that a job on a table needs; `pool` is None where no operation runs on one."""
+    found = [f"catalog {ref.catalog}"]
+    found += [f"storage {storage_place(location)}"] if location else []
+    return (*found, f"pool {pool}") if pool else tuple(found)
+
+
+def faulty_resource(error: IcewrightError, ref: TableRef, location: str | None, pool: str) -> str | None:
+    """Return the shared resource whose fault the error is; None for faults of the table, the store and Icewright."""
+    match error.owner:
+        case FaultOwner.CATALOG:
+            other = error.catalog if isinstance(error, CatalogUnavailable) else ""
+            return f"catalog {other or ref.catalog}"
+        case FaultOwner.STORAGE:
+            return f"storage {storage_place(location)}" if location else None
+        case FaultOwner.POOL:
+            return f"pool {pool}"
+    return None
+
+
+def is_shared_fault(error: str) -> bool:
+    """Return whether a recorded error, which begins with its class, is a fault of something that tables share."""
+    return error.partition(":")[0] in _SHARED_FAULTS
+
+
+def _shared_faults(base: type[IcewrightError]) -> Iterator[str]:
+    if base.owner in SHARED:
+        yield base.__name__
+    for child in base.__subclasses__():
+        yield from _shared_faults(child)
+
+
+_SHARED_FAULTS = frozenset(_shared_faults(IcewrightError))
+
+
+def failing_catalogs(breakers: Iterable[Breaker], now: datetime) -> dict[str, str]:
+    """Return the catalogs whose breaker is open, each with the error."""
+    failing = [breaker for breaker in breakers if breaker.state(now) is BreakerState.OPEN]
+    return {b.resource.removeprefix("catalog "): b.error for b in failing if b.resource.startswith("catalog ")}

@@ -1,0 +1,108 @@
+"""Circuit breakers: of a table, which its own failures pause, and of the catalogs, storage and pools that tables share.
+
+The breakers of shared resources are kept in the store, as the process that plans and those that work must agree.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from icewright.core.breakers import (
+    PROBE_LIMIT,
+    SHARED,
+    Breaker,
+    BreakerState,
+    after_failure,
+    faulty_resource,
+    is_shared_fault,
+)
+from icewright.core.errors import IcewrightError
+from icewright.core.runs import JobState
+from icewright.core.table import TableRef
+from icewright.flow.runtime import Runtime
+from icewright.ports import TableRow
+
+
+def pause_after_failures(runtime: Runtime, ref: TableRef, state: JobState, limit: int, ending: str) -> None:
+    """Pause the table when its last `limit` jobs ended in this state by its own faults."""
+    count = runtime.store.jobs.count_consecutive(ref, state)
+    row = runtime.store.tables.get(ref)
+    if count >= limit and row is not None and not row.paused:
+        runtime.store.tables.pause(ref, f"{count} jobs {ending} in a row; `icewright resume {ref}` when mended")
+        runtime.record_event("paused", ref, {"jobs": count, "state": state})
+
+
+def failing_resources(runtime: Runtime) -> Mapping[str, Breaker]:
+    """Return the breakers that are not closed, by resource."""
+    now = runtime.clock.now()
+    return {b.resource: b for b in runtime.store.breakers.list() if b.state(now) is not BreakerState.CLOSED}
+
+
+def record_fault(runtime: Runtime, error: Exception, ref: TableRef) -> Breaker | None:
+    """Count an error for the breaker of the shared resource at fault; return it, None for other errors."""
+    if not isinstance(error, IcewrightError) or error.owner not in SHARED:
+        return None
+    row = runtime.store.tables.get(ref)
+    resource = faulty_resource(error, ref, location_of(row), runtime.scopes[ref.catalog].pool)
+    return None if resource is None else record_failure(runtime, resource, str(ref), str(error))
+
+
+def record_failure(runtime: Runtime, resource: str, subject: str, error: str) -> Breaker:
+    """Count a failure of a resource; a blank `subject` says that the resource itself failed, which opens it."""
+    last = next((b for b in runtime.store.breakers.list() if b.resource == resource), None)
+    now = runtime.clock.now()
+    breaker = after_failure(last, resource, subject, error, now, random.random())  # noqa: S311 - jitter
+    runtime.store.breakers.record(breaker)
+    if breaker.state(now) is BreakerState.OPEN and (last is None or last.state(now) is BreakerState.CLOSED):
+        runtime.store.activity.record("breaker_opened", now, resource=resource, error=error)
+        runtime.emit("breaker_opened", {"resource": resource, "error": error})
+    return breaker
+
+
+def record_success(runtime: Runtime, resources: Iterable[str]) -> None:
+    """Close the breakers of resources that have answered, and evaluate again the tables that could not be read."""
+    now = runtime.clock.now()
+    known = {breaker.resource: breaker for breaker in runtime.store.breakers.list()}
+    for resource in known.keys() & set(resources):
+        if not runtime.store.breakers.close(resource) or known[resource].state(now) is BreakerState.CLOSED:
+            continue
+        _evaluate_unread(runtime, now)
+        runtime.store.activity.record("breaker_closed", now, resource=resource)
+        runtime.emit("breaker_closed", {"resource": resource})
+
+
+def claim_probes(runtime: Runtime, resources: Sequence[str]) -> str | None:
+    """Return why a job that needs the resources may not begin; None when it may, perhaps as the probe of one."""
+    now, failing = runtime.clock.now(), failing_resources(runtime)
+    for breaker in [failing[resource] for resource in resources if resource in failing]:
+        if breaker.state(now) is BreakerState.OPEN:
+            return breaker.reason
+        if not runtime.store.breakers.claim_probe(breaker.resource, now, now + PROBE_LIMIT):
+            return f"{breaker.reason}; another job probes it now"
+    return None
+
+
+def forget_unused(runtime: Runtime, after: timedelta) -> None:
+    """Close breakers that nothing has probed for so long: no configured table needs the resource any more."""
+    now = runtime.clock.now()
+    for breaker in runtime.store.breakers.list():
+        if now - breaker.retry_at > after:
+            runtime.store.breakers.close(breaker.resource)
+
+
+def location_of(row: TableRow | None) -> str | None:
+    """Return a path in the storage of a table: its location, or its metadata file before the first evaluation."""
+    return None if row is None else row.location or row.metadata_location
+
+
+def _evaluate_unread(runtime: Runtime, now: datetime) -> None:
+    """Schedule the tables whose last evaluation failed by a fault of something shared."""
+    unread = [
+        row.ref
+        for catalog in runtime.scopes
+        for row in runtime.store.tables.list(catalog)
+        if row.error is not None and is_shared_fault(row.error)
+    ]
+    runtime.store.tables.schedule_evaluation(unread, now)

@@ -1,0 +1,44 @@
+"""Fakes of the ports, builders of facts, and contract suites, for our tests and for those of extensions.
+
+`icewright.testing.contracts` has the suites that every implementation of a port passes; it needs pytest.
+"""
+
+from icewright.testing.builders import (
+    LOCATION,
+    NOW,
+    REF,
+    SCHEMA,
+    UUID,
+    check_policy,
+    facts,
+    histogram,
+    knobs,
+    lineage,
+    manifests,
+    metadata,
+    partition,
+    snapshot,
+    spec,
+)
+from icewright.testing.fakes import FixedClock, FunctionEngine, MemoryCatalog
+
+__all__ = [
+    "LOCATION",
+    "NOW",
+    "REF",
+    "SCHEMA",
+    "UUID",
+    "FixedClock",
+    "FunctionEngine",
+    "MemoryCatalog",
+    "check_policy",
+    "facts",
+    "histogram",
+    "knobs",
+    "lineage",
+    "manifests",
+    "metadata",
+    "partition",
+    "snapshot",
+    "spec",
+]

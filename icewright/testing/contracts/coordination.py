@@ -1,0 +1,110 @@
+"""What every store does for the loops of many processes: claims, leases and heartbeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from icewright.ports import (
+    ProcessRow,
+    Store,
+)
+from icewright.testing import NOW, REF
+from icewright.testing.contracts.cases import (
+    MINUTE,
+    WORKER,
+    StoreSuite,
+    concurrently,
+    enqueue_jobs,
+    record_tables,
+    table_refs,
+)
+
+
+class CatalogScheduleTests(StoreSuite):
+    """When catalogs are listed, and by whom."""
+
+    def test_each_due_catalog_is_claimed_once(self, store: Store) -> None:
+        """A due catalog is claimed by one process, and is due again at its time or when somebody asks for it."""
+        names = ["lake", "pond"]
+        mine = concurrently(4, lambda number: store.catalogs.claim(names, f"h:{number}:1", NOW, NOW + MINUTE))
+        assert sorted(row.name for rows in mine for row in rows) == names
+        store.catalogs.record_read("lake", NOW, NOW, NOW + 5 * MINUTE)
+        store.catalogs.record_failure("pond", "down", NOW + 2 * MINUTE)
+        found = {row.name: (row.failures, row.error, row.detected_at) for row in store.catalogs.list()}
+        assert found == {"lake": (0, None, NOW), "pond": (1, "down", None)}
+        again = store.catalogs.claim(names, WORKER, NOW + 2 * MINUTE, NOW + 3 * MINUTE)
+        assert [row.name for row in again] == ["pond"]
+        store.catalogs.detect_soon(["lake"], NOW + 3 * MINUTE)
+        assert {row.name for row in store.catalogs.claim(names, WORKER, NOW + 3 * MINUTE, NOW + 4 * MINUTE)} == {
+            "lake",
+            "pond",
+        }
+
+    @pytest.mark.parametrize("dead", [True, False])
+    def test_claims_of_dead_processes_are_released(self, store: Store, dead: bool) -> None:
+        """A claim ends at once when its process is known to be dead, otherwise at its time."""
+        record_tables(store, *table_refs(3))
+        store.catalogs.claim(["lake"], WORKER, NOW, NOW + MINUTE)
+        assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + MINUTE, 9)) == 3
+        store.processes.release_claims(lambda holder: dead and holder == WORKER)
+        assert len(store.tables.claim_evaluations(["lake"], "other", NOW, NOW + MINUTE, 9)) == (3 if dead else 0)
+        assert len(store.catalogs.claim(["lake"], "other", NOW, NOW + MINUTE)) == (1 if dead else 0)
+        assert len(store.tables.claim_evaluations(["lake"], "third", NOW + MINUTE, NOW + 2 * MINUTE, 2)) == 2
+
+    def test_a_table_with_a_running_job_is_not_evaluated(self, store: Store) -> None:
+        """Tables with a running job are skipped, as the job evaluates them; those with a queued job are not."""
+        record_tables(store, REF)
+        enqueue_jobs(store, [REF])
+        assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW, 9)) == 1
+        store.jobs.dequeue(WORKER, ["lake"], NOW, 1)
+        assert store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + MINUTE, 9) == []
+
+    def test_the_position_in_commit_reports_is_stored_by_catalog(self, store: Store) -> None:
+        """The position is stored by catalog, whether the catalog is scheduled or not."""
+        assert store.catalogs.commit_reports_read_up_to("lake") is None
+        store.catalogs.record_commit_reports_read("lake", 2**62, NOW)
+        record_tables(store)
+        store.catalogs.record_commit_reports_read("pond", 7, NOW)
+        assert (store.catalogs.commit_reports_read_up_to("lake"), store.catalogs.commit_reports_read_up_to("pond")) == (
+            2**62,
+            7,
+        )
+        store.catalogs.record_commit_reports_read("lake", None, NOW)
+        assert store.catalogs.commit_reports_read_up_to("lake") is None
+
+
+class LeasesTests(StoreSuite):
+    """Named leases, each of one process at a time."""
+
+    def test_a_lease_has_one_holder_until_it_ends(self, store: Store) -> None:
+        """A lease has one holder, who may renew it, until it is released or its time is over."""
+        until = NOW + MINUTE
+        holders = concurrently(5, lambda number: store.leases.acquire("plan", f"h:{number}:1", NOW, until))
+        assert len(set(holders)) == 1
+        holder = str(holders[0])
+        assert store.leases.acquire("plan", holder, NOW, until + MINUTE) == holder
+        assert store.leases.acquire("plan", "other", until, until + MINUTE) == holder
+        assert store.leases.acquire("other thing", "other", NOW, until) == "other"
+        store.leases.release("plan", "other")
+        assert store.leases.acquire("plan", "other", NOW, until) == holder
+        store.leases.release("plan", holder)
+        assert store.leases.acquire("plan", "other", NOW, until) == "other"
+        assert store.leases.acquire("plan", holder, until, until + MINUTE) == holder
+
+
+class ProcessRegistryTests(StoreSuite):
+    """Heartbeats and pool limits of processes."""
+
+    def test_the_newest_heartbeat_and_limit_hold(self, store: Store) -> None:
+        """The newest heartbeat and pool limit replace earlier ones, and a deregistered process is gone."""
+        row = ProcessRow(WORKER, "worker", NOW, NOW, 2, {"pools": {}})
+        later = ProcessRow(WORKER, "worker", NOW + MINUTE, NOW + MINUTE, 3, {"pools": {"default": {"cores": 2}}})
+        store.processes.record_heartbeat(row)
+        store.processes.record_heartbeat(later)
+        (found,) = store.processes.list()
+        assert (found.started, found.heartbeat, found.slots, found.details) == (NOW, NOW + MINUTE, 3, later.details)
+        store.processes.deregister([WORKER])
+        assert store.processes.list() == []
+        store.planning.set_pool_limit("default", 2, NOW)
+        store.planning.set_pool_limit("default", 1, NOW)
+        assert store.planning.pool_limits() == {"default": 1}

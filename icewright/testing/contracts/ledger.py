@@ -1,0 +1,221 @@
+"""What every store does with planned deletions, their undo, and what commits removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from icewright.core.errors import UsageError
+from icewright.core.runs import FileAction, JobState
+from icewright.core.table import TableRef
+from icewright.ports import (
+    LedgerState,
+    Removal,
+    Store,
+)
+from icewright.ports.views import DeletionQuery
+from icewright.testing import NOW, REF
+from icewright.testing.contracts.cases import COMPACT, EXPIRE, OTHER, StoreSuite, begin_expiry, record_tables, start_job
+
+DAY = timedelta(days=1)
+PATHS = ("file:///w/a.parquet", "file:///w/b.parquet", "file:///w/it's %_ ☃.avro")
+
+
+POND = TableRef("pond", ("sales",), "orders")
+
+
+def plan_files(
+    store: Store,
+    paths: Sequence[str] = PATHS,
+    *,
+    ref: TableRef = REF,
+    now: datetime = NOW,
+    until: datetime | None = NOW + DAY,
+) -> str:
+    """Return a job that ended, with files that wait to be deleted until then."""
+    job_id = begin_expiry(store, ref, now)
+    store.ledger.plan(
+        job_id, ref, [FileAction(path, 5, "data") for path in paths], LedgerState.PLANNED, now, until, EXPIRE
+    )
+    store.jobs.finish(job_id, JobState.SUCCEEDED, "", now)
+    return job_id
+
+
+def file_states(store: Store, job_id: str) -> list[str]:
+    """Return the states of a job's files, by path."""
+    return [file["state"] for file in store.ledger.files(job_id)]
+
+
+class DeletionLedgerTests(StoreSuite):
+    """Files that jobs plan to delete."""
+
+    def test_planned_files_are_unfinished_until_they_have_a_final_state(self, store: Store) -> None:
+        """Planned files are unfinished once their job ended, until deleted or kept; a final state does not change."""
+        record_tables(store)
+        job_id = start_job(store)
+        files = [FileAction(f"s3://b/{n}%_'\"☃", n or None, "data") for n in range(1200)]
+        store.ledger.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
+        assert store.ledger.unfinished(NOW) == []
+        store.jobs.finish(job_id, JobState.INTERRUPTED, "", NOW)
+        (left,) = store.ledger.unfinished(NOW)
+        assert (left.job_id, left.ref, left.table_uuid, left.operations) == (job_id, REF, "u1", (COMPACT, EXPIRE))
+        assert set(left.files) == set(files)
+        store.ledger.record(job_id, {f.path: LedgerState.DELETED for f in files[1:]}, NOW)
+        assert [u.files for u in store.ledger.unfinished(NOW)] == [(files[0],)]
+        store.ledger.record(job_id, {f.path: LedgerState.KEPT for f in files}, NOW)
+        assert store.ledger.unfinished(NOW) == []
+        states = [f["state"] for f in store.ledger.files(job_id)]
+        assert (states.count("deleted"), states.count("kept")) == (1199, 1)
+
+    def test_findings_wait_until_deleted_or_forgotten(self, store: Store) -> None:
+        """An orphan that a scan found keeps its first time until any job deletes it, or it is forgotten."""
+        record_tables(store, REF, OTHER)
+        first, theirs = start_job(store), start_job(store, OTHER)
+        found = [FileAction(path, 1, "data") for path in "abc"]
+        store.ledger.plan(first, REF, found, LedgerState.FOUND, NOW)
+        store.ledger.plan(theirs, OTHER, found, LedgerState.FOUND, NOW)
+        store.jobs.finish(first, JobState.SUCCEEDED, "", NOW)
+        assert store.ledger.unfinished(NOW) == []
+        second = start_job(store, now=NOW + timedelta(days=1))
+        store.ledger.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
+        store.ledger.record(second, {"a": LedgerState.DELETED}, NOW)
+        assert store.ledger.found_orphans(REF, "u1") == {"b": NOW, "c": NOW}
+        store.ledger.forget_orphans(REF, ["b"])
+        assert store.ledger.found_orphans(REF, "u1") == {"c": NOW}
+        assert store.ledger.found_orphans(OTHER, "u1").keys() == {"a", "b", "c"}
+
+    def test_files_wait_until_their_delay_is_over(self, store: Store) -> None:
+        """Files are pending from the start, and unfinished when their delay is over."""
+        late, at_once = plan_files(store), plan_files(store, ref=OTHER, until=None)
+        assert [u.job_id for u in store.ledger.unfinished(NOW)] == [at_once]
+        assert [u.job_id for u in store.ledger.unfinished(NOW + DAY - timedelta(seconds=1))] == [at_once]
+        assert {u.job_id for u in store.ledger.unfinished(NOW + DAY)} == {late, at_once}
+        waiting = {w.job_id: w for w in store.ledger.pending()}
+        assert (waiting[late].files, waiting[late].bytes, waiting[late].failed) == (3, 15, 0)
+        assert (waiting[late].ref, waiting[late].operations, waiting[late].planned_at) == (REF, (EXPIRE,), NOW)
+        assert [waiting[job].delete_after for job in (late, at_once)] == [NOW + DAY, None]
+        assert [w.job_id for w in store.ledger.pending(OTHER)] == [at_once]
+
+    def test_a_failed_deletion_waits_longer_each_time(self, store: Store) -> None:
+        """Each failure doubles the wait, up to a day; the reason is kept, and a deleted file is not tried again."""
+        job_id = plan_files(store, until=None)
+        now, waits = NOW, []
+        for _ in range(10):
+            assert store.ledger.claim(job_id, PATHS[:1]) == {PATHS[0]}
+            store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
+            (waiting,) = store.ledger.pending(REF)
+            assert (waiting.files, waiting.failed, waiting.reason) == (3, 1, "denied")
+            again = next(f["delete_after"] for f in store.ledger.files(job_id) if f["path"] == PATHS[0])
+            waits.append(again - now)
+            assert PATHS[0] not in {
+                f.path for u in store.ledger.unfinished(again - timedelta(seconds=1)) for f in u.files
+            }
+            assert PATHS[0] in {f.path for u in store.ledger.unfinished(again) for f in u.files}
+            now = again
+        assert waits == sorted(waits)
+        assert (waits[0], waits[-1]) == (timedelta(minutes=5), DAY)
+        store.ledger.record(job_id, {PATHS[0]: LedgerState.DELETED}, now)
+        store.ledger.record(job_id, {PATHS[0]: LedgerState.FAILED}, now, {PATHS[0]: "denied"})
+        assert file_states(store, job_id) == [LedgerState.DELETED, LedgerState.PLANNED, LedgerState.PLANNED]
+
+    def test_an_undo_takes_the_files_from_deletion(self, store: Store) -> None:
+        """Files of an undo cannot be claimed; they end as undone, or are planned as before."""
+        job_id = plan_files(store)
+        assert store.ledger.begin_undo(job_id) == {LedgerState.PLANNED: 3}
+        assert store.ledger.unfinished_undos() == [job_id]
+        assert store.ledger.claim(job_id, PATHS) == frozenset()
+        store.ledger.record(job_id, dict.fromkeys(PATHS, LedgerState.DELETED), NOW)
+        assert store.ledger.unfinished(NOW + DAY) == []
+        assert store.ledger.pending() == []
+        assert store.ledger.begin_undo(job_id) == {LedgerState.UNDOING: 3}
+        store.ledger.end_undo(job_id, NOW, undone=False)
+        assert file_states(store, job_id) == [LedgerState.PLANNED] * 3
+        assert [u.job_id for u in store.ledger.unfinished(NOW + DAY)] == [job_id]
+        assert store.ledger.unfinished(NOW) == []
+        store.ledger.begin_undo(job_id)
+        store.ledger.end_undo(job_id, NOW, undone=True)
+        assert file_states(store, job_id) == [LedgerState.UNDONE] * 3
+        assert store.ledger.unfinished_undos() == []
+        assert store.ledger.begin_undo(job_id) == {LedgerState.UNDONE: 3}
+        assert store.ledger.claim(job_id, PATHS) == frozenset()
+
+    @pytest.mark.parametrize("done", [LedgerState.DELETING, LedgerState.DELETED])
+    def test_an_undo_takes_nothing_when_a_deletion_has_begun(self, store: Store, done: str) -> None:
+        """Where a file is deleted, or may be, an undo changes no state."""
+        job_id = plan_files(store)
+        assert store.ledger.claim(job_id, PATHS[:1]) == {PATHS[0]}
+        store.ledger.record(job_id, {PATHS[0]: done}, NOW)
+        before = file_states(store, job_id)
+        assert store.ledger.begin_undo(job_id) == {done: 1, LedgerState.PLANNED: 2}
+        assert file_states(store, job_id) == before
+        assert store.ledger.unfinished_undos() == []
+
+    def test_abandoned_deletions_are_never_tried_again(self, store: Store) -> None:
+        """Only the waiting files of that job are given up, and an undo cannot take them any more."""
+        job_id, other = plan_files(store), plan_files(store, ref=OTHER)
+        store.ledger.record(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
+        assert store.ledger.abandon(job_id, NOW) == 2
+        assert store.ledger.abandon(job_id, NOW) == 0
+        assert file_states(store, job_id) == [LedgerState.KEPT, LedgerState.GIVEN_UP, LedgerState.GIVEN_UP]
+        assert [w.job_id for w in store.ledger.pending()] == [other]
+        assert [u.job_id for u in store.ledger.unfinished(NOW + DAY)] == [other]
+        assert store.ledger.claim(job_id, PATHS) == frozenset()
+        assert store.ledger.begin_undo(job_id) == {LedgerState.KEPT: 1, LedgerState.GIVEN_UP: 2}
+        assert store.ledger.unfinished_undos() == []
+
+    def test_removals_are_listed_until_undone_or_dropped(self, store: Store) -> None:
+        """Removals keep their order and document, are marked as undone, or dropped when their commit failed."""
+        job_id, other = plan_files(store), plan_files(store, ref=OTHER)
+        document: dict[str, Any] = {
+            "snapshots": [{"snapshot-id": 2**62, "summary": {"operation": "☃"}}],
+            "refs": {"a": {}},
+        }
+        first = Removal(job_id, "u1", "file:///w/m1", NOW, document)
+        second, theirs = replace(first, metadata_location="file:///w/m2"), replace(first, job_id=other)
+        for removal in (first, second, theirs):
+            store.ledger.record_removal(removal)
+        assert store.ledger.removals(job_id) == [first, second]
+        store.ledger.close_removal(second, None)
+        store.ledger.close_removal(first, NOW + DAY)
+        assert store.ledger.removals(job_id) == [replace(first, undone_at=NOW + DAY)]
+        assert store.ledger.removals(other) == [theirs]
+
+    def test_later_deletions_of_the_same_table(self, store: Store) -> None:
+        """Only files of the same table that later jobs deleted, or still plan to delete, are returned."""
+        first = plan_files(store)
+        later = plan_files(store, now=NOW + timedelta(hours=2))
+        plan_files(store, now=NOW - timedelta(hours=2))
+        plan_files(store, ref=OTHER, now=NOW + timedelta(hours=2))
+        assert store.ledger.later_deletions(first, NOW + timedelta(hours=1)) == {
+            later: dict.fromkeys(PATHS, LedgerState.PLANNED),
+        }
+        store.ledger.claim(later, PATHS[:2])
+        store.ledger.record(later, {PATHS[0]: LedgerState.DELETED}, NOW)
+        store.ledger.record(later, {PATHS[2]: LedgerState.KEPT}, NOW)
+        found = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
+        assert found == {later: {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}}
+
+    def test_waiting_deletions_are_listed_page_by_page(self, store: Store) -> None:
+        """Pages begin with the oldest job, by catalog, table or job, within sight; foreign cursors are refused."""
+        jobs = [plan_files(store, ref=ref, now=NOW + n * DAY) for n, ref in enumerate((REF, OTHER, POND, REF))]
+        found, after = [], None
+        while True:
+            page = store.views.list_deletions(DeletionQuery(), None, after, 1)
+            found += [waiting.job_id for waiting in page.items]
+            if (after := page.after) is None:
+                break
+        assert found == jobs == [waiting.job_id for waiting in store.ledger.pending()]
+
+        def listed(query: DeletionQuery, sight: Any = None) -> list[str]:
+            return [waiting.job_id for waiting in store.views.list_deletions(query, sight, None, 10).items]
+
+        assert listed(DeletionQuery(ref=REF)) == [jobs[0], jobs[3]]
+        assert listed(DeletionQuery(catalog="pond")) == [jobs[2]]
+        assert listed(DeletionQuery(job_id=jobs[1])) == [jobs[1]]
+        assert listed(DeletionQuery(), (("pond",),)) == [jobs[2]]
+        with pytest.raises(UsageError, match="cursor"):
+            store.views.list_deletions(DeletionQuery(), None, ("x",), 1)

@@ -1,0 +1,148 @@
+"""What every store tells the planner, and what it records of runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, timedelta
+
+from icewright.core.partitions import partition_text
+from icewright.core.plan import Active, Deferred
+from icewright.core.runs import JobState, PartitionChange
+from icewright.core.table import TableRef
+from icewright.core.verdicts import evaluate
+from icewright.ports import (
+    Store,
+)
+from icewright.testing import NOW, REF, facts, knobs, metadata, partition
+from icewright.testing.contracts.cases import (
+    COMPACT,
+    EXPIRE,
+    PLANNER,
+    WORKER,
+    StoreSuite,
+    planned_job,
+    record_cost,
+    record_tables,
+    run_row,
+    start_job,
+    table_refs,
+)
+
+
+class PlanningStateTests(StoreSuite):
+    """Due operations, usage and pool limits."""
+
+    def test_usage_counts_open_jobs_and_the_days_cost(self, store: Store) -> None:
+        """Usage has open jobs and the cost of the day: all of it by catalog, by pool that of its own runs."""
+        tables = table_refs(3)
+        record_tables(store, *tables)
+        for ref in tables:
+            store.jobs.enqueue(planned_job(ref), PLANNER, NOW)
+        (job,) = store.jobs.dequeue(WORKER, ["lake"], NOW, 1)
+        record_cost(store, job.job_id, job.ref, COMPACT, 0.5)
+        record_cost(store, job.job_id, job.ref, COMPACT, 0.25, hours=-20)  # of yesterday
+        assert len(store.planning.usage(NOW).active) == 3
+        store.jobs.finish(job.job_id, JobState.SUCCEEDED, "", NOW)
+        manual = store.jobs.claim(job.ref, "u", (EXPIRE,), PLANNER, NOW, "default")
+        assert manual is not None
+        record_cost(store, manual, job.ref, EXPIRE, 0.125)
+        found = store.planning.usage(NOW.replace(hour=0))
+        assert (found.spent_by_pool, found.spent_by_catalog) == ({"default": 0.5}, {"lake": 0.625})
+        waiting = {Active(ref, "default", (COMPACT,), on_pool=True, cost=0.25) for ref in tables if ref != job.ref}
+        runs = Active(job.ref, "default", (EXPIRE,), on_pool=False, cost=0.0)
+        assert set(found.active) == {*waiting, runs}
+
+    def test_candidates_carry_the_terms_of_the_last_evaluation(self, store: Store) -> None:
+        """Candidates have the due verdicts of the last evaluation, its terms, and the reason that blocks them."""
+        record_tables(store, REF)
+        said = knobs({"importance": "high", "windows": "sat", "compact.min_input_files": 2})
+        old = metadata([1000 - hours for hours in range(10)], ref=REF)
+        store.tables.record_evaluation(evaluate(facts(partition(files=10, mb=1), of=old), said, {}, NOW), NOW)
+        (found,) = store.planning.candidates(["lake"])
+        assert found.wishes.keys() >= {COMPACT, EXPIRE}
+        assert (found.wishes[COMPACT].on_pool, found.wishes[EXPIRE].on_pool) == (True, False)
+        assert (found.importance, found.windows, found.heat, found.blocked, found.due_since) == (
+            "high",
+            "sat",
+            1,
+            None,
+            NOW,
+        )
+        store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
+        store.planning.record_deferred([Deferred(REF, COMPACT, "global limit (1) reached", 3.0, 1)])
+        assert store.planning.candidates(["pond"]) == []
+        store.tables.pause(REF, "somebody looks")
+        (found,) = store.planning.candidates(["lake"])
+        assert found.blocked == "paused: somebody looks"
+
+
+class RunHistoryTests(StoreSuite):
+    """The record of operations that jobs ran."""
+
+    def test_a_run_is_recorded_once_however_often_it_is_reported(self, store: Store) -> None:
+        """A run that is reported again is the same run; another end time makes another run."""
+        record_tables(store)
+        job_id = start_job(store)
+        for run in (
+            run_row(job_id),
+            run_row(job_id),
+            run_row(job_id, COMPACT),
+            run_row(job_id, now=NOW + timedelta(minutes=1)),
+        ):
+            store.runs.record(run, REF)
+        assert [(run["operation"], run["finished"]) for run in store.runs.list(job_id)] == [
+            (EXPIRE, NOW),
+            (COMPACT, NOW),
+            (EXPIRE, NOW + timedelta(minutes=1)),
+        ]
+
+    def test_calibration_reads_the_newest_run_of_each_table(self, store: Store) -> None:
+        """The newest run of each table counts, though one table has more runs than the limit."""
+        names = [TableRef("lake", ("sales",), f"t{number}") for number in range(4)]
+        record_tables(store, *names)
+        for number, ref in enumerate((*names, *[names[0]] * 5)):
+            now = NOW + timedelta(minutes=number)
+            job_id = start_job(store, ref, now=now)
+            store.runs.record(run_row(job_id, COMPACT, now, n=number), ref)
+            store.jobs.finish(job_id, JobState.SUCCEEDED, "", now)
+        assert store.runs.work_done(NOW, 3) == [(COMPACT, {"n": 8}), (COMPACT, {"n": 3}), (COMPACT, {"n": 2})]
+
+    def test_history_has_the_last_run_of_each_operation(self, store: Store) -> None:
+        """The history has state, time, metrics and metadata file of the last run; runs come back in full."""
+        record_tables(store)
+        job_id = start_job(store)
+        later = NOW + timedelta(hours=1)
+        for run in (run_row(job_id, n=1), run_row(job_id, COMPACT), run_row(job_id, now=later, n=2)):
+            store.runs.record(run, REF)
+        history = store.runs.history(REF, "u1")
+        assert {op: (r.finished, r.metrics, r.metadata_location) for op, r in history.items()} == {
+            EXPIRE: (later, {"n": 2}, "m2"),
+            COMPACT: (NOW, {}, "m2"),
+        }
+        runs = store.runs.list(job_id)
+        assert [r["operation"] for r in runs] == [EXPIRE, COMPACT, EXPIRE]
+        assert {**runs[0]}.items() >= {"before": {"files": 2}, "after": {"files": 1}, "statements": ["CALL 1"]}.items()
+
+    def test_history_has_what_compactions_rewrote(self, store: Store) -> None:
+        """Partitions count as rewritten by compactions of the same policy for size or order, without files left."""
+        record_tables(store)
+        job_id = start_job(store)
+        day = partition_text([date(2026, 1, 2)])
+        rewritten = {
+            "a": (PartitionChange("p=a", '0 ["a"]', 9, 90, 1, 80), PartitionChange("d", f"1 {day}", 2, 9, 2, 9)),
+            "b": (PartitionChange("p=b", '0 ["b"]', 9, 90, 1, 80, by_deletes=True),),
+            "c": (PartitionChange("p=c", '0 ["c"]', 0, 0, 3, 80), PartitionChange("p=a", '0 ["a"]', 3, 9, 3, 9)),
+        }
+        for hours, changes in enumerate(rewritten.values()):
+            run = run_row(job_id, COMPACT, now=NOW + timedelta(hours=hours))
+            store.runs.record(replace(run, outcome=replace(run.outcome, partitions=changes)), REF)
+        others = (("files_left", 4, ""), ("n", 1, "another"))
+        for metric, value, policy in others:
+            run = run_row(job_id, COMPACT, now=NOW, **{metric: value})
+            gone = (PartitionChange("p=z", '0 ["z"]', 9, 90, 1, 80),)
+            store.runs.record(
+                replace(run, policy=policy or run.policy, outcome=replace(run.outcome, partitions=gone)), REF
+            )
+        store.runs.record(run_row(job_id, COMPACT, now=NOW), REF)
+        found = store.runs.history(REF, "u1")[COMPACT].rewritten
+        assert found == {(0, ("a",)): NOW + timedelta(hours=2), (1, (date(2026, 1, 2),)): NOW}

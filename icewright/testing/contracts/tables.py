@@ -1,0 +1,230 @@
+"""What every store does with tables, pinned snapshots and registrations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+from icewright.core.policy import Operation
+from icewright.core.runs import FileAction, JobState
+from icewright.core.table import TableRef
+from icewright.ports import (
+    LedgerState,
+    Pointer,
+    Registration,
+    SnapshotPin,
+    Store,
+)
+from icewright.testing import NOW, REF
+from icewright.testing.contracts.cases import (
+    EXPIRE,
+    ME,
+    MINUTE,
+    ODD,
+    OTHER,
+    WORKER,
+    StoreSuite,
+    at_once,
+    enqueue_jobs,
+    evaluated,
+    known_table,
+    record_tables,
+    run_row,
+    start_job,
+    table_row,
+)
+
+
+class TableStateTests(StoreSuite):
+    """Listings and evaluations of tables."""
+
+    def test_a_listing_tells_new_moved_and_dropped_tables(self, store: Store) -> None:
+        """New and moved tables are counted, dropped ones keep their row and may return."""
+        assert [
+            record_tables(store, REF, OTHER),
+            record_tables(store, REF, OTHER),
+            record_tables(store, REF, OTHER, at="m2"),
+        ] == [2, 0, 2]
+        assert record_tables(store, OTHER, at="m2") == 0
+        assert table_row(store).dropped
+        assert not table_row(store, OTHER).dropped
+        assert record_tables(store, REF, OTHER, at="m2") == 1
+        assert not table_row(store).dropped
+        store.tables.record_listing("pond", [], NOW)
+        assert not any(r.dropped for r in store.tables.list())
+
+    def test_a_dropped_table_is_not_due_and_a_returned_one_has_changed(self, store: Store) -> None:
+        """Nothing is due on a dropped table, and a table that returns counts as changed."""
+        record_tables(store)
+        store.tables.record_evaluation(evaluated(), NOW)
+        assert table_row(store).due_since == NOW
+        store.tables.record_listing("lake", [], NOW)
+        assert table_row(store).due_since is None
+        record_tables(store)
+        assert table_row(store).evaluated_location != table_row(store).metadata_location
+
+    def test_an_evaluation_replaces_the_one_before(self, store: Store) -> None:
+        """The last evaluation holds, while `due_since` stays that of the first that found work due."""
+        record_tables(store)
+        store.tables.record_evaluation(evaluated(), NOW)
+        later = NOW + timedelta(hours=1)
+        store.tables.record_evaluation(evaluated(now=later, at="m2"), later)
+        known, said = table_row(store), store.tables.evaluation(REF)
+        assert (known.table_uuid, known.location, known.metadata_location) == ("u1", "file:///w/t", "m2")
+        assert (known.evaluated_location, known.evaluated_at, known.due_since) == ("m2", later, NOW)
+        assert said is not None
+        assert said["health"] == known.health == 100
+        assert [v["operation"] for v in said["verdicts"]] == list(Operation)
+
+    def test_an_unreadable_table_has_no_due_work_and_no_health(self, store: Store) -> None:
+        """The error stays until the table is readable; `due_since` survives it."""
+        record_tables(store)
+        store.tables.record_evaluation(evaluated(), NOW)
+        store.tables.record_unreadable(REF, "MetadataUnreadable: m1 is missing", NOW)
+        known = table_row(store)
+        assert (known.error, known.health, known.due_since) == ("MetadataUnreadable: m1 is missing", None, NOW)
+        assert store.planning.candidates(["lake"]) == []
+        later = NOW + timedelta(hours=1)
+        store.tables.record_evaluation(evaluated(now=later), later)
+        assert (table_row(store).error, table_row(store).due_since) == (None, NOW)
+        assert [found.due_since for found in store.planning.candidates(["lake"])] == [NOW]
+
+    def test_a_table_that_moved_while_it_was_unreadable_is_evaluated_soon(self, store: Store) -> None:
+        """A change since the evaluation began is not overwritten by the retry in an hour."""
+        record_tables(store, REF, OTHER)
+        minute, hour = timedelta(minutes=1), timedelta(hours=1)
+        claimed = store.tables.claim_evaluations(["lake"], "me", NOW, NOW + hour, 10)
+        assert {known.ref for known in claimed} == {REF, OTHER}
+        store.tables.schedule_evaluation([REF], NOW + minute)
+        for ref in (REF, OTHER):
+            store.tables.record_unreadable(ref, "throttled", NOW)
+        assert (table_row(store).evaluate_at, table_row(store, OTHER).evaluate_at) == (NOW + minute, NOW + hour)
+
+    def test_clearing_due_work_clears_errors_too(self, store: Store) -> None:
+        """Due work and errors of the named tables are gone, and the next evaluation is scheduled."""
+        record_tables(store, REF, OTHER)
+        store.tables.record_evaluation(evaluated(), NOW)
+        store.tables.record_unreadable(REF, "broken", NOW)
+        store.tables.record_evaluation(evaluated(OTHER), NOW)
+        store.tables.clear_due_work([REF, TableRef("lake", ("no",), "such")], NOW + timedelta(hours=1))
+        known = table_row(store)
+        assert (known.error, known.due_since, known.evaluate_at) == (None, None, NOW + timedelta(hours=1))
+        assert [found.ref for found in store.planning.candidates(["lake"])] == [OTHER]
+
+    def test_a_table_of_another_uuid_begins_anew(self, store: Store) -> None:
+        """Another uuid under the name voids history, findings and due time of the earlier table."""
+        record_tables(store)
+        store.tables.record_evaluation(evaluated(), NOW)
+        job_id = start_job(store)
+        store.runs.record(run_row(job_id), REF)
+        store.ledger.plan(job_id, REF, [FileAction("f", 1, "data")], LedgerState.FOUND, NOW)
+        store.jobs.finish(job_id, JobState.SUCCEEDED, "", NOW)
+        assert store.runs.history(REF, "u1").keys() == {EXPIRE}
+        assert store.runs.history(REF, "u2") == {}
+        later = NOW + timedelta(days=1)
+        store.tables.record_evaluation(evaluated(uuid="u2", now=later), later)
+        assert store.ledger.found_orphans(REF, "u1") == {}
+        assert table_row(store).due_since == later
+
+    def test_odd_names_are_told_apart(self, store: Store) -> None:
+        """Names with dots, quotes, percent signs, underscores or Unicode have rows, jobs and findings of their own."""
+        assert record_tables(store, *ODD) == len(ODD)
+        jobs = {ref: start_job(store, ref) for ref in ODD}
+        for ref, job_id in jobs.items():
+            store.tables.record_evaluation(evaluated(ref), NOW)
+            store.ledger.plan(job_id, ref, [FileAction(f"{ref}", 1, "data")], LedgerState.FOUND, NOW)
+            store.tables.pause(ref, str(ref))
+            store.activity.record("odd", NOW, ref, name=str(ref))
+        for ref, job_id in jobs.items():
+            assert [job.job_id for job in store.jobs.list(ref)] == [job_id]
+            assert store.ledger.found_orphans(ref, "u1").keys() == {table_row(store, ref).paused} == {str(ref)}
+            said = store.tables.evaluation(ref)
+            assert said is not None
+            assert said["table"] == str(ref)
+        names = [event["details"]["name"] for event in store.activity.list()]
+        assert names == [str(ref) for ref in reversed(ODD)]
+
+    def test_times_are_returned_in_utc(self, store: Store) -> None:
+        """Times of any zone come back in UTC, with microseconds."""
+        given = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-9, minutes=-30)))
+        record_tables(store)
+        found = store.jobs.get(start_job(store, now=given))
+        assert found is not None
+        assert found.created == given
+        assert found.created.tzinfo is UTC
+
+    def test_two_processes_may_record_one_listing(self, store: Store) -> None:
+        """Two listings at the same time record each table once."""
+        for turn in range(10):
+            new = [Pointer(TableRef("lake", (f"s{turn}",), f"t{n}"), "m") for n in range(50)]
+            listed = [Pointer(row.ref, row.metadata_location) for row in store.tables.list()] + new
+            at_once(*[lambda listed=listed: store.tables.record_listing("lake", listed, NOW)] * 2)
+            assert len(store.tables.list()) == len(listed)
+
+
+class SnapshotPinsTests(StoreSuite):
+    """Snapshots that readers and rewrites need."""
+
+    def test_a_reader_pins_one_snapshot(self, store: Store) -> None:
+        """A later pin moves a reader's pin, release removes it, and another uuid of the table has none."""
+        uuid = known_table(store)
+        first = SnapshotPin("reader a", 2**62, NOW, NOW + timedelta(hours=1), "me")
+        second, other = replace(first, snapshot_id=7), replace(first, reader="reader b")
+        assert all(store.pins.add(REF, uuid, pin) for pin in (first, other, second))
+        assert list(store.pins.list(REF, uuid)) == [other, second]
+        assert list(store.pins.list(REF, "another")) == []
+        assert store.pins.remove(REF, "reader a")
+        assert not store.pins.remove(REF, "reader a")
+        assert list(store.pins.list(REF, uuid)) == [other]
+        assert not store.pins.add(OTHER, uuid, first), "a table that nobody knows"
+        assert list(store.pins.list(OTHER, uuid)) == []
+
+    def test_nobody_else_pins_while_a_job_works(self, store: Store) -> None:
+        """While a job works on the table, only that job may pin, as an expiry may be about to commit."""
+        uuid = known_table(store)
+        pin = SnapshotPin("reader a", 1, NOW, NOW + timedelta(hours=1), "me")
+        job = store.jobs.claim(REF, uuid, [EXPIRE], ME, NOW)
+        assert job is not None
+        assert not store.pins.add(REF, uuid, pin)
+        assert not store.pins.add(REF, uuid, pin, job_id="another")
+        assert store.pins.add(REF, uuid, replace(pin, reader="the job"), job_id=job)
+        store.jobs.finish(job, JobState.SUCCEEDED, "", NOW)
+        assert store.pins.add(REF, uuid, pin)
+        assert [p.reader for p in store.pins.list(REF, uuid)] == ["the job", "reader a"]
+
+    def test_a_queued_job_lets_readers_pin(self, store: Store) -> None:
+        """A queued job does not stop a reader from pinning, a running one does."""
+        record_tables(store, REF)
+        enqueue_jobs(store, [REF])
+        pin = SnapshotPin("reader", 1, NOW, NOW + MINUTE, "me")
+        assert store.pins.add(REF, "u", pin)
+        (job,) = store.jobs.dequeue(WORKER, ["lake"], NOW, 1)
+        assert not store.pins.add(REF, "u", pin)
+        assert store.pins.add(REF, "u", pin, job_id=job.job_id)
+        store.jobs.finish(job.job_id, JobState.SUCCEEDED, "", NOW)
+        assert store.pins.add(REF, "u", pin)
+
+
+class RegistrationsTests(StoreSuite):
+    """Every table that any catalog named, with its places."""
+
+    def test_places_are_added_and_never_removed(self, store: Store) -> None:
+        """A table that moved keeps its former places, and the first ones are known as such."""
+        first = Registration(REF, "u1", "file:///a/metadata/1", ("file:///a",), ("file:///x",), seen=NOW)
+        moved = Registration(REF, "u1", "file:///b/metadata/2", ("file:///b",), ("file:///y",), seen=NOW)
+        store.registrations.record([first, replace(first, table_uuid="u2")], NOW)
+        store.registrations.record([moved], NOW)
+        store.registrations.record([moved], NOW)
+        found = store.registrations.get(REF, "u1")
+        assert found is not None
+        assert (found.metadata_location, found.places) == ("file:///b/metadata/2", ("file:///a", "file:///b"))
+        assert (found.folders, found.first_places) == (("file:///x", "file:///y"), ("file:///a",))
+        assert {one.table_uuid for one in store.registrations.list()} == {"u1", "u2"}
+        assert store.registrations.get(OTHER, "u1") is None
+
+    def test_adoptions_belong_to_a_table_uuid(self, store: Store) -> None:
+        """What was adopted for one uuid is returned for that uuid alone, once however often it is adopted."""
+        store.registrations.adopt("u1", ["file:///old", "u0"], "me", NOW)
+        store.registrations.adopt("u1", ["u0", "file:///new"], "you", NOW)
+        assert store.registrations.adopted("u1") == {"file:///old", "file:///new", "u0"}
+        assert store.registrations.adopted("u2") == frozenset()

@@ -1,0 +1,136 @@
+"""What every store lists for people: filtered, sorted, page by page, within what they may see."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from icewright.core.errors import UsageError
+from icewright.core.policy import Operation
+from icewright.core.runs import JobState, committed
+from icewright.core.table import TableRef
+from icewright.core.verdicts import evaluate, thresholds
+from icewright.ports import (
+    Pointer,
+    RunRow,
+    Store,
+    Trigger,
+)
+from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort
+from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
+from icewright.testing.contracts.cases import StoreSuite
+
+REFS = [TableRef("lake", (space,), f"t{n}") for space in ("hr", "sales") for n in range(4)]
+SALES = (("lake", "sales"),)
+BAD_CURSORS: tuple[tuple[Any, ...], ...] = (("x",), (1, 2, 3, 4), ({}, 1, 1), (2**70, 2**70), ("\0", "a", "b"))
+
+
+class ViewsTests(StoreSuite):
+    """Lists for people, in pages, within what they may see."""
+
+    @pytest.fixture(autouse=True)
+    def _evaluated_tables(self, store: Store) -> None:
+        """Record eight tables, of which every second has something due."""
+        store.tables.record_listing("lake", [Pointer(ref, f"s3://w/{ref}/1") for ref in REFS], NOW)
+        for i, ref in enumerate(REFS[::2]):
+            of = metadata((50, 2, 1), ref=ref, metadata_location=f"s3://w/{ref}/1", table_uuid=f"u{i}")
+            found = facts(
+                partition(files=10 + i, mb=1), of=of, thresholds=thresholds(knobs()), manifests_of=(manifests(20),)
+            )
+            store.tables.record_evaluation(evaluate(found, knobs(), {}, NOW), NOW + timedelta(seconds=i))
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("sort", TableSort)
+    def test_tables_page_by_page(self, store: Store, sort: TableSort, descending: bool) -> None:
+        """Pages list each table once, in order, those without a value last; foreign cursors are refused."""
+        query, after, seen = TableQuery(sort=sort, descending=descending), None, []
+        while True:
+            page = store.views.list_tables(query, None, after, 3)
+            assert page.total == 8
+            seen += [item.row.ref for item in page.items]
+            if page.after is None:
+                break
+            after = page.after
+        assert sorted(seen) == REFS
+        if sort not in (TableSort.NAME, TableSort.QUERIES, TableSort.SUCCEEDED):
+            assert set(seen[:4]) == set(REFS[::2])
+        for bad in BAD_CURSORS:
+            with pytest.raises(UsageError, match="cursor"):
+                store.views.list_tables(query, None, bad, 3)
+
+    def test_lists_show_what_is_in_sight(self, store: Store) -> None:
+        """Somebody who sees one namespace gets its tables, jobs and numbers alone."""
+        trigger = Trigger("cycle", "me", "host:1:2")
+        jobs = [store.jobs.claim(ref, "u", (Operation.COMPACT,), trigger, NOW) for ref in REFS]
+        seen = store.views.list_tables(TableQuery(), SALES, None, 50)
+        assert [item.row.ref for item in seen.items] == REFS[4:]
+        assert seen.total == 4
+        assert sorted(str(i.job.job_id) for i in store.views.list_jobs(JobQuery(), SALES, None, 50).items) == sorted(
+            map(str, jobs[4:])
+        )
+        assert len(store.views.list_queue(SALES, 50)) == 4
+        assert store.views.list_tables(TableQuery(), (), None, 50).items == []
+        assert store.views.overview(SALES, NOW).tables == 4
+        assert store.views.overview(None, NOW).jobs == {"running": 8}
+        store.jobs.finish(str(jobs[0]), JobState.SUCCEEDED, "", NOW)
+        assert [i.ref for i in store.views.list_waiting(SALES, None, 50).items] == []
+        waiting = store.views.list_waiting(None, None, 1)
+        assert waiting.items[0].ref == REFS[0]
+        assert waiting.after is not None
+        rest = store.views.list_waiting(None, waiting.after, 50).items
+        assert len(rest) + 1 == waiting.total
+        assert store.views.list_runs(RunQuery(), None, None, 10).items == []
+
+    def test_due_operations_of_one_table(self, store: Store) -> None:
+        """The due operations of one table are listed alone."""
+        found = store.views.list_waiting(None, None, 50, REFS[2])
+        assert {item.ref for item in found.items} == {REFS[2]}
+        assert found.total == len(found.items) > 1
+        assert store.views.list_waiting(None, None, 50, REFS[1]).items == []
+        assert store.views.list_waiting(SALES, None, 50, REFS[2]).items == []
+
+    def test_activity(self, store: Store) -> None:
+        """Events are listed newest first, page by page, by kind and sight; those of no table need full sight."""
+        store.activity.record("scan_started", NOW, catalogs=["lake"])
+        for n, ref in enumerate(REFS):
+            store.activity.record("paused", NOW + timedelta(seconds=n), ref, jobs=n)
+        first = store.views.list_activity(None, None, None, 5)
+        rest = store.views.list_activity(None, None, first.after, 5)
+        assert [item["ref"] for item in (*first.items, *rest.items)] == [*reversed(REFS), None]
+        assert rest.after is None
+        assert first.items[0]["details"] == {"jobs": 7}
+        assert [item["ref"] for item in store.views.list_activity(None, SALES, None, 9).items] == REFS[:3:-1]
+        assert [item["kind"] for item in store.views.list_activity("scan_started", None, None, 9).items] == [
+            "scan_started"
+        ]
+        with pytest.raises(UsageError, match="cursor"):
+            store.views.list_activity(None, None, ("x",), 5)
+
+    def test_savings_are_summed(self, store: Store) -> None:
+        """Savings sum the metrics of runs since then in sight, and the cost of failed runs."""
+        metrics: dict[Operation, dict[str, float]] = {
+            Operation.COMPACT: {"files_merged": 100, "files_written": 4, "gb_hours": 0.5},
+            Operation.REWRITE_DELETES: {"files_rewritten": 9, "files_written": 3},
+            Operation.REWRITE_MANIFESTS: {"manifests_rewritten": 20, "manifests_written": 2},
+            Operation.EXPIRE_SNAPSHOTS: {"snapshots_expired": 7, "files_deleted": 30, "bytes_deleted": 2**40},
+            Operation.REMOVE_ORPHANS: {"orphans_removed": 5, "bytes_deleted": 1024},
+        }
+        for ref, when in ((REFS[4], NOW), (REFS[5], NOW - timedelta(days=30)), (REFS[0], NOW)):
+            job = store.jobs.claim(ref, "u", tuple(metrics), Trigger("cycle", "me", "host:1:2"), when)
+            assert job is not None
+            for operation, said in metrics.items():
+                run = RunRow(job, committed(operation, "", said), when, when, "m", "p", {}, {})
+                store.runs.record(run, ref)
+            store.jobs.finish(job, JobState.SUCCEEDED, "", when)
+        saved = store.views.overview(SALES, NOW - timedelta(days=1)).saved
+        assert saved == Savings(5, 0.5, 96, 18, 7, 35, 2**40 + 1024)
+        assert store.views.overview(None, NOW - timedelta(days=1)).saved.runs == 10
+        assert store.views.overview((), NOW - timedelta(days=1)).saved == Savings()
+
+    def test_search_has_no_wildcards(self, store: Store) -> None:
+        """Tables are found by a part of name or namespace, in which pattern characters stand for themselves."""
+        for text, count in (("T1", 2), ("ALE", 4), ("%", 0), ("_", 0), ('"', 0), ("[", 0), ("\\", 0)):
+            assert store.views.list_tables(TableQuery(search=text), None, None, 50).total == count, text
+        assert store.views.list_tables(TableQuery(due=Operation.COMPACT, states=("due",)), None, None, 50).total == 4

@@ -1,0 +1,129 @@
+"""The Arrow kernel at the limits of types: long decimals, strings that are not UTF-8, values above 4 KB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from icewright.adapters.engines.arrow.tasks import BinWritten
+from icewright.adapters.engines.arrow.types import arrow_schema, single_value
+from tests.adapters.arrow_tables import ID, NAME, Folder, column
+
+MODE = "write.metadata.metrics.default"
+NOT_UTF8 = b"a\xffb"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """An empty folder for a table of id and name."""
+    return Folder(tmp_path)
+
+
+def strings(folder: Folder, values: Sequence[bytes | None]) -> str:
+    """Write a file whose names have these bytes, whether they are UTF-8 or not, and return its path."""
+    names = pa.array(values, pa.binary()).cast(pa.string(), safe=False)
+    folder.count += 1
+    path = str(folder.place / f"{folder.count}.parquet")
+    rows = pa.Table.from_arrays([pa.array(range(len(values)), pa.int64()), names], schema=arrow_schema([ID, NAME]))
+    pq.write_table(rows, path)
+    return path
+
+
+def names_of(written: object) -> list[bytes | None]:
+    """Return the bytes of the names in the outputs."""
+    assert isinstance(written, BinWritten), written
+    tables = [pq.ParquetFile(one["file-path"]).read(["name"]) for one in written.files]
+    values: list[bytes | None] = pa.concat_tables(tables).column("name").cast(pa.binary()).to_pylist()
+    return values
+
+
+@pytest.mark.cases(122)
+@pytest.mark.parametrize("unscaled", [-99999999999999999999123456789012345678, 10**37, -1, 0, 12 * 10**18])
+def test_decimals_of_38_digits_are_exact(unscaled: int, tmp_path: Path) -> None:
+    """An identity partition value has the same digits in the manifest, in the file and in its bounds."""
+    kind = "decimal(38, 18)"
+    folder = Folder(tmp_path, [ID, column(2, "amount", kind)])
+    path = folder.write([{"id": 1}], [ID])
+    raw = unscaled.to_bytes(16, "big", signed=True)
+    written = folder.rewrite(folder.file_slice(path), partition={2: single_value(kind, raw)})
+    assert isinstance(written, BinWritten), written
+    (file,) = written.files
+    (row,) = pq.ParquetFile(file["file-path"]).read().to_pylist()
+    digits = Decimal(unscaled).as_tuple().digits
+    assert row["amount"] == Decimal((unscaled < 0, digits, -18))
+    for bounds in (file["lower-bounds"], file["upper-bounds"]):
+        bound = bytes.fromhex(bounds["values"][bounds["keys"].index(2)])
+        assert int.from_bytes(bound, "big", signed=True) == unscaled
+
+
+@pytest.mark.cases(123)
+@pytest.mark.parametrize("mode", ["none", "counts", "truncate(16)", "truncate(1)", "full"])
+@pytest.mark.parametrize("long", [b"", b"x" * 5000], ids=["short", "above 4 KB"])
+def test_bounds_that_are_not_utf8_are_left_out(mode: str, long: bytes, folder: Folder) -> None:
+    """The rows are written as they are, and a bound that readers could not decode is missing."""
+    values = [NOT_UTF8 + long, b"z" + long, None, b"\xf0\x9f" + long]
+    folder.of(properties={MODE: mode})
+    written = folder.rewrite(folder.file_slice(strings(folder, values)))
+    assert names_of(written) == values
+    assert isinstance(written, BinWritten)
+    (file,) = written.files
+    for bounds in (file.get("lower-bounds"), file.get("upper-bounds")):
+        assert bounds is None or NAME["id"] not in bounds["keys"]
+
+
+@pytest.mark.cases(123)
+@pytest.mark.parametrize("mode", ["truncate(16)", "full"])
+def test_a_bound_that_is_utf8_stays(mode: str, folder: Folder) -> None:
+    """The lower bound does not go with the upper one."""
+    folder.of(properties={MODE: mode})
+    written = folder.rewrite(folder.file_slice(strings(folder, [b"a", b"\xff"])))
+    assert isinstance(written, BinWritten)
+    (file,) = written.files
+    lower = dict(zip(file["lower-bounds"]["keys"], file["lower-bounds"]["values"], strict=True))
+    assert bytes.fromhex(lower[NAME["id"]]) == b"a"
+    assert NAME["id"] not in file["upper-bounds"]["keys"]
+
+
+@pytest.mark.cases(123)
+def test_strings_that_are_not_utf8_are_sorted_and_deleted(folder: Folder) -> None:
+    """They sort by their bytes, as in Spark, and equality deletes find them."""
+    values = [b"\xff", NOT_UTF8, b"b", b"a"]
+    path, keys = strings(folder, values), strings(folder, [b"\xff"])
+    folder.of(order=((2, False, True),))
+    delete = folder.keys([ID, NAME], [2])
+    Path(delete.path).write_bytes(Path(keys).read_bytes())
+    assert names_of(folder.rewrite(folder.file_slice(path, delete))) == [b"a", NOT_UTF8, b"b"]
+
+
+@pytest.mark.parametrize("mode", ["truncate(16)", "full"])
+def test_values_above_4_kb_have_bounds(mode: str, folder: Folder) -> None:
+    """Arrow writes no statistics for them; their bounds are those of all row groups."""
+    rows = [{"id": n, "name": f"{n % 90 + 10}" + "x" * (5000 if n % 2 else 2)} for n in range(100)]
+    folder.of(properties={MODE: mode, "write.parquet.row-group-size-bytes": "60000"})
+    written = folder.rewrite(*(folder.file_slice(folder.write(rows[start::3])) for start in range(3)))
+    assert isinstance(written, BinWritten)
+    (file,) = written.files
+    assert len(file["split-offsets"]) > 1
+    lower, upper = (
+        bytes.fromhex(bounds["values"][bounds["keys"].index(2)]).decode()
+        for bounds in (file["lower-bounds"], file["upper-bounds"])
+    )
+    names = [str(row["name"]) for row in rows]
+    assert lower == (min(names)[:16] if mode != "full" else min(names))
+    assert upper == (max(names)[:15] + "y" if mode != "full" else max(names))
+
+
+@pytest.mark.cases(128)
+@pytest.mark.parametrize(("value", "encoded"), [("FALSE", False), ("no", False), ("TRUE", True)])
+def test_dictionaries_follow_the_property_as_java_reads_it(value: str, encoded: bool, folder: Folder) -> None:
+    """Only `true`, in any case, is true."""
+    folder.of(properties={"write.parquet.dict-encoding-enabled.column.name": value})
+    written = folder.rewrite(folder.file_slice(folder.write([{"id": n, "name": "same"} for n in range(50)])))
+    assert isinstance(written, BinWritten)
+    chunk = pq.read_metadata(written.files[0]["file-path"]).row_group(0).column(1)
+    assert ("RLE_DICTIONARY" in chunk.encodings or "PLAIN_DICTIONARY" in chunk.encodings) is encoded

@@ -1,0 +1,121 @@
+"""Breakers of shared resources: when they open, how long they wait, and what they are about."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from icewright.core.breakers import (
+    MAX_WAIT,
+    Breaker,
+    BreakerState,
+    after_failure,
+    failing_catalogs,
+    faulty_resource,
+    is_shared_fault,
+    resources,
+    storage_place,
+)
+from icewright.core.errors import (
+    CatalogUnavailable,
+    EngineUnavailable,
+    FaultOwner,
+    FileMissing,
+    FolderMissing,
+    IcewrightError,
+    StorageUnavailable,
+    StoreUnavailable,
+    UsageError,
+)
+from icewright.testing import NOW, REF
+
+SECOND = timedelta(seconds=1)
+
+
+def failures(*subjects: str, jitter: float = 0.5) -> Breaker:
+    """The breaker after a failure of each of the tables, all at one time."""
+    breaker: Breaker | None = None
+    for subject in subjects:
+        breaker = after_failure(breaker, "pool default", subject, "died", NOW, jitter)
+    assert breaker is not None
+    return breaker
+
+
+@pytest.mark.parametrize(
+    ("subjects", "state"),
+    [
+        (("a",), BreakerState.CLOSED),
+        (("a", "b"), BreakerState.CLOSED),
+        (("a", "b", "c"), BreakerState.OPEN),
+        (("a", "a", "a", "a"), BreakerState.CLOSED),  # one bad table
+        (("",), BreakerState.OPEN),  # the resource itself was asked
+        (("a", ""), BreakerState.OPEN),
+    ],
+)
+def test_when_a_breaker_opens(subjects: tuple[str, ...], state: BreakerState) -> None:
+    """It takes failures of three tables in a row, or one of the resource itself."""
+    assert failures(*subjects).state(NOW) is state
+
+
+def test_the_wait_doubles_up_to_half_an_hour() -> None:
+    """Each failure while it is open doubles the wait, also those of the table that failed last."""
+    waits = [failures("", *["a"] * more).retry_at - NOW for more in range(4)]
+    assert waits == [30 * SECOND, 60 * SECOND, 120 * SECOND, 240 * SECOND]
+    assert [failures("", *["a"] * 30, jitter=jitter).retry_at - NOW <= MAX_WAIT for jitter in (0, 0.5, 1)] == [True] * 3
+
+
+def test_a_breaker_half_opens_for_one_probe() -> None:
+    """When its wait is over one job may try; while that runs nothing else may."""
+    breaker = failures("")
+    assert breaker.state(breaker.retry_at - SECOND) is BreakerState.OPEN
+    assert breaker.state(breaker.retry_at) is BreakerState.HALF_OPEN
+    probed = Breaker("r", 3, "", "e", NOW, NOW, probe_until=NOW + SECOND)
+    assert probed.state(NOW) is BreakerState.OPEN
+    assert probed.state(NOW + SECOND) is BreakerState.HALF_OPEN
+
+
+@pytest.mark.parametrize(
+    ("error", "resource"),
+    [
+        (CatalogUnavailable("refused"), "catalog lake"),
+        (CatalogUnavailable("refused", "pond"), "catalog pond"),
+        (StorageUnavailable("503"), "storage s3://bucket"),
+        (EngineUnavailable("died"), "pool heavy"),
+        (StoreUnavailable("locked"), None),
+        (FolderMissing("gone"), None),
+        (FileMissing("gone"), None),
+        (UsageError("no"), None),
+    ],
+)
+def test_whose_fault_an_error_is(error: IcewrightError, resource: str | None) -> None:
+    """A catalog, a storage place and a pool have a breaker; a table has its own, and the store none."""
+    assert faulty_resource(error, REF, "s3://bucket/sales/orders", "heavy") == resource
+    assert is_shared_fault(f"{type(error).__name__}: {error}") == (resource is not None or error.owner == "store")
+
+
+def test_every_error_has_an_owner() -> None:
+    """The tree is complete: what is not said is Icewright's own."""
+    assert IcewrightError.owner is FaultOwner.ICEWRIGHT
+    assert not is_shared_fault("ValueError: x")
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [("s3://b/a/t", "s3://b"), ("file:///mnt/lake/a/t", "/mnt/lake"), ("/mnt/lake/a", "/mnt/lake")],
+)
+def test_storage_places(location: str, place: str) -> None:
+    """A bucket is a place, and so is a mounted disk, as far as a path can tell."""
+    assert storage_place(location) == place
+
+
+def test_what_a_job_needs() -> None:
+    """Its catalog, the place of its files, and a pool where an operation runs on one."""
+    assert resources(REF, "s3://b/t", "default") == ("catalog lake", "storage s3://b", "pool default")
+    assert resources(REF, None, None) == ("catalog lake",)
+
+
+def test_failing_catalogs() -> None:
+    """Open breakers of catalogs, by name."""
+    breakers = [after_failure(None, f"{kind} x", "", "e", NOW, 0.5) for kind in ("catalog", "pool")]
+    assert failing_catalogs(breakers, NOW) == {"x": "e"}

@@ -1,0 +1,324 @@
+"""One fault stays one fault: what a catalog, a pool or a storage place has costs nobody else, and heals by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from icewright.core.alerts import AlertRule
+from icewright.core.errors import (
+    CatalogUnavailable,
+    EngineUnavailable,
+    FaultOwner,
+    FileMissing,
+    IcewrightError,
+    StorageUnavailable,
+    UsageError,
+)
+from icewright.core.runs import JobState
+from icewright.flow.alert import Alerting, alert_due
+from icewright.flow.detect import DetectionLanes, claim_due
+from icewright.flow.evaluate import Evaluator, evaluate_due
+from icewright.flow.execute import JobResult, execute_taken
+from icewright.flow.queue import Planning, plan_now
+from icewright.flow.runtime import Scope
+from icewright.ports import StepRequest
+from tests.flow.bench import COMPACT, EXPIRE, Bench, detect_due
+
+SOON = 10  # seconds within which another thread answers
+
+
+def serve(bench: Bench) -> list[JobResult]:
+    """One round of a service: detect, evaluate, plan, and run what is queued."""
+    runtime = bench.runtime()
+    detect_due(runtime)
+    evaluate_due(runtime, sorted(bench.catalogs))
+    Planning(runtime).due()
+    jobs = bench.store.jobs.dequeue("host:1:2", sorted(bench.catalogs), bench.clock.now(), 99)
+    return [execute_taken(runtime, job) for job in jobs]
+
+
+def fails(error: Exception, catalog: str = "lake") -> Callable[[StepRequest], None]:
+    """An engine that meets the error on all tables of a catalog."""
+
+    def before(request: StepRequest) -> None:
+        if request.base.ref.catalog == catalog:
+            raise error
+
+    return before
+
+
+def reasons(bench: Bench) -> set[str]:
+    """Why what is due does not start."""
+    return {deferred.reason for deferred in plan_now(bench.runtime(), sorted(bench.catalogs)).deferred}
+
+
+@pytest.mark.cases(113)
+def test_a_dead_catalog_costs_its_own_tables_alone(bench: Bench) -> None:
+    """Jobs of the healthy catalog succeed; none is paused; work on the dead one is deferred, and goes on by itself."""
+    bench.settings["execute.pause_after_failures"] = 1
+    for number in range(4):
+        bench.table(f"t{number}", catalog="pond")
+    detect_due(bench.runtime())
+    evaluate_due(bench.runtime(), ["pond"])
+    bench.catalogs["pond"].down = CatalogUnavailable("connection refused")
+    bench.clock.advance(minutes=2)
+    bench.table("healthy")
+    assert [(result.ref.name, result.state) for result in serve(bench)] == [("healthy", JobState.SUCCEEDED)]
+    assert all("unavailable: catalog pond does not answer" in reason for reason in reasons(bench))
+    assert not [row for row in bench.store.tables.list() if row.paused]
+    bench.catalogs["pond"].down = None
+    bench.clock.advance(minutes=5)
+    assert {result.state for result in serve(bench)} == {JobState.SUCCEEDED}
+    assert bench.store.breakers.list() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "paused"),
+    [
+        (FileMissing("snap-1.avro is missing"), True),
+        (CatalogUnavailable("refused"), False),
+        (StorageUnavailable("503"), False),
+        (EngineUnavailable("Spark died"), False),
+        (UsageError("ours"), False),
+        (RuntimeError("a bug of ours"), False),
+    ],
+)
+def test_only_faults_of_the_table_pause_it(bench: Bench, error: Exception, *, paused: bool) -> None:
+    """Three jobs in a row that met the same error: the breaker counts those of the table alone."""
+    bench.table()
+    bench.before = fails(error)
+    for _ in range(3):
+        bench.run(EXPIRE)
+    assert (bench.store.tables.list()[0].paused is not None) == paused
+
+
+def test_faults_of_others_do_not_count_among_those_of_the_table(bench: Bench) -> None:
+    """Two failures of the table, one of the pool between: the third of its own pauses it."""
+    bench.table()
+    for error in (FileMissing("a"), EngineUnavailable("b"), FileMissing("c"), FileMissing("d")):
+        assert bench.store.tables.get(bench.table()) is None or not bench.store.tables.list()[0].paused
+        bench.before = fails(error)
+        bench.run(EXPIRE)
+    assert bench.store.tables.list()[0].paused is not None
+
+
+def test_resume_clears_the_count_of_failures(bench: Bench) -> None:
+    """A table that was paused and resumed is paused again by three new failures, not by the first."""
+    ref = bench.table()
+    bench.before = fails(FileMissing("gone"))
+    for _ in range(3):
+        bench.run(EXPIRE)
+    bench.store.tables.pause(ref, None)
+    bench.clock.advance(seconds=1)
+    bench.run(EXPIRE)
+    assert bench.store.tables.list()[0].paused is None
+    bench.clock.advance(seconds=1)
+    bench.run(EXPIRE)
+    bench.run(EXPIRE)
+    assert bench.store.tables.list()[0].paused is not None
+
+
+def test_a_pool_that_is_away_stops_its_own_work_alone(bench: Bench) -> None:
+    """After three tables no further compaction starts; expiry goes on; one probe, and all goes on."""
+    for number in range(5):
+        bench.rot(bench.table(f"t{number}"))
+    bench.limits = bench.limits.__class__(total=9)
+    broken = [True]
+
+    def before(request: StepRequest) -> None:
+        if broken[0] and request.operation is COMPACT:
+            raise EngineUnavailable("Spark died")
+
+    bench.before = before
+    serve(bench)
+    bench.clock.advance(seconds=1)
+    (breaker,) = bench.store.breakers.list()
+    assert breaker.resource == "pool default"
+    assert EXPIRE in {operation for _, operation in bench.asked}
+    broken[0] = False
+    bench.clock.advance(minutes=6)
+    bench.engine.assignments.clear()
+    planned = plan_now(bench.runtime(), ["lake"])
+    assert len([job for job in planned.jobs if COMPACT in job.operations]) == 1, "one probe"
+    serve(bench)
+    serve(bench)
+    assert {name for name, operation in bench.asked if operation is COMPACT} == {f"t{n}" for n in range(5)}
+    assert bench.store.breakers.list() == []
+
+
+def test_one_job_probes_at_a_time(bench: Bench) -> None:
+    """Of jobs that were queued before the breaker opened one runs when its wait is over; the others are given back."""
+    for number in range(3):
+        bench.table(f"t{number}")
+    runtime = bench.runtime()
+    detect_due(runtime)
+    evaluate_due(runtime, ["lake"])
+    Planning(runtime).due()
+    jobs = bench.store.jobs.dequeue("host:1:2", ["lake"], bench.clock.now(), 9)
+    bench.catalog.down = CatalogUnavailable("refused")
+    bench.clock.advance(minutes=2)
+    detect_due(runtime)
+    bench.catalog.down = None
+    assert [execute_taken(runtime, job).state for job in jobs[:1]] == [JobState.CANCELLED]
+    bench.clock.advance(minutes=1)
+    inner: list[JobResult] = []
+    bench.before = lambda _: inner.append(execute_taken(runtime, jobs[2])) if not inner else None
+    assert execute_taken(runtime, jobs[1]).state is JobState.SUCCEEDED
+    assert [result.state for result in inner] == [JobState.CANCELLED]
+    assert bench.store.breakers.list() == []
+
+
+def test_tables_that_could_not_be_read_are_read_when_the_storage_is_back(bench: Bench) -> None:
+    """An evaluation that meets dead storage is tried again by the breaker's time, not an hour later."""
+    refs = [bench.table(f"t{number}") for number in range(4)]
+    bench.files.broken = dict.fromkeys(refs, StorageUnavailable("503"))
+    serve(bench)
+    assert {row.error for row in bench.store.tables.list()} == {"StorageUnavailable: 503"}
+    bench.files.broken.clear()
+    for _ in range(2):
+        bench.clock.advance(minutes=2)
+        serve(bench)
+    assert {row.error for row in bench.store.tables.list()} == {None}
+    assert len(bench.asked) == 4
+
+
+def test_a_failing_resource_raises_one_alert(bench: Bench) -> None:
+    """However many tables wait, and it resolves itself."""
+    bench.limits = bench.limits.__class__(total=9)
+    for number in range(4):
+        bench.table(f"t{number}")
+    bench.before = fails(StorageUnavailable("503 slow down"))
+    serve(bench)
+    bench.clock.advance(seconds=1)
+    alert_due(bench.runtime(), Alerting())
+    raised = [alert for alert in bench.store.alerts.unresolved() if alert.raised_at is not None]
+    assert [(alert.rule, alert.subject) for alert in raised] == [(AlertRule.RESOURCE_UNAVAILABLE, "storage s3://lake")]
+    bench.before = lambda _: None
+    bench.clock.advance(minutes=6)
+    serve(bench)
+    alert_due(bench.runtime(), Alerting())
+    assert not bench.store.alerts.unresolved()
+
+
+@contextmanager
+def hanging(bench: Bench, catalog: str) -> Iterator[threading.Event]:
+    """A catalog whose listing does not return before the end of the block; the event tells that it was asked."""
+    asked, release = threading.Event(), threading.Event()
+    pointers = bench.catalogs[catalog].pointers
+
+    def wait() -> object:
+        asked.set()
+        release.wait(60)
+        return pointers()
+
+    bench.catalogs[catalog].pointers = wait  # type: ignore[assignment,method-assign]
+    try:
+        yield asked
+    finally:
+        release.set()
+
+
+def test_a_catalog_that_hangs_holds_no_other(bench: Bench) -> None:
+    """The healthy one is listed again and again, by this process and by others, and the hung one has one lane."""
+    bench.table(catalog="a")
+    bench.table()
+    moved = threading.Event()
+    with hanging(bench, "a") as asked:
+        runtime = bench.runtime()
+        lanes = DetectionLanes(runtime, moved.set)
+        lanes.due()
+        assert asked.wait(SOON)
+        assert moved.wait(SOON), "the healthy catalog is listed while the other hangs"
+        bench.clock.advance(minutes=2)
+        assert claim_due(bench.runtime()) == ["lake"], "also by another process"
+        before = threading.active_count()
+        bench.clock.advance(hours=1)
+        lanes.due()
+        assert threading.active_count() <= before + 2, "no second lane for the one that hangs"
+
+
+def test_each_claim_has_the_time_out_of_its_catalog(bench: Bench) -> None:
+    """A catalog with a short time-out is free for others after it, whatever the others take."""
+    bench.table()
+    bench.table(catalog="slow")
+    bench.scopes = {"lake": Scope(timeout=timedelta(seconds=10)), "slow": Scope(timeout=timedelta(minutes=9))}
+    assert sorted(claim_due(bench.runtime())) == ["lake", "slow"]
+    bench.clock.advance(minutes=2)
+    assert claim_due(bench.runtime()) == ["lake"]
+
+
+def test_a_table_that_hangs_holds_one_slot_of_evaluation(bench: Bench) -> None:
+    """All others are evaluated, round after round, though its claim runs out."""
+    hung = bench.table("hung")
+    release = threading.Event()
+    facts = bench.files.facts
+
+    def wait(metadata: object, thresholds: object) -> object:
+        if metadata.ref == hung:  # type: ignore[attr-defined]
+            release.wait(60)
+        return facts(metadata, thresholds)  # type: ignore[arg-type]
+
+    bench.files.facts = wait  # type: ignore[assignment,method-assign]
+    runtime = bench.runtime()
+    evaluator = Evaluator(runtime, ["lake"])
+    try:
+        for number in range(6):
+            bench.table(f"t{number}")
+            detect_due(runtime)
+            evaluator.due()
+            bench.clock.advance(minutes=3)
+        evaluated = {row.ref.name for row in bench.store.tables.list() if row.evaluated_at is not None}
+        assert evaluated == {f"t{number}" for number in range(6)}
+    finally:
+        release.set()
+        evaluator.close()
+
+
+@pytest.mark.cases(117)
+@pytest.mark.parametrize("error", [FileMissing("snap-1.avro is missing"), RuntimeError("closed file")])
+def test_a_frozen_worker_records_no_failure_of_a_table_that_it_lost(bench: Bench, error: Exception) -> None:
+    """It comes back when others have taken the table over, meets what they changed, and says nothing of it."""
+    bench.table()
+
+    def frozen(_request: StepRequest) -> None:
+        bench.clock.advance(minutes=3)
+        bench.store.jobs.end_interrupted(bench.clock.now(), lambda _: False)
+        raise error
+
+    bench.before = frozen
+    result = bench.run(EXPIRE)
+    assert (result.state, result.outcomes) == (JobState.INTERRUPTED, ())
+    (job,) = bench.store.jobs.list()
+    assert job.state is JobState.INTERRUPTED
+    assert bench.store.runs.list(job.job_id) == []
+
+
+def test_a_service_records_scans_that_found_something(bench: Bench) -> None:
+    """With the counts of a cycle's; a listing that finds nothing new leaves no event."""
+    bench.table()
+    for _ in range(2):
+        moved = threading.Event()
+        DetectionLanes(bench.runtime(), moved.set).due()
+        moved.wait(SOON if not bench.store.views.list_activity("scan_finished", None, None, 9).items else 0.2)
+        for thread in threading.enumerate():
+            if thread.name == "lane lake":
+                thread.join(SOON)
+        bench.clock.advance(minutes=5)
+    (finished,) = bench.store.views.list_activity("scan_finished", None, None, 9).items
+    assert finished["details"] == {"catalogs": ["lake"], "tables": 1, "changed": 1, "due": 0, "run": 0}
+    assert len(bench.store.views.list_activity("scan_started", None, None, 9).items) == 1
+
+
+def test_owners_are_those_of_the_tree() -> None:
+    """What the breakers of tables count is what the tree calls a table's."""
+    assert {e.owner for e in (FileMissing, CatalogUnavailable, EngineUnavailable)} == {
+        FaultOwner.TABLE,
+        FaultOwner.CATALOG,
+        FaultOwner.POOL,
+    }
+    assert issubclass(FileMissing, IcewrightError)
