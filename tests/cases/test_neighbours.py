@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
+from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import Refused
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
@@ -105,6 +109,39 @@ def test_a_version_of_an_unseen_catalog_that_comes_while_files_wait(workspace: W
     assert any("[successor]" in line for line in settled(workspace, hours=30))
     assert files <= workspace.files()
     assert states(workspace, job) >= {LedgerState.PLANNED}
+
+
+@pytest.mark.cases(103)
+def test_a_table_that_comes_to_lie_in_the_place_while_orphans_wait(workspace: Workspace) -> None:
+    """What was an orphan when it was planned may be the new table's: the whole deletion waits for a person."""
+    folder = workspace.table()
+    orphans = workspace.plant(folder, "data/orphan.parquet")
+    workspace.job(ORPHANS, deletion__delay_hours=24)
+    workspace.table("in.ner", place="warehouse/sales/orders")
+    assert any("[shared_location]" in line for line in settled(workspace, hours=30))
+    assert all(path.exists() for path in orphans)
+
+
+@pytest.mark.cases(67)
+def test_a_file_that_is_committed_during_the_listing_is_found_by_no_dry_run(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is read after its folder was listed, so that what came in between counts as reached."""
+    table = workspace.icebergs["lake"].create_table(NAME, ROWS.schema)
+    table.append(ROWS)
+    stray = Path(local_path(table.location()) or "") / "data" / "stray.parquet"
+    pq.write_table(ROWS, stray)
+    later(workspace)
+    workspace.finds([stray])
+    real = IcebergFiles.listing
+
+    def listing(files: IcebergFiles, *arguments: Any) -> Iterator[pa.RecordBatch]:
+        batches = list(real(files, *arguments))
+        table.add_files([f"file://{stray}"])
+        return iter(batches)
+
+    monkeypatch.setattr(IcebergFiles, "listing", listing)
+    workspace.finds(())
 
 
 @pytest.mark.cases(95)

@@ -26,8 +26,8 @@ from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StoreUnavailable
 
 READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
-_TURN = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
-_STAMPS = "icewright_stamps"  # likewise: what knows whether anybody has changed the database
+_WRITE_LOCK = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
+_CHANGE_TOKENS = "icewright_stamps"  # likewise: what knows whether anybody has changed the database
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -70,9 +70,9 @@ def _sqlite(url: URL) -> sa.Engine:
     if url.database and url.database != ":memory:":
         if not url.database.startswith("file:"):  # SQLite's own kind of address
             _make_folder(url.database)
-        options = {_TURN: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
+        options = {_WRITE_LOCK: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
         engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
-        engine.update_execution_options(**{_STAMPS: ChangeTokens(engine)})
+        engine.update_execution_options(**{_CHANGE_TOKENS: ChangeTokens(engine)})
     else:
         engine = sa.create_engine(url, connect_args={"check_same_thread": False}, poolclass=sa.StaticPool)
 
@@ -116,7 +116,7 @@ def migrate(engine: sa.Engine, revision: str) -> None:
 
 @contextmanager
 def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
-    """SQLite changes a table by making it anew, for which the rows that point to it must not count meanwhile."""
+    """Suspend foreign keys: SQLite alters a table by making it anew, while others refer to it."""
     if connection.dialect.name != "sqlite":
         yield
         return
@@ -149,10 +149,10 @@ def server_time(engine: sa.Engine) -> datetime | None:
         return None
     try:
         with engine.connect() as connection:
-            said: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            server_now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
     except SQLAlchemyError as error:
         raise unavailable(engine, error) from error
-    return said.astimezone(UTC)
+    return server_now.astimezone(UTC)
 
 
 class Database:
@@ -165,7 +165,10 @@ class Database:
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """Begin a transaction that may write. Raises `StoreUnavailable` for every error of the database."""
-        with self.engine.get_execution_options().get(_TURN, nullcontext()), _transaction(self.engine) as connection:
+        with (
+            self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
+            _transaction(self.engine) as connection,
+        ):
             yield connection
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
@@ -174,7 +177,7 @@ class Database:
 
     def change_token(self) -> Hashable | None:
         """Return a value that differs after each commit of anybody; None where that is not known cheaply."""
-        tokens: ChangeTokens | None = self.engine.get_execution_options().get(_STAMPS)
+        tokens: ChangeTokens | None = self.engine.get_execution_options().get(_CHANGE_TOKENS)
         try:
             return None if tokens is None else tokens.now()
         except (SQLAlchemyError, sqlite3.Error) as error:
@@ -192,12 +195,12 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
     """Return the error as people should read it: without statement, parameters and password."""
-    said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    message = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
     return StoreUnavailable(
-        f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {said}"
+        f"the state store {engine.url.set(query={}).render_as_string(hide_password=True)} failed: {message}"
     )
 
 
-def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """Return an insert that can be told what to do where the row is there already."""
+def dialect_insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an insert of the dialect, which has `on_conflict_do_nothing` and `on_conflict_do_update`."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

@@ -1,4 +1,4 @@
-"""The tables about deletions: planned files, what expiries removed, and who else may read a file."""
+"""Tables about deletions: planned files, what expiries removed, and who else may read a file."""
 
 from __future__ import annotations
 
