@@ -163,7 +163,7 @@ class LocationListing:
                 yield frame.join(orphans, on="hash", how="semi").select(*ORPHAN)
 
     def close(self) -> None:
-        """Delete the temporary file."""
+        """Delete the temporary file of candidates."""
         self._spool.close()
 
 
