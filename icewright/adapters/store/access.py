@@ -19,7 +19,7 @@ from icewright.ports.access import Answered, AuditRow, SessionRow, TokenRow
 
 _KEY_LIFETIME = timedelta(days=1)  # how long a key keeps a request from being done twice
 
-_LONGEST_REQUEST = timedelta(minutes=1)  # that a request takes
+_LONGEST_REQUEST = timedelta(minutes=1)  # after which an unanswered request is taken for abandoned
 
 
 @dataclass
@@ -74,6 +74,10 @@ class SqlAccess(AccessStore):
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.digest == digest))
 
 
+MAX_REFUSALS = 10_000  # kept of unauthenticated clients, and as many of authenticated ones
+_PRUNED_EVERY = 100  # entries, as counting them takes time
+
+
 @dataclass
 class SqlAudit(AuditLog):
     """The AuditLog port on a database."""
@@ -87,7 +91,13 @@ class SqlAudit(AuditLog):
             values |= {"catalog": catalog, "namespace": json.dumps(namespace, ensure_ascii=False)}
         values["details"] = dict(entry.details)
         with self.db.begin() as connection:
-            connection.execute(sa.insert(AUDIT).values(**values))
+            added = connection.execute(sa.insert(AUDIT).values(**values)).inserted_primary_key
+            if entry.refused and added is not None and added[0] % _PRUNED_EVERY == 0:
+                # strangers cause refusals as often as they like; changes are never pruned
+                same = AUDIT.c.refused & ((AUDIT.c.via == "") if entry.via == "" else (AUDIT.c.via != ""))
+                newest = sa.select(AUDIT.c.id).where(same).order_by(AUDIT.c.id.desc())
+                oldest_kept = newest.offset(MAX_REFUSALS - 1).limit(1).scalar_subquery()
+                connection.execute(sa.delete(AUDIT).where(same, AUDIT.c.id < oldest_kept))
 
     def entries(
         self, sight: VisibilityFilter, before: int | None, limit: int, **equal: str | bool

@@ -31,7 +31,7 @@ _OPEN = ALERTS.c.resolved_at.is_(None)
 
 _RAISED = ALERTS.c.raised_at.is_not(None)
 
-# Statements that are executed every few seconds: making one takes as long as executing it
+# Statements of every few seconds are built once: building one takes as long as executing it
 _IN_CATALOGS = (TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True)), ~TABLES.c.dropped)
 
 
@@ -196,7 +196,7 @@ def _earlier_undelivered() -> sa.ColumnElement[bool]:
 def _insert_alerts(connection: sa.Connection, changes: Iterable[Begin], now: datetime) -> None:
     """Insert alerts; a key that another process has just begun is left to that process."""
     rows = []
-    for change in sorted(changes, key=lambda change: change.condition.key):  # so that no two wait for each other
+    for change in sorted(changes, key=lambda change: change.condition.key):  # in one order, against deadlocks
         condition = change.condition
         table_name = (
             {f"of_{name}": value for name, value in name_columns(condition.ref).items()} if condition.ref else _NO_TABLE

@@ -115,7 +115,7 @@ class SqlOldHistory(OldHistory):
             connection.execute(sa.update(ARCHIVES).where(this_batch).values(state=_PRUNED, rows=[]))
 
 
-# -- which rows are old
+# -- the conditions of old rows
 
 
 def _old_jobs(before: datetime) -> _Wheres:
@@ -125,12 +125,12 @@ def _old_jobs(before: datetime) -> _Wheres:
     return (
         JOBS.c.state.not_in(_OPEN),
         JOBS.c.finished < before,
-        # files that are still to be deleted, and findings that wait for a second scan
+        # files that are still to be deleted, and orphans that a second scan must confirm
         ~sa.exists().where(of_job, DELETIONS.c.state.in_(_OPEN_DELETIONS)),
         JOBS.c.job_id.not_in(sa.select(RUNS.c.job_id).where(RUNS.c.id.in_(read_runs()))),
         JOBS.c.job_id.not_in(sa.select(TABLES.c.held_by).where(TABLES.c.held_by.is_not(None))),
-        # the table's last job that ended well, and those since: the circuit breaker counts failures from there, and
-        # not those of an earlier table of the name
+        # the last successful job of the table and those since stay, as the circuit breaker counts failures from there;
+        # jobs of an earlier table of the name do not count
         sa.or_(
             ~sa.exists().where(TABLES.c.id == JOBS.c.table_id, SAME_TABLE),
             sa.exists().where(
@@ -178,7 +178,7 @@ _OLD: Mapping[str, Callable[[datetime], _Wheres]] = {
 }
 
 
-# -- their shape
+# -- columns of the archive
 
 
 def _key(source: str) -> sa.Column[Any]:

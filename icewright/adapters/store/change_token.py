@@ -35,7 +35,7 @@ class ChangeTokens:
 
     def _connect(self) -> tuple[object, sqlite3.Connection]:
         fairy = self._engine.raw_connection()
-        fairy.detach()  # the pool makes another in its place
+        fairy.detach()  # the pool replaces it
         assert isinstance(fairy.dbapi_connection, sqlite3.Connection)  # noqa: S101 - for types
         self._connection = object(), fairy.dbapi_connection
         return self._connection

@@ -57,7 +57,7 @@ class SqlCatalogs(CatalogSchedule):
 
     def detect_soon(self, names: Sequence[str], now: datetime) -> None:
         with self.db.begin() as connection:
-            # an answer that is on its way may be too early
+            # a listing that is under way may have missed the change
             not_due = (CATALOGS.c.detect_at > now) | (CATALOGS.c.detecting_until > now)
             connection.execute(sa.update(CATALOGS).where(CATALOGS.c.name.in_(names), not_due).values(detect_at=now))
 

@@ -25,9 +25,9 @@ from icewright.adapters.store.change_token import ChangeTokens
 from icewright.core.addresses import address_fault
 from icewright.core.errors import ConfigError, StoreUnavailable
 
-READS = "icewright_reads"  # option of a connection that only reads: it waits for no writer
-_WRITE_LOCK = "icewright_turn"  # option of an engine: what the threads of this process that write wait for
-_CHANGE_TOKENS = "icewright_stamps"  # likewise: what knows whether anybody has changed the database
+READS = "icewright_reads"  # option of a connection that only reads, and waits for no writer
+_WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
+_CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -68,9 +68,9 @@ def _make_folder(database: str) -> None:
 
 def _sqlite(url: URL) -> sa.Engine:
     if url.database and url.database != ":memory:":
-        if not url.database.startswith("file:"):  # SQLite's own kind of address
+        if not url.database.startswith("file:"):  # a URI of SQLite itself
             _make_folder(url.database)
-        options = {_WRITE_LOCK: threading.RLock()}  # SQLite itself sleeps and asks again, for up to a tenth of a second
+        options = {_WRITE_LOCK: threading.RLock()}  # waiting in SQLite itself polls, up to 100 ms apart
         engine = sa.create_engine(url, connect_args={"timeout": 60}, execution_options=options)
         engine.update_execution_options(**{_CHANGE_TOKENS: ChangeTokens(engine)})
     else:
@@ -78,7 +78,7 @@ def _sqlite(url: URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: Any) -> None:  # noqa: ANN401 - the driver's own objects
-        connection.isolation_level = None  # so that SQLAlchemy's BEGIN below is the only one
+        connection.isolation_level = None  # the driver begins no transaction: SQLAlchemy does, below
         cursor = connection.cursor()
         for pragma in ("journal_mode = wal", "synchronous = full", "foreign_keys = on", "busy_timeout = 60000"):
             cursor.execute(f"pragma {pragma}")
@@ -86,7 +86,7 @@ def _sqlite(url: URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begun(connection: sa.Connection) -> None:
-        # a transaction that reads first and writes later would fail instead of waiting for its turn
+        # without IMMEDIATE a transaction that reads first and writes later fails instead of waiting
         reads = connection.get_execution_options().get(READS)
         connection.exec_driver_sql("begin" if reads else "begin immediate")
 
@@ -120,7 +120,7 @@ def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
     if connection.dialect.name != "sqlite":
         yield
         return
-    driver: Any = connection.connection.dbapi_connection  # outside of any transaction, where alone it can be said
+    driver: Any = connection.connection.dbapi_connection  # SQLite ignores the pragma inside a transaction
     driver.execute("pragma foreign_keys = off")
     try:
         yield

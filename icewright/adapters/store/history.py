@@ -21,7 +21,7 @@ from icewright.ports import ActivityLog, RunHistory, RunRow
 
 _INSERT_EVENT = sa.insert(EVENTS).values(table_id=sa.select(TABLES.c.id).where(*NAMED).scalar_subquery())
 
-_RECENT_COMPACTIONS = 20  # compactions whose partitions are remembered
+_RECENT_COMPACTIONS = 20  # compactions whose partitions the history has
 
 
 @dataclass
@@ -35,7 +35,7 @@ class SqlRuns(RunHistory):
         this_run = (RUNS.c.job_id == run.job_id, RUNS.c.operation == outcome.operation, RUNS.c.finished == run.finished)
         with self.db.begin() as connection:
             if connection.execute(sa.select(RUNS.c.id).where(*this_run)).first() is not None:
-                return  # told again, as the answer was lost
+                return  # reported again, as the answer was lost
             row = table_row(connection, ref)
             connection.execute(
                 sa.insert(RUNS).values(

@@ -21,13 +21,13 @@ from icewright.core.heat import REMEMBERED, queries_per_day
 from icewright.core.paths import key
 from icewright.ports import EventInbox, Receipt
 
-_ID_LIFETIME = timedelta(days=1)  # how long an id is known
+_ID_LIFETIME = timedelta(days=1)  # how long ids of messages are remembered
 
-_LISTING_COOLDOWN = timedelta(seconds=10)  # events ask a catalog no more often than this
+_LISTING_COOLDOWN = timedelta(seconds=10)  # events do not make a catalog due more often
 
-_NO_QUERIES = 0.01  # queries per day that are none
+_NO_QUERIES = 0.01  # queries per day below this are zero
 
-_COLUMN_LIMITS = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # what the columns hold
+_COLUMN_LIMITS = {"queries": 2**31 - 1, "files": 2**62, "bytes": 2**62}  # limits of the columns
 
 
 @dataclass
@@ -61,8 +61,8 @@ class _ResolvedEvents:
     def __init__(self, connection: sa.Connection, events: Sequence[Event]) -> None:
         self.touched: dict[int, Any] = {}
         self.scans: list[tuple[Any, ScanReported]] = []
-        self.moved: set[str] = set()  # catalogs of tables that are known
-        self.asked: set[str] = set()  # catalogs of tables that are not
+        self.moved: set[str] = set()  # catalogs of known tables
+        self.asked: set[str] = set()  # catalogs of unknown tables
         self.unknown: list[str] = []
         names = [name for event in events for name in _names(event)]
         self._named = by_name(connection, names)
@@ -131,9 +131,7 @@ def _schedule_evaluations(connection: sa.Connection, rows: Iterable[int], now: d
     """Evaluate these tables now, or when their cooldown ends; an earlier evaluation stays."""
     resting = TABLES.c.rest_until > now
     earliest = sa.case((resting, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
-    evaluating = (
-        TABLES.c.evaluating_until > now
-    )  # what was asked for before is on its way, and may be too early for this
+    evaluating = TABLES.c.evaluating_until > now  # the evaluation under way may have missed this change
     earlier = sa.case((evaluating, earliest), (TABLES.c.evaluate_at <= earliest, TABLES.c.evaluate_at), else_=earliest)
     for chunk in chunks(sorted(rows)):
         connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(chunk)).values(evaluate_at=earlier))
@@ -185,7 +183,9 @@ def _schedule_listings(connection: sa.Connection, catalogs: Iterable[str], now: 
         row = connection.execute(sa.select(*columns).where(this_catalog).with_for_update()).first()
         if row is None or row.failures:
             continue
-        listing = row.detecting_until is not None and row.detecting_until > now  # it may be past what moved just now
+        listing = (
+            row.detecting_until is not None and row.detecting_until > now
+        )  # the listing under way may have missed this change
         last = now if listing else row.detected_at
         earliest = now if last is None else max(now, last + _LISTING_COOLDOWN)
         if listing or row.detect_at > earliest:

@@ -30,7 +30,7 @@ from icewright.core.table import TableRef
 from icewright.core.tally import of_job
 from icewright.ports import JOB_LEASE, MANUAL, JobQueue, JobRow, LeaseStatus, Trigger
 
-# Statements that are executed for every table of a fleet, or between its jobs: making one costs as much as executing it
+# Statements of every job are built once: building one costs as much as executing it
 _RENEW_LEASE = (
     sa.update(JOBS)
     .where(JOBS.c.job_id == sa.bindparam("job"), JOBS.c.state == JobState.RUNNING)
@@ -79,7 +79,7 @@ class SqlJobs(JobQueue):
                 return None
             if row.held_by is not None:
                 queued = (JOBS.c.job_id == row.held_by) & (JOBS.c.state == JobState.QUEUED)
-                if trigger.kind != MANUAL:  # what a person asked for gives way to no other
+                if trigger.kind != MANUAL:  # only a manual job replaces a queued manual job
                     queued &= JOBS.c.trigger != MANUAL
                 cancelled = {
                     "state": JobState.CANCELLED,

@@ -51,9 +51,9 @@ def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -
 
 _FILE_COLUMNS = [DELETIONS.c[name] for name in ("path", "bytes", "kind", "modified")]
 
-_FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # of a deletion that failed
+_FIRST_RETRY, _LAST_RETRY = timedelta(minutes=5), timedelta(days=1)  # waits after a failed deletion
 
-# which operation of its job planned a deletion; blank: an earlier release did, and did not say
+# the operation of the job that planned the deletion; blank where an earlier release did not record it
 PLANNED_BY = sa.func.coalesce(DELETIONS.c.operation, "").label("planned_by")
 
 
@@ -343,7 +343,7 @@ def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa:
         since = min((row.planned_at for row in group), default=job.created)
         operations = all_operations if operation is None else (Operation(operation),)
         yield Unfinished(job.job_id, ref, job.table_uuid, operations, files, since, intent)
-        intent = None  # looked after once
+        intent = None  # checked once
 
 
 def _schedule_retry(
@@ -351,7 +351,7 @@ def _schedule_retry(
 ) -> None:
     """Schedule the next attempt of failed deletions, later after each failure in a row."""
     failures = sa.select(DELETIONS.c.failures).where(*files).distinct().order_by(DELETIONS.c.failures.desc())
-    for count in connection.execute(failures).scalars().all():  # the most first: none is counted twice
+    for count in connection.execute(failures).scalars().all():  # highest count first, so that no file is counted twice
         retry_at = now + later(count + 1, _FIRST_RETRY, _LAST_RETRY)
         values = {"state": LedgerState.FAILED, "failures": count + 1, "delete_after": retry_at, "reason": reason}
         connection.execute(sa.update(DELETIONS).where(*files, DELETIONS.c.failures == count).values(**values))

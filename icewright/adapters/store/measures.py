@@ -16,7 +16,7 @@ from icewright.core.runs import JobState
 from icewright.core.tally import Total
 from icewright.ports import Distribution, MeasureReader, Measures, QueueMeasure
 
-STATE = sa.case(  # the first that holds
+STATE = sa.case(  # the first condition that holds
     (TABLES.c.dropped, "dropped"),
     (TABLES.c.error.is_not(None), "unreadable"),
     (TABLES.c.paused.is_not(None), "paused"),
@@ -27,8 +27,8 @@ STATE = sa.case(  # the first that holds
     else_="healthy",
 )
 
-_OVERDUE_SINCE = sa.case(  # since when something is due and nothing succeeded
-    (TABLES.c.error.is_not(None), None),  # which is told of itself
+_OVERDUE_SINCE = sa.case(  # since when work is due without a success
+    (TABLES.c.error.is_not(None), None),  # unreadable tables are counted by their state
     (TABLES.c.succeeded_at > TABLES.c.due_since, TABLES.c.succeeded_at),
     else_=TABLES.c.due_since,
 )

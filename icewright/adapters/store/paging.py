@@ -17,7 +17,7 @@ from icewright.ports.views import (
     After,
 )
 
-_INTEGER_LIMIT = 2**63  # beyond which databases count no more
+_INTEGER_LIMIT = 2**63  # above the largest integer of the databases
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Key:
     column: sa.ColumnElement[Any]
     kind: type
     descending: bool = False
-    nullable: bool = False  # rows without it come last
+    nullable: bool = False  # rows without a value come last
 
 
 def order_by(keys: Sequence[Key]) -> list[sa.ColumnElement[Any]]:

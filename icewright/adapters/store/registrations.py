@@ -53,7 +53,7 @@ class SqlRegistrations(Registrations):
 
     def record(self, registrations: Sequence[Registration], now: datetime) -> None:
         with self.db.begin() as connection:
-            for one in sorted(registrations, key=lambda r: (r.ref, r.table_uuid)):  # one order: nobody waits in a ring
+            for one in sorted(registrations, key=lambda r: (r.ref, r.table_uuid)):  # in one order, against deadlocks
                 write_registration(connection, one, now)
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
@@ -73,7 +73,7 @@ def write_registration(connection: sa.Connection, one: Registration, now: dateti
     key = name_columns(one.ref) | {"table_uuid": one.table_uuid}
     row = connection.execute(_ONE, _key_parameters(one.ref, one.table_uuid)).first()
     known = None if row is None else _registration(tuple(row))
-    new = one.after(known)
+    new = one.on_top_of(known)
     if known == new:
         return
     values: dict[str, Any] = {name: list(getattr(new, name)) for name in _LISTS}
@@ -105,7 +105,7 @@ def _key_parameters(ref: TableRef, table_uuid: str) -> dict[str, str]:
 _Row = tuple[str, str, str, str, str, str, str, str, datetime]  # the columns of `_ALL`
 
 
-@lru_cache(maxsize=65_536)  # thousands are asked for again and again, and few ever change
+@lru_cache(maxsize=65_536)  # thousands are read again and again, and few change
 def _registration(row: _Row) -> Registration:
     catalog, namespace, name, table_uuid, metadata_location, *lists, seen = row
     places, folders, first_places = (tuple(json.loads(str(text))) for text in lists)

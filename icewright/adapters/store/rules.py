@@ -37,7 +37,7 @@ class SqlRules(PolicyRules):
         self, match: tuple[str, ...], settings: Mapping[str, Any], author: str, now: datetime, expected: int | None
     ) -> int | None:
         with self.db.begin() as connection:
-            if connection.dialect.name == "postgresql":  # two of one number would hide one another
+            if connection.dialect.name == "postgresql":  # two writers would choose the same version
                 connection.exec_driver_sql("LOCK TABLE policies IN EXCLUSIVE MODE")
             rows = connection.execute(sa.select(POLICIES.c.scope, POLICIES.c.version)).all()
             current = max((row.version for row in rows if tuple(row.scope) == match), default=0)

@@ -22,13 +22,17 @@ _CHUNK = 500
 
 _Item = TypeVar("_Item")
 
-NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))  # given by `named`
+NAMED = tuple(
+    TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name")
+)  # parameters: `name_columns`
 
-SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)  # a job's, and of now
+SAME_TABLE = TABLES.c.table_uuid.is_(None) | (
+    TABLES.c.table_uuid == JOBS.c.table_uuid
+)  # the job was on the table that has the name now
 
-_BY_NAME = sa.select(TABLES).where(*NAMED)  # made once, as what is asked of every table: making costs as much as asking
+_BY_NAME = sa.select(TABLES).where(*NAMED)  # built once, as it is executed for every table
 
-_LOCKED = _BY_NAME.with_for_update(key_share=True)  # beside who refers to the table
+_LOCKED = _BY_NAME.with_for_update(key_share=True)  # rows that refer to the table can be inserted meanwhile
 
 
 def table_row(connection: sa.Connection, ref: TableRef, *, locked: bool = False) -> Any:  # noqa: ANN401 - a result row
@@ -46,7 +50,7 @@ def name_columns(ref: TableRef) -> dict[str, str]:
     return {"catalog": ref.catalog, "namespace": namespace_text(ref.namespace), "name": ref.name}
 
 
-@lru_cache(maxsize=4096)  # thousands of tables have few namespaces
+@lru_cache(maxsize=4096)  # few namespaces have thousands of tables
 def namespace_text(namespace: tuple[str, ...]) -> str:
     """Return a namespace as its column stores it: a JSON list, so that a dot in a name stays one."""
     return json.dumps(namespace, ensure_ascii=False)

@@ -16,12 +16,12 @@ from icewright.core.table import TableRef
 
 _NAME = [TABLES.c[name] for name in ("id", "catalog", "namespace", "name")]
 _PLACE = [*_NAME, *(TABLES.c[n] for n in ("location", "write_paths", "metadata_location", "evaluated_location"))]
-# cut off at the right: every character that is none of a folder's end
+# everything after the last slash is cut off
 _METADATA_FOLDER = sa.func.rtrim(TABLES.c.metadata_location, sa.func.replace(TABLES.c.metadata_location, "/", ""))
-_CHUNK = 2000  # values of a statement
+_CHUNK = 2000  # parameters of one statement
 _Value = TypeVar("_Value")
 _SCHEMES = ("s3", "s3a", "s3n")
-_DEEPEST = 32  # folders above a file
+_DEEPEST = 32  # folders above a file that are considered
 
 
 def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, Sequence[Any]]:
@@ -103,7 +103,7 @@ def _nearest(
 def _innermost(
     by_folder: Mapping[str, Mapping[int, tuple[Any, str]]], folders: Sequence[str], location: str
 ) -> Sequence[Any]:
-    for folder in folders:  # from the nearest
+    for folder in folders:  # nearest first
         candidates = by_folder.get(directory_key(folder), {}).values()
         if found := [row for row, spelled in candidates if holds(spelled, location)]:
             return found

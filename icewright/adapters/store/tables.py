@@ -31,15 +31,15 @@ from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, due
 from icewright.ports import LedgerState, Pointer, Registration, SnapshotPin, SnapshotPins, TableRow, TableState
 
-_PAGE = 500  # rows fetched at once: one at a time takes longer, and all at once are too many for a processor's cache
+_PAGE = 500  # rows per fetch; more do not fit a processor cache, and fewer cost more calls
 
-_RETRY_UNREADABLE = timedelta(hours=1)  # after which a table that could not be read is tried again
+_RETRY_UNREADABLE = timedelta(hours=1)  # after which an unreadable table is evaluated again
 
 
 def _due_statement() -> sa.Select[Any]:
     now = sa.bindparam("now", type_=Moment)
     free = TABLES.c.evaluating_until.is_(None) | (TABLES.c.evaluating_until <= now)
-    # a job evaluates its table when it ends
+    # a job evaluates its table itself at its end
     worked = sa.exists().where(JOBS.c.job_id == TABLES.c.held_by, JOBS.c.state == JobState.RUNNING)
     mine = TABLES.c.catalog.in_(sa.bindparam("catalogs", expanding=True))
     return (
@@ -51,7 +51,7 @@ def _due_statement() -> sa.Select[Any]:
     )
 
 
-_DUE_EVALUATIONS = _due_statement()  # made once: it is executed every second, and making it takes as long
+_DUE_EVALUATIONS = _due_statement()  # built once, as it is executed every second
 
 _COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
 
@@ -93,9 +93,7 @@ class SqlTables(TableState):
             new = [{"namespace": n, "name": t, "metadata_location": location} for (n, t), location in listed.items()]
             if new:
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
-                insert = dialect_insert(connection, TABLES).values(
-                    **first
-                )  # somebody may be listing the same catalog now
+                insert = dialect_insert(connection, TABLES).values(**first)  # another process may list the same catalog
                 connection.execute(insert.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
             if moved:
                 after_cooldown = sa.case(
@@ -103,7 +101,7 @@ class SqlTables(TableState):
                 )
                 locations = values_table(connection, moved, row=sa.BigInteger, location=sa.Text)
                 same_table = TABLES.c.id == locations.c.row
-                # one order everywhere, and beside who refers to the tables: no two transactions wait for each other
+                # in the order of ids, against deadlocks
                 locked = sa.select(TABLES.c.id).join(locations, same_table).order_by(TABLES.c.id)
                 connection.execute(locked.with_for_update(of=TABLES, key_share=True)).all()
                 values = {"metadata_location": locations.c.location, "dropped": False, "evaluate_at": after_cooldown}
@@ -119,7 +117,7 @@ class SqlTables(TableState):
         with self.db.begin() as connection:
             row = table_row(connection, metadata.ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
-                return  # gone, or somebody who began later was done sooner
+                return  # dropped, or an evaluation that began later is stored already
             is_due = due(evaluation)
             same = row.table_uuid in (None, metadata.table_uuid)
             connection.execute(
@@ -218,7 +216,7 @@ class SqlTables(TableState):
 
     def clear_due_work(self, refs: Sequence[TableRef], at: datetime | None) -> None:
         no_work = {"due_since": None, "error": None, "evaluating_by": None, "evaluating_until": None}
-        for ref in refs:  # each by itself: whoever locks many does so in another order
+        for ref in refs:  # one transaction each, against deadlocks with other orders
             with self.db.begin() as connection:
                 if (row := table_row(connection, ref, locked=True)) is None:
                     continue
@@ -242,7 +240,7 @@ class SqlPins(SnapshotPins):
 
     def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:
         with self.db.begin() as connection:
-            # the lock makes a job that begins on the table wait for this pin, or this pin see the job
+            # the lock orders this pin and a job that begins on the table
             row = table_row(connection, ref, locked=True)
             if row is None:
                 return False

@@ -240,7 +240,7 @@ def _in_place(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElemen
 
 def _due(connection: sa.Connection, ids: Sequence[int]) -> dict[int, tuple[Operation, ...]]:
     """Return the due operations of the tables, by id."""
-    # not asked of the column itself, for whose index the database would go through everything that is due anywhere
+    # coalesce keeps the database from the index on verdicts, by which it would visit everything that is due
     is_due = sa.func.coalesce(VERDICTS.c.verdict, "") == "due"
     query = sa.select(VERDICTS.c.table_id, VERDICTS.c.operation).where(VERDICTS.c.table_id.in_(ids), is_due)
     found: dict[int, list[Operation]] = {}
