@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
+from icewright.adapters.engines.service.expire_snapshots import ExpireInService, PlannedExpiry
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import Refused
 from icewright.core.paths import local_path
@@ -21,7 +22,7 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.undo import undo
 from icewright.ports import LedgerState
-from tests.cases.test_open_world import ROWS, later, quickly_located, reads
+from tests.cases.test_open_world import ROWS, later, pin, quickly_located, reads
 from tests.cases.test_undo import expired, history, settled, states
 from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, ORPHANS, Workspace, edit, ref
 
@@ -120,6 +121,29 @@ def test_a_table_that_comes_to_lie_in_the_place_while_orphans_wait(workspace: Wo
     workspace.table("in.ner", place="warehouse/sales/orders")
     assert any("[shared_location]" in line for line in settled(workspace, hours=30))
     assert all(path.exists() for path in orphans)
+
+
+@pytest.mark.cases(103)
+def test_a_reader_that_pins_a_snapshot_before_the_commit_keeps_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pins are read once more right before the commit, and the expiry is planned anew around the pinned one."""
+    workspace.table()
+    real, oldest = ExpireInService.planned, workspace.metadata().snapshots[0].snapshot_id
+    pinned: list[int] = []
+
+    def planned(expiry: ExpireInService, *arguments: Any, **options: Any) -> PlannedExpiry:
+        found = real(expiry, *arguments, **options)
+        if not pinned:
+            pinned.append(oldest)
+            pin(workspace, oldest)
+        return found
+
+    monkeypatch.setattr(ExpireInService, "planned", planned)
+    workspace.run(EXPIRE)
+    assert oldest in workspace.metadata().by_id
+    assert str(oldest) in workspace.read()
+    assert pinned
 
 
 @pytest.mark.cases(67)
